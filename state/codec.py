@@ -1,0 +1,130 @@
+"""The byte layout of a block: a small header, a directory of columns, and the columns as raw little-endian arrays.
+
+Everything that travels between operators or stands in the journal is such a block. Decoding copies nothing.
+
+Layout (little-endian):
+    header     24 bytes: magic "FB", version u8, kind u8, layer u8, flags u8, source i16, epoch i64, columns u32, pad u32
+    directory  32 bytes a column: name 12 bytes (ASCII, zero-padded), dtype char u8, dimensions u8, pad u16,
+               rows u64, row width u64
+    data       the columns in that order, each at a multiple of 8 bytes
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+FORMAT_VERSION = 1
+TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
+
+_MAGIC = b"FB"
+_HEADER = struct.Struct("<2sBBBBhqII")
+_COLUMN = struct.Struct("<12sBBHQQ")
+_DTYPES = {
+    ord("b"): np.dtype("<i1"),
+    ord("B"): np.dtype("u1"),
+    ord("h"): np.dtype("<i2"),
+    ord("i"): np.dtype("<i4"),
+    ord("q"): np.dtype("<i8"),
+    ord("f"): np.dtype("<f4"),
+    ord("d"): np.dtype("<f8"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_PADDING = [b"\0" * k for k in range(8)]
+
+
+class UnknownFormatError(ValueError):
+    """A block or a state entry was written by a version of Freshet that this one does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a block is: kind, layer, epoch and the part that sent it."""
+
+    kind: int
+    epoch: int = 0
+    layer: int = 0
+    source: int = 0
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A decoded block; a column that the sender left out reads as absent."""
+
+    header: Header
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def get(self, name: str, dtype: str) -> np.ndarray:
+        """The column, or an empty one of that dtype where the block has none."""
+        column = self.columns.get(name)
+        return np.empty(0, dtype) if column is None else column
+
+
+def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a block; empty columns are left out.
+
+    Raises:
+        KeyError: a dtype that the layout has no code for.
+    """
+    kept = [(name, np.ascontiguousarray(column)) for name, column in columns.items() if column.size]
+    pieces = [
+        _HEADER.pack(
+            _MAGIC,
+            FORMAT_VERSION,
+            header.kind,
+            header.layer,
+            header.flags,
+            header.source,
+            header.epoch,
+            len(kept),
+            0,
+        )
+    ]
+    for name, column in kept:
+        width = column.shape[1] if column.ndim == 2 else 0
+        pieces.append(_COLUMN.pack(name.encode(), _CODES[column.dtype], column.ndim, 0, column.shape[0], width))
+    for _, column in kept:
+        pieces.append(column.data.cast("B"))  # type: ignore[arg-type]
+        pieces.append(_PADDING[-column.nbytes % 8])
+    return b"".join(pieces)
+
+
+def read_header(data: bytes) -> Header:
+    """The header alone.
+
+    Raises:
+        UnknownFormatError: not a block, or one of another format version.
+    """
+    magic, version, kind, layer, flags, source, epoch, _, _ = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        message = f"not a block: expected magic {_MAGIC!r}, got {magic!r}"
+        raise UnknownFormatError(message)
+    if version != FORMAT_VERSION:
+        message = f"block format version {version} is not known to this Freshet (it reads {FORMAT_VERSION})"
+        raise UnknownFormatError(message)
+    return Header(kind, epoch, layer, source, flags)
+
+
+def decode(data: bytes) -> Block:
+    """The block, its columns as read-only views of `data`.
+
+    Raises:
+        UnknownFormatError: not a block, or one of another format version.
+    """
+    header = read_header(data)
+    (count,) = struct.unpack_from("<I", data, 16)
+    columns: dict[str, np.ndarray] = {}
+    at = _HEADER.size + count * _COLUMN.size
+    for k in range(count):
+        name, code, ndim, _, rows, width = _COLUMN.unpack_from(data, _HEADER.size + k * _COLUMN.size)
+        dtype = _DTYPES[code]
+        size = rows * (width if ndim == 2 else 1)
+        column = np.frombuffer(data, dtype, size, at)
+        columns[name.rstrip(b"\0").decode()] = column.reshape(rows, width) if ndim == 2 else column
+        at += size * dtype.itemsize
+        at += -at % 8
+    return Block(header, columns)

@@ -1,0 +1,175 @@
+"""Adjacency lists in tables: one growable list of int32 values per row, with an optional float32 beside each value.
+
+A list lives in a chunk of a shared pool whose capacity is a power of two; a list that outgrows its chunk moves to one
+of twice the size and leaves the old chunk to a free list, so the pool follows the number of entries and not the number
+of changes. Free chunks are chained through their first entry. All of it is tables, so a restored pool is the same one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from state.table import TableSet, View, touch
+
+_AT, _LENGTH, _CAPACITY = 0, 1, 2
+_TAIL = 31  # the row of `free` that holds the end of the pool; rows 0..30 head the chains of free chunks
+FIRST_CAPACITY = 4
+
+
+class ListsView(NamedTuple):
+    """What a kernel gets of the lists."""
+
+    head: View  # (rows, 3) int32: place in the pool, length, capacity
+    pool: View  # (entries,) int32
+    weight: View  # (entries,) float32, or a stand-in where the lists carry none
+    free: View  # (32,) int64
+    weighted: bool
+
+
+@njit(nogil=True, cache=True)
+def _log2(capacity: int) -> int:
+    k = 0
+    while (1 << k) < capacity:
+        k += 1
+    return k
+
+
+@njit(nogil=True, cache=True)
+def _release(lists: ListsView, at: int, capacity: int) -> None:
+    k = _log2(capacity)
+    touch(lists.pool, at)
+    lists.pool.data[at] = np.int32(lists.free.data[k])
+    touch(lists.free, k)
+    lists.free.data[k] = at + 1
+
+
+@njit(nogil=True, cache=True)
+def _grow(lists: ListsView, row: int) -> bool:
+    """Move the list of `row` to a chunk of twice the size; False when the pool has no room."""
+    head, pool, free = lists.head.data, lists.pool.data, lists.free.data
+    old_at, length, old_capacity = head[row, _AT], head[row, _LENGTH], head[row, _CAPACITY]
+    capacity = max(FIRST_CAPACITY, old_capacity * 2)
+    k = _log2(capacity)
+    if free[k]:
+        at = free[k] - 1
+        touch(lists.free, k)
+        free[k] = pool[at]
+    else:
+        at = free[_TAIL]
+        if at + capacity > len(pool):
+            return False
+        touch(lists.free, _TAIL)
+        free[_TAIL] = at + capacity
+    for i in range(length):
+        touch(lists.pool, at + i)
+        pool[at + i] = pool[old_at + i]
+    if lists.weighted:
+        for i in range(length):
+            touch(lists.weight, at + i)
+            lists.weight.data[at + i] = lists.weight.data[old_at + i]
+    if old_capacity:
+        _release(lists, old_at, old_capacity)
+    touch(lists.head, row)
+    head[row, _AT] = at
+    head[row, _CAPACITY] = capacity
+    return True
+
+
+@njit(nogil=True, cache=True)
+def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
+    """Add an entry to the list of `row`; False, with nothing changed, when the pool must grow first."""
+    head = lists.head.data
+    if head[row, _LENGTH] == head[row, _CAPACITY] and not _grow(lists, row):
+        return False
+    at = head[row, _AT] + head[row, _LENGTH]
+    touch(lists.pool, at)
+    lists.pool.data[at] = value
+    if lists.weighted:
+        touch(lists.weight, at)
+        lists.weight.data[at] = weight
+    touch(lists.head, row)
+    head[row, _LENGTH] += 1
+    return True
+
+
+@njit(nogil=True, cache=True)
+def find(lists: ListsView, row: int, value: int, weight: float) -> int:
+    """Where in the pool the entry stands (with that weight, where weights are kept), or -1."""
+    at, length = lists.head.data[row, _AT], lists.head.data[row, _LENGTH]
+    pool = lists.pool.data
+    for i in range(at, at + length):
+        if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
+            return i
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def remove_at(lists: ListsView, row: int, place: int) -> None:
+    """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
+    head, pool = lists.head.data, lists.pool.data
+    last = head[row, _AT] + head[row, _LENGTH] - 1
+    touch(lists.pool, place)
+    pool[place] = pool[last]
+    if lists.weighted:
+        touch(lists.weight, place)
+        lists.weight.data[place] = lists.weight.data[last]
+    touch(lists.head, row)
+    head[row, _LENGTH] -= 1
+    if head[row, _LENGTH] == 0:
+        _release(lists, head[row, _AT], head[row, _CAPACITY])
+        head[row, _AT] = 0
+        head[row, _CAPACITY] = 0
+
+
+@njit(nogil=True, cache=True)
+def remove(lists: ListsView, row: int, value: int, weight: float) -> bool:
+    """Take out one such entry; False where there is none."""
+    place = find(lists, row, value, weight)
+    if place < 0:
+        return False
+    remove_at(lists, row, place)
+    return True
+
+
+class Lists:
+    """Lists of int32 per row, in the tables `name.head`, `name.pool`, `name.free` (and `name.weight`)."""
+
+    def __init__(self, tables: TableSet, name: str, weighted: bool = False) -> None:
+        self.weighted = weighted
+        self.head = tables.add(f"{name}.head", "i4", 3)
+        self.pool = tables.add(f"{name}.pool", "i4")
+        self.free = tables.add(f"{name}.free", "i8")
+        self.weight = tables.add(f"{name}.weight", "f4") if weighted else None
+        self.free.reserve(32)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for the lists of that many rows."""
+        self.head.reserve(rows)
+
+    def reserve_entries(self, entries: int) -> None:
+        """Make room in the pool for about that many more entries."""
+        self.pool.reserve(int(self.free.data[_TAIL]) + entries)
+        if self.weight is not None:
+            self.weight.reserve(self.pool.data.shape[0])
+
+    def grow(self) -> None:
+        """Make room after a kernel said that the pool is full."""
+        self.reserve_entries(max(1024, self.pool.data.shape[0], 4 * int(self.head.data[:, _CAPACITY].max(initial=0))))
+
+    @property
+    def view(self) -> ListsView:
+        """The lists as kernels see them."""
+        stand_in = self.free.view._replace(data=_NO_WEIGHTS)
+        weight = stand_in if self.weight is None else self.weight.view
+        return ListsView(self.head.view, self.pool.view, weight, self.free.view, self.weighted)
+
+    def of(self, row: int) -> np.ndarray:
+        """The values of one list (a view)."""
+        at, length = self.head.data[row, _AT], self.head.data[row, _LENGTH]
+        return self.pool.data[at : at + length]
+
+
+_NO_WEIGHTS = np.zeros(1, np.float32)
