@@ -1,0 +1,44 @@
+# Everything one does with a checkout. The environment is .venv, made from requirements.lock by scripts/install.py.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Stamps that scripts/install.py sets: what the job needs; the same with torch and the developers' tools.
+BASE := $(VENV)/.freshet-base
+ALL := $(VENV)/.freshet-all
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+install: $(ALL) ## .venv with all that the other targets need (Java and torch included)
+
+demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the embeddings (no torch; 2 minutes)
+	$(BIN)/python scripts/demo.py $(ARGS)
+
+test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(ALL) ## linters and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(ALL) ## throughput and latency of both runtimes on an arxiv-shaped stream
+	$(BIN)/python scripts/bench.py $(ARGS)
+
+lock: $(ALL) ## requirements.lock anew from pyproject.toml (ARGS=--upgrade for the newest versions)
+	$(BIN)/python scripts/lock.py $(ARGS)
+
+clean: ## takes away .venv, caches and outputs
+	rm -rf $(VENV) build dist out* .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+SETUP := requirements.lock pyproject.toml scripts/install.py
+
+$(BASE): $(SETUP)
+	$(PYTHON) scripts/install.py --venv $(VENV) base
+
+$(ALL): $(SETUP)
+	$(PYTHON) scripts/install.py --venv $(VENV) all
