@@ -1,0 +1,137 @@
+"""Events one by one: a builder of blocks for the JSON parser and for small, readable streams in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from partitioner.events import (
+    DEFAULT_TYPE,
+    INT,
+    OP_ADD_EDGE,
+    OP_ADD_VERTEX,
+    OP_DEL_EDGE,
+    OP_DEL_VERTEX,
+    OP_NAMES,
+    OP_SET_FEATURES,
+    STRING,
+    Events,
+    Ids,
+)
+
+TYPES_MAX = 32_767  # etype is an int16
+
+Id = int | str
+
+
+class EventBuilder:
+    """Collects accepted events and counts rejected records, and makes a block of them.
+
+    The caller has validated what it appends.
+    """
+
+    def __init__(self, in_width: int, id_kind: str | None = None, edge_types: Sequence[str] | None = None) -> None:
+        self.in_width = in_width
+        self.id_kind = id_kind
+        self.types: dict[str, int] = {name: k for k, name in enumerate(edge_types or (DEFAULT_TYPE,))}
+        self.op: list[int] = []
+        self.a: list[Id] = []
+        self.b: list[Id] = []
+        self.weight: list[float] = []
+        self.etype: list[int] = []
+        self.x_row: list[int] = []
+        self.x: list[np.ndarray] = []
+        self.position: list[int] = []
+        self.reject_rows: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def vertex(self, op: int, vertex: Id, x: np.ndarray | None, position: int) -> None:
+        """Append add_vertex, del_vertex or set_features."""
+        self.op.append(op)
+        self.a.append(vertex)
+        self.b.append(0)
+        self.weight.append(1.0)
+        self.etype.append(0)
+        self.position.append(position)
+        if x is None:
+            self.x_row.append(-1)
+        else:
+            self.x_row.append(len(self.x))
+            self.x.append(x)
+
+    def edge(self, op: int, src: Id, dst: Id, weight: float, etype: int, position: int) -> None:
+        """Append add_edge or del_edge."""
+        self.op.append(op)
+        self.a.append(src)
+        self.b.append(dst)
+        self.weight.append(weight)
+        self.etype.append(etype)
+        self.position.append(position)
+        self.x_row.append(-1)
+
+    def type_code(self, name: str) -> int:
+        """The number of an edge type in this block's table, a new one for a new type."""
+        return self.types.setdefault(name, len(self.types))
+
+    def reject(self) -> None:
+        """Count a rejected record."""
+        self.reject_rows.append(len(self.op))
+
+    def build(self, end_position: int, source: int = 0, partition: int = 0, arrival_ms: float = 0.0) -> Events:
+        """The block of all that was appended."""
+        n = len(self.op)
+        kind = self.id_kind or INT
+        # vertex events have 0 in b whatever the kind
+        b: list[Id] = [other or "" for other in self.b] if kind == STRING else self.b
+        x = np.concatenate(self.x).reshape(-1, self.in_width) if self.x else np.empty((0, self.in_width), np.float32)
+        return Events(
+            op=np.array(self.op, np.uint8),
+            a=Ids.of(kind, self.a),  # type: ignore[arg-type]
+            b=Ids.of(kind, b),  # type: ignore[arg-type]
+            weight=np.array(self.weight, np.float32),
+            etype=np.array(self.etype, np.int16),
+            x_row=np.array(self.x_row, np.int32),
+            x=x,
+            position=np.array(self.position, np.int64),
+            source=np.full(n, source, np.int16),
+            partition=np.full(n, partition, np.int16),
+            types=tuple(self.types),
+            reject_rows=np.array(self.reject_rows, np.int32),
+            end_position=end_position,
+            end_source=source,
+            end_partition=partition,
+            arrival_ms=arrival_ms,
+        )
+
+
+def events_of(
+    rows: Iterable[tuple[object, ...]],
+    in_width: int = 1,
+    id_kind: str = INT,
+    edge_types: Sequence[str] | None = None,
+    first: int = 0,
+    arrival_ms: float = 0.0,
+) -> Events:
+    """A block from rows such as ("add_edge", 1, 2), for tests and scripts; positions count from `first` + 1.
+
+    Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
+    ("add_edge", src, dst[, weight[, type]]), ("del_edge", src, dst[, type]), with x any sequence of numbers.
+    """
+    builder = EventBuilder(in_width, id_kind, edge_types)
+    position = first
+    for name, *fields in rows:
+        position += 1
+        op = OP_NAMES.index(str(name))
+        if op in (OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES):
+            x = np.array(fields[1], np.float32).reshape(in_width) if len(fields) > 1 and fields[1] is not None else None
+            builder.vertex(op, fields[0], x, position)  # type: ignore[arg-type]
+            continue
+        rest = fields[2:]
+        weight = float(rest.pop(0) if op == OP_ADD_EDGE and rest else 1.0)  # type: ignore[arg-type]
+        named = rest[0] if rest and op in (OP_ADD_EDGE, OP_DEL_EDGE) else None
+        etype = 0 if named is None else builder.type_code(str(named))
+        builder.edge(op, fields[0], fields[1], weight, etype, position)  # type: ignore[arg-type]
+    return builder.build(position, arrival_ms=arrival_ms)

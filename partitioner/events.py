@@ -1,0 +1,309 @@
+"""Validated graph events as columns: what the Parser hands to the Partitioner, and the bytes they travel as."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from state.codec import EVENTS, Block, Header, decode, encode
+
+OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES, OP_ADD_EDGE, OP_DEL_EDGE = range(5)
+OP_NAMES = ("add_vertex", "del_vertex", "set_features", "add_edge", "del_edge")
+INT, STRING = "int", "string"
+DEFAULT_TYPE = ""  # the edge type of models without types where an event names none
+
+_CTL = 8  # int64s of the ctl column
+
+
+def _ints(values: Sequence[int] = ()) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """A column of vertex ids of one kind, int64 or UTF-8 strings.
+
+    Shapes:
+        ints: (n,) int64, for kind "int"
+        offsets, data: (n + 1,) int64 and (bytes,) uint8, for kind "string"
+
+    Invariant: the text of row i is data[offsets[i]:offsets[i + 1]]; offsets[0] is not 0 in a slice.
+    """
+
+    kind: str
+    ints: np.ndarray = field(default_factory=_ints)
+    offsets: np.ndarray = field(default_factory=lambda: _ints([0]))
+    data: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+
+    @staticmethod
+    def of_ints(values: Sequence[int] | np.ndarray) -> Ids:
+        """Ids from integers."""
+        return Ids(INT, np.asarray(values, np.int64))
+
+    @staticmethod
+    def of_strings(values: Sequence[str]) -> Ids:
+        """Ids from strings."""
+        texts = [value.encode() for value in values]
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
+        return Ids(STRING, offsets=offsets, data=np.frombuffer(b"".join(texts), np.uint8))
+
+    @staticmethod
+    def of(kind: str, values: Sequence[int] | Sequence[str]) -> Ids:
+        """Ids of the kind from a list."""
+        return Ids.of_ints(values) if kind == INT else Ids.of_strings(values)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.ints) if self.kind == INT else len(self.offsets) - 1
+
+    def slice(self, start: int, stop: int) -> Ids:
+        """Rows start to stop, as views."""
+        if self.kind == INT:
+            return Ids(INT, self.ints[start:stop])
+        return Ids(STRING, offsets=self.offsets[start : stop + 1], data=self.data)
+
+    def take(self, rows: np.ndarray) -> Ids:
+        """The given rows, copied."""
+        if self.kind == INT:
+            return Ids(INT, self.ints[rows])
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        at = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        return Ids(STRING, offsets=offsets, data=self.data[at])
+
+    def to_list(self) -> list[int] | list[str]:
+        """The ids as Python objects."""
+        if self.kind == INT:
+            return self.ints.tolist()
+        text = self.data.tobytes()
+        bounds = self.offsets.tolist()
+        return [text[begin:end].decode() for begin, end in itertools.pairwise(bounds)]
+
+    def compact(self) -> Ids:
+        """The same ids, without the bytes outside a slice."""
+        if self.kind == INT or (self.offsets[0] == 0 and self.offsets[-1] == len(self.data)):
+            return self
+        begin, end = self.offsets[0], self.offsets[-1]
+        return Ids(STRING, offsets=self.offsets - begin, data=self.data[begin:end])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Ids]) -> Ids:
+        """All rows of the parts, which have one kind."""
+        if len({part.kind for part in parts}) != 1:
+            message = f"ids of one kind are wanted, got {[part.kind for part in parts]}"
+            raise ValueError(message)
+        if parts[0].kind == INT:
+            return Ids(INT, np.concatenate([part.ints for part in parts]))
+        packed = [part.compact() for part in parts]
+        bases = np.cumsum([0] + [len(part.data) for part in packed])
+        offsets = [part.offsets[:-1] + base for part, base in zip(packed, bases, strict=False)]
+        return Ids(
+            STRING,
+            offsets=np.concatenate([*offsets, bases[-1:]]).astype(np.int64),
+            data=np.concatenate([part.data for part in packed]),
+        )
+
+    def columns(self, name: str) -> dict[str, np.ndarray]:
+        """The columns that these ids travel as."""
+        if self.kind == INT:
+            return {name: self.ints}
+        packed = self.compact()
+        return {f"{name}_off": packed.offsets, f"{name}_utf8": packed.data}
+
+    @staticmethod
+    def from_columns(block: Block, name: str) -> Ids:
+        """The inverse of `columns`."""
+        if f"{name}_off" in block.columns:
+            return Ids(STRING, offsets=block.columns[f"{name}_off"], data=block.get(f"{name}_utf8", "u1"))
+        return Ids(INT, block.get(name, "<i8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A block of n accepted events in arrival order.
+
+    Shapes:
+        op: (n,) uint8; a, b: n ids (the vertex or the edge's source; the edge's destination, 0 or "" for a vertex)
+        weight: (n,) float32, 1 where the event is no add_edge
+        etype: (n,) int16, index into `types`, 0 where none is given
+        x_row: (n,) int32, row in x, -1 without features; x: (k, in_width) float32
+        position: (n,) int64, the offset that follows the event in its source partition
+        source, partition: (n,) int16
+        reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
+
+    Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
+    `types` is a table of this block: slices share it, so that it may name types that none of their events has.
+    For a typed model it is the model's list (etype is the relation index), else types[0] is DEFAULT_TYPE.
+    """
+
+    op: np.ndarray
+    a: Ids
+    b: Ids
+    weight: np.ndarray
+    etype: np.ndarray
+    x_row: np.ndarray
+    x: np.ndarray
+    position: np.ndarray
+    source: np.ndarray
+    partition: np.ndarray
+    types: tuple[str, ...] = (DEFAULT_TYPE,)
+    reject_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    end_position: int = 0  # the offset that follows the block's last record, accepted, rejected or blank,
+    end_source: int = 0  # in this source
+    end_partition: int = 0  # and this partition
+    arrival_ms: float = 0.0  # when the block's first event came to the Parser
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def rejected(self) -> int:
+        """Rejected records that stand in this block."""
+        return len(self.reject_rows)
+
+    @property
+    def in_width(self) -> int:
+        """Width of the raw features."""
+        return self.x.shape[1]
+
+    def slice(self, start: int, stop: int) -> Events:
+        """Events start to stop as views; a rejected record goes with the event after it, or the block's last slice."""
+        stop = min(stop, len(self))
+        last = stop == len(self)
+        x_row, x = self.x_row[start:stop], self.x[:0]
+        given = x_row[x_row >= 0]
+        if len(given):
+            x = self.x[given[0] : given[-1] + 1]
+            x_row = np.where(x_row >= 0, x_row - given[0], np.int32(-1)).astype(np.int32, copy=False)
+        rejects = self.reject_rows
+        if len(rejects):
+            rejects = rejects[(rejects >= start) & ((rejects < stop) | last)] - np.int32(start)
+        end = (self.end_position, self.end_source, self.end_partition)
+        if not last and stop > start:
+            end = (int(self.position[stop - 1]), int(self.source[stop - 1]), int(self.partition[stop - 1]))
+        return replace(
+            self,
+            op=self.op[start:stop],
+            a=self.a.slice(start, stop),
+            b=self.b.slice(start, stop),
+            weight=self.weight[start:stop],
+            etype=self.etype[start:stop],
+            x_row=x_row,
+            x=x,
+            position=self.position[start:stop],
+            source=self.source[start:stop],
+            partition=self.partition[start:stop],
+            reject_rows=rejects,
+            end_position=end[0],
+            end_source=end[1],
+            end_partition=end[2],
+        )
+
+    @staticmethod
+    def concatenate(blocks: Sequence[Events]) -> Events:
+        """One block of all events, in order; it ends where the last one ends and arrived when the first did."""
+        if len(blocks) == 1:
+            return blocks[0]
+        types, etypes = _merge_types(blocks)
+        bases = np.cumsum([0] + [len(block) for block in blocks])
+        x_bases = np.cumsum([0] + [len(block.x) for block in blocks])
+        x_rows = [
+            np.where(block.x_row >= 0, block.x_row + base, -1) for block, base in zip(blocks, x_bases, strict=False)
+        ]
+        rejects = [block.reject_rows + base for block, base in zip(blocks, bases, strict=False)]
+        return replace(
+            blocks[-1],
+            op=np.concatenate([block.op for block in blocks]),
+            a=Ids.concatenate([block.a for block in blocks]),
+            b=Ids.concatenate([block.b for block in blocks]),
+            weight=np.concatenate([block.weight for block in blocks]),
+            etype=np.concatenate(etypes),
+            x_row=np.concatenate(x_rows).astype(np.int32),
+            x=np.concatenate([block.x for block in blocks]),
+            position=np.concatenate([block.position for block in blocks]),
+            source=np.concatenate([block.source for block in blocks]),
+            partition=np.concatenate([block.partition for block in blocks]),
+            types=types,
+            reject_rows=np.concatenate(rejects).astype(np.int32),
+            arrival_ms=min(block.arrival_ms for block in blocks),
+        )
+
+    def encode(self) -> bytes:
+        """The bytes of the block; columns that hold their default throughout are left out."""
+        ctl = np.zeros(_CTL, np.int64)
+        ctl[:5] = self.end_position, self.end_source, self.end_partition, self.in_width, -1
+        columns = {"ctl": ctl, "arrival": np.array([self.arrival_ms]), "op": self.op}
+        columns |= self.a.columns("a") | self.b.columns("b")
+        columns["x_row"] = self.x_row if len(self.x) else self.x_row[:0]
+        columns["x"] = self.x
+        columns["rejects"] = self.reject_rows
+        if (self.weight != 1).any():
+            columns["weight"] = self.weight
+        if self.etype.any():
+            columns["etype"] = self.etype
+        if len(self) and (np.diff(self.position) == 1).all():
+            ctl[4] = self.position[0]
+        else:
+            columns["position"] = self.position
+        if (self.source != self.end_source).any() or (self.partition != self.end_partition).any():
+            columns |= {"source": self.source, "partition": self.partition}
+        if self.types != (DEFAULT_TYPE,):
+            columns |= Ids.of_strings(self.types).columns("types")
+        return encode(Header(EVENTS), columns)
+
+    @staticmethod
+    def decode(data: bytes) -> Events:
+        """The block, as read-only views of `data`.
+
+        Raises:
+            ValueError: a block of another kind.
+        """
+        block = decode(data)
+        if block.header.kind != EVENTS:
+            message = f"a block of events (kind {EVENTS}) is wanted, got kind {block.header.kind}"
+            raise ValueError(message)
+        columns = block.columns
+        ctl = columns["ctl"].tolist()
+        op = block.get("op", "u1")
+        n = len(op)
+
+        def column(name: str, default: int, dtype: str) -> np.ndarray:
+            found = columns.get(name)
+            return np.full(n, default, dtype) if found is None else found
+
+        position = column("position", 0, "<i8") if ctl[4] < 0 else np.arange(ctl[4], ctl[4] + n, dtype=np.int64)
+        named = "types_off" in columns
+        return Events(
+            op=op,
+            a=Ids.from_columns(block, "a"),
+            b=Ids.from_columns(block, "b"),
+            weight=column("weight", 1, "<f4"),
+            etype=column("etype", 0, "<i2"),
+            x_row=column("x_row", -1, "<i4"),
+            x=columns["x"] if "x" in columns else np.empty((0, ctl[3]), np.float32),
+            position=position,
+            source=column("source", ctl[1], "<i2"),
+            partition=column("partition", ctl[2], "<i2"),
+            types=tuple(Ids.from_columns(block, "types").to_list()) if named else (DEFAULT_TYPE,),  # type: ignore[arg-type]
+            reject_rows=block.get("rejects", "<i4"),
+            end_position=ctl[0],
+            end_source=ctl[1],
+            end_partition=ctl[2],
+            arrival_ms=float(columns["arrival"][0]),
+        )
+
+
+def _merge_types(blocks: Sequence[Events]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """One table for all blocks, and each block's etype column in it."""
+    if len({block.types for block in blocks}) == 1:
+        return blocks[0].types, [block.etype for block in blocks]
+    codes: dict[str, int] = {}
+    etypes = []
+    for block in blocks:
+        table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int16)
+        etypes.append(table[block.etype])
+    return tuple(codes), etypes
