@@ -93,9 +93,10 @@ class Table:
         if rows <= capacity:
             return
         pages = -(-max(rows, capacity + capacity // 2) // self.page_rows)
-        grown = np.empty((pages * self.page_rows, *self._row_shape), self.dtype)
+        shape = (pages * self.page_rows, *self._row_shape)
+        # zeros are mapped lazily, so a sparse table costs what it holds
+        grown = np.full(shape, self.fill, self.dtype) if self.fill else np.zeros(shape, self.dtype)
         grown[:capacity] = self.data
-        grown[capacity:] = self.fill
         self.data = grown
         self._flags = np.concatenate([self._flags, np.zeros(pages - self._flags.size, np.uint8)])
         self._where = np.concatenate([self._where, np.zeros(pages - self._where.size, np.int32)])

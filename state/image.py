@@ -1,0 +1,66 @@
+"""Base images: the state of one operator's part as immutable files, one raw array a table.
+
+An image is what the cores held after epoch 0 (the snapshot). Neither messages nor checkpoints carry it: keyed state
+holds the pages that changed since. A folder holds `image.json` (format, epoch, tables with dtype, rows, CRC-32) and
+`TABLE.bin`.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from state.codec import UnknownFormatError
+from state.table import TableSet
+
+IMAGE_FORMAT = 1
+
+
+class DamagedImageError(ValueError):
+    """A base image does not hold what its manifest says."""
+
+
+def write_image(tables: TableSet, folder: Path, epoch: int) -> None:
+    """Write the tables as they stand; complete once `image.json` is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = {}
+    for table in tables:
+        rows = np.ascontiguousarray(table.data[: table.rows])
+        rows.tofile(folder / f"{table.name}.bin")
+        shape = list(rows.shape)
+        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "crc32": zlib.crc32(rows.data) if rows.size else 0}
+    manifest = orjson.dumps({"format": IMAGE_FORMAT, "epoch": epoch, "tables": entries}, option=orjson.OPT_INDENT_2)
+    aside = folder / ".image.json"
+    aside.write_bytes(manifest)
+    os.replace(aside, folder / "image.json")
+
+
+def load_image(tables: TableSet, folder: Path) -> int:
+    """Fill the tables from an image; returns its epoch.
+
+    Raises:
+        UnknownFormatError: an image of another format version.
+        DamagedImageError: files that do not fit their manifest.
+    """
+    manifest = orjson.loads((folder / "image.json").read_bytes())
+    if manifest["format"] != IMAGE_FORMAT:
+        message = f"base image format {manifest['format']} is not known to this Freshet (it reads {IMAGE_FORMAT})"
+        raise UnknownFormatError(message)
+    for name, entry in manifest["tables"].items():
+        table = tables[name]
+        data = np.fromfile(folder / f"{name}.bin", table.dtype)
+        if entry["dtype"] != table.dtype.str or data.size != int(np.prod(entry["shape"])):
+            message = f"base image {folder}: table {name} has {data.size} values, its manifest says {entry}"
+            raise DamagedImageError(message)
+        if data.size and zlib.crc32(data.data) != entry["crc32"]:
+            message = f"base image {folder}: table {name} does not fit its checksum; run again without --resume"
+            raise DamagedImageError(message)
+        rows = entry["shape"][0]
+        table.reserve(rows)
+        table.data[:rows] = data.reshape(entry["shape"])
+        table.rows = rows
+    return int(manifest["epoch"])
