@@ -1,0 +1,122 @@
+"""The Flink options of a job: everything that a run needs is set here, nothing is read from a flink-conf."""
+
+from __future__ import annotations
+
+import site
+import socket
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from job.spec import JobSpec
+
+if TYPE_CHECKING:
+    from pyflink.common import Configuration
+
+
+def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
+    """Return `wanted` if it can be bound, else the next free port; 0 asks the system for any."""
+    for port in range(wanted, wanted + 100) if wanted else [0]:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    message = f"no free port from {wanted} to {wanted + 99}"
+    raise OSError(message)
+
+
+def python_path() -> str:
+    """Return the folders that the Python inside the Java process must search: site-packages and our own checkout."""
+    root = str(Path(__file__).resolve().parents[1])
+    folders = [root, sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]]
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return ":".join(dict.fromkeys(folders))
+
+
+def _python_options() -> dict[str, str]:
+    return {
+        "python.execution-mode": "thread",
+        "python.executable": sys.executable,
+        "python.client.executable": sys.executable,
+        "python.pythonpath": python_path(),
+    }
+
+
+def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
+    options = {
+        "execution.checkpointing.dir": spec.checkpoints.as_uri(),
+        "execution.checkpointing.savepoint-dir": (spec.out_path / "savepoints").as_uri(),
+        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        # At an aligned barrier every operator stands at the same epoch with an empty inbox: state relies on it.
+        "execution.checkpointing.unaligned.enabled": "false",
+        "execution.checkpointing.max-concurrent-checkpoints": "1",
+        "execution.checkpointing.timeout": "10 min",
+        "execution.checkpointing.tolerable-failed-checkpoints": "3",
+        "execution.checkpointing.num-retained": str(spec.checkpoints_retained),
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "execution.checkpointing.incremental": "true",
+        "state.backend.type": spec.backend,
+        "state.backend.rocksdb.timer-service.factory": "HEAP",
+    }
+    if spec.checkpoint_interval_ms:
+        options["execution.checkpointing.interval"] = f"{spec.checkpoint_interval_ms} ms"
+        options["execution.checkpointing.min-pause"] = f"{min(spec.checkpoint_interval_ms // 2, 1000)} ms"
+    if spec.resume:
+        options["execution.state-recovery.path"] = spec.resume
+        options["execution.state-recovery.claim-mode"] = "NO_CLAIM"
+    return options
+
+
+def _memory_options(spec: JobSpec) -> dict[str, str]:
+    return {
+        "taskmanager.numberOfTaskSlots": str(spec.parallelism),
+        "taskmanager.memory.task.heap.size": f"{max(spec.heap_mb // 2, 128)}m",
+        "taskmanager.memory.managed.size": f"{spec.managed_mb}m",
+        "taskmanager.memory.network.min": f"{spec.network_mb}m",
+        "taskmanager.memory.network.max": f"{spec.network_mb}m",
+        "taskmanager.memory.segment-size": "256kb",
+        "taskmanager.network.memory.buffer-debloat.enabled": "true",
+        "taskmanager.network.memory.buffer-debloat.target": "50 ms",
+        "io.tmp.dirs": str(spec.out_path / "tmp"),
+        # No outside address: the embedded cluster talks to itself.
+        "rest.bind-address": "127.0.0.1",
+        "rest.address": "127.0.0.1",
+    }
+
+
+def flink_options(spec: JobSpec) -> dict[str, str]:
+    """Return all options of a job as text; those of an embedded cluster only where the job brings its own."""
+    options = {
+        **_python_options(),
+        **_checkpoint_options(spec),
+        "pipeline.name": spec.name,
+        "pipeline.max-parallelism": str(spec.max_parallelism),
+        "pipeline.object-reuse": "true",
+        "parallelism.default": str(spec.parallelism),
+        "execution.buffer-timeout.interval": "0 ms",
+        "restart-strategy.type": "fixed-delay" if spec.restart_attempts else "none",
+        "restart-strategy.fixed-delay.attempts": str(spec.restart_attempts),
+        "restart-strategy.fixed-delay.delay": f"{spec.restart_delay_ms} ms",
+    }
+    if spec.cluster is None:
+        port = str(free_port(spec.rest_port))
+        options |= {**_memory_options(spec), "rest.port": port, "rest.bind-port": port}
+    else:
+        host, _, port = spec.cluster.rpartition(":")
+        options |= {"execution.target": "remote", "rest.address": host, "rest.port": port}
+    return options | spec.options
+
+
+def configuration(options: dict[str, str]) -> Configuration:
+    """Return the options as PyFlink's configuration; needs the gateway."""
+    from pyflink.common import Configuration
+
+    config = Configuration()
+    for key, value in options.items():
+        config.set_string(key, value)
+    return config

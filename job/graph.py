@@ -1,0 +1,117 @@
+"""The dataflow of a job, drawn on a PyFlink environment.
+
+source -> parser -> partitioner -> storage 0 -> storage 1 [+ tail 1] -> ... -> storage L [+ tail L] -> sink
+
+Every element is Row(key, block) from the parser on, so streams are keyed in Java without a Python key selector.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from job.part_keys import part_keys
+from job.spec import JobSpec
+
+if TYPE_CHECKING:
+    from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
+
+# Part of every savepoint: an operator's state is found by its uid.
+UID = "freshet-{}"
+
+
+def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
+    """Draw the job's operators on `env`."""
+    from operators.flink_shells import PartitionerShell, StageShell, element_type, tail_tag
+
+    keys = part_keys(spec.parts, spec.max_parallelism)
+    config = json.dumps({"factory": spec.factory, "stage": spec.stage, "logs": str(spec.logs)})
+    events = _events(env, spec, config)
+    partitioner = PartitionerShell(config, keys, spec.epoch_ms)
+    stream = _named(_keyed(events).process(partitioner, element_type()), "partitioner", 1)
+    stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism)
+    for layer in range(1, spec.layers + 1):
+        following = "storage" if layer < spec.layers else "sink"
+        tail = "tail" if spec.parts > 1 else None
+        storage = _stage(stream, StageShell(f"storage{layer}", config, keys, following, tail), spec.parallelism)
+        stream = storage
+        if tail:
+            partials = _side_output(storage, tail_tag())
+            shell = StageShell(f"tail{layer}", config, keys, following, None)
+            stream = storage.union(_stage(partials, shell, spec.parallelism))
+    _discard(_stage(stream, StageShell("sink", config, keys, "nobody", None), spec.parallelism))
+
+
+def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> DataStream:
+    """Return the Parser's blocks together with the block that begins the job."""
+    from pyflink.common import WatermarkStrategy
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+
+    from operators.flink_shells import ParserShell, StartShell, element_type
+
+    def numbers(name: str, last: int) -> DataStream:
+        source = NumberSequenceSource(0, last)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info=Types.LONG())
+        return _named(stream, name, 1)
+
+    start = _named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
+    streams = []
+    if spec.chunks:
+        parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
+        streams.append(_named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
+    if spec.stay:
+        streams.append(_idle(env, spec))
+    return start.union(*streams) if streams else start
+
+
+def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
+    """Return a stream that never ends and never says anything: a watched folder in which no file appears."""
+    from pyflink.common import Duration, WatermarkStrategy
+    from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
+
+    from operators.flink_shells import StartShell, element_type
+
+    folder = spec.out_path / "tmp" / "idle"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), folder.as_uri())
+    source = source.monitor_continuously(Duration.of_minutes(10)).build()
+    lines = _named(env.from_source(source, WatermarkStrategy.no_watermarks(), "stay"), "stay", 1)
+    return _named(lines.process(StartShell(), element_type()), "idle", 1)
+
+
+def _keyed(stream: DataStream) -> KeyedStream:
+    """Key a stream of Row(key, block) by its first field, as PyFlink's `key_by` does after its own Python operator."""
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream import KeyedStream
+    from pyflink.java_gateway import get_gateway
+
+    selector = get_gateway().jvm.KeyByKeySelector()
+    key_type = Types.ROW([Types.INT()]).get_java_type_info()
+    return KeyedStream(stream._j_data_stream.keyBy(selector, key_type), Types.PICKLED_BYTE_ARRAY(), stream)
+
+
+def _side_output(stream: DataStream, tag: object) -> DataStream:
+    """Return a side output as it is; PyFlink's own method would put a Python operator behind it."""
+    from pyflink.datastream import DataStream
+
+    return DataStream(stream._j_data_stream.getSideOutput(tag.get_java_output_tag()))  # type: ignore[attr-defined]
+
+
+def _stage(stream: DataStream, shell: object, parallelism: int) -> DataStream:
+    from operators.flink_shells import element_type
+
+    operator: str = shell.operator  # type: ignore[attr-defined]
+    return _named(_keyed(stream).process(shell, element_type()), operator, parallelism)  # type: ignore[arg-type]
+
+
+def _named(stream: DataStream, name: str, parallelism: int) -> DataStream:
+    return stream.name(name).uid(UID.format(name)).set_parallelism(parallelism)
+
+
+def _discard(stream: DataStream) -> None:
+    """End a stream that carries nothing."""
+    from pyflink.java_gateway import get_gateway
+
+    sink = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
+    stream._j_data_stream.sinkTo(sink).name("end").uid(UID.format("end")).setParallelism(1)

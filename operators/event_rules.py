@@ -1,0 +1,201 @@
+"""The rules an event must keep, one record (a Python dict) at a time, with the reason where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from partitioner.event_builder import TYPES_MAX, EventBuilder
+from partitioner.events import (
+    INT,
+    OP_ADD_EDGE,
+    OP_ADD_VERTEX,
+    OP_DEL_VERTEX,
+    OP_NAMES,
+    OP_SET_FEATURES,
+    STRING,
+)
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+# From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
+FLOAT32_LIMIT = float(2**128 - 2**103)
+FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
+
+_OPS = {name: code for code, name in enumerate(OP_NAMES)}
+_NUMBERS = frozenset((int, float))
+_KINDS = {int: INT, str: STRING}
+_NAMES = {
+    bool: "a boolean",
+    int: "the integer",
+    float: "the number",
+    str: "the string",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+class Rules:
+    """What the job accepts: the feature width, the kind of ids (None: the first accepted event decides), edge types.
+
+    A field that is null is absent. Fields that an event has no use for (an `x` on an edge) are ignored like unknown
+    ones.
+    """
+
+    def __init__(self, in_width: int, id_kind: str | None = None, edge_types: Sequence[str] | None = None) -> None:
+        if id_kind not in (None, INT, STRING):
+            message = f"id kind: expected int, string or None, got {id_kind!r}"
+            raise ValueError(message)
+        self.in_width = in_width
+        self.edge_types = tuple(edge_types) if edge_types else None
+        self.type_codes = {name: code for code, name in enumerate(self.edge_types or ())}
+        self._id_type: type | None = None
+        self.id_kind = id_kind
+
+    @property
+    def id_kind(self) -> str | None:
+        """The kind of the job's ids, None while no event was accepted."""
+        return None if self._id_type is None else _KINDS[self._id_type]
+
+    @id_kind.setter
+    def id_kind(self, kind: str | None) -> None:
+        self._id_type = None if kind is None else (int if kind == INT else str)
+
+    def builder(self) -> EventBuilder:
+        """An empty block for events by these rules."""
+        return EventBuilder(self.in_width, self.id_kind, self.edge_types)
+
+    def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
+        """Append the event to the builder, or say why not; the first accepted event decides the kind of ids."""
+        try:
+            op = _OPS[record["op"]]
+        except (KeyError, TypeError, IndexError):
+            return _op_error(record)
+        get = record.get
+        if get("ts") is not None and type(get("ts")) is not int:
+            return f"ts: expected an integer (ms), got {show(get('ts'))}"
+        if op < OP_ADD_EDGE:
+            return self._vertex(op, get("id"), get("x"), builder, position)
+        src, dst, etype = get("src"), get("dst"), get("type")
+        expected = self._id_type
+        if type(src) is not expected or type(dst) is not expected or expected is int:
+            error = self._id_error("src", src) or self._id_error("dst", dst, type(src))
+            if error:
+                return error
+        weight = 1.0
+        if op == OP_ADD_EDGE:
+            if get("weight") is not None:
+                weight = get("weight")
+                if type(weight) not in _NUMBERS:
+                    return f"weight: expected a number, got {show(weight)}"
+                if not -FLOAT32_LIMIT < weight < FLOAT32_LIMIT:
+                    return f"weight: not finite in float32, got {show(weight)}"
+            if get("attr") is not None:
+                error = numbers_error("attr", get("attr"), None)
+                if error:
+                    return error
+        code = 0
+        if etype is not None:
+            error = self._type_error(etype, builder)
+            if error:
+                return error
+            code = builder.type_code(etype)
+        self._decide(src, builder)
+        builder.edge(op, src, dst, weight, code, position)
+        return None
+
+    def _vertex(self, op: int, vertex: Any, x: Any, builder: EventBuilder, position: int) -> str | None:
+        error = self._id_error("id", vertex)
+        if error:
+            return error
+        row = None
+        if op == OP_DEL_VERTEX:
+            x = None
+        if x is not None:
+            if type(x) is not list or len(x) != self.in_width or not _NUMBERS.issuperset(map(type, x)):
+                return numbers_error("x", x, self.in_width)
+            row = np.array(x, np.float32)
+            if not np.isfinite(row).all():
+                return numbers_error("x", x, self.in_width)
+        elif op == OP_SET_FEATURES:
+            return "x: missing, set_features needs it"
+        self._decide(vertex, builder)
+        builder.vertex(op, vertex, row, position)
+        return None
+
+    def _decide(self, vertex: Any, builder: EventBuilder) -> None:
+        if self._id_type is None:
+            self._id_type = type(vertex)
+            builder.id_kind = _KINDS[self._id_type]
+
+    def _id_error(self, name: str, value: Any, other: type | None = None) -> str | None:
+        """Why the value is no id of the job; `other`: the type of the event's other id, while the kind is open."""
+        kind = type(value)
+        if kind is int and not INT64_MIN <= value <= INT64_MAX:
+            return f"{name}: expected an integer within int64, got {value}"
+        expected = self._id_type or other
+        if kind is expected or (expected is None and kind in _KINDS):
+            return None
+        if value is None:
+            return f"{name}: missing"
+        if expected is None or kind not in _KINDS:
+            wanted = {None: "an integer or a string", int: "an integer", str: "a string"}[expected]
+            return f"{name}: expected {wanted}, got {show(value)}"
+        wanted = "an integer" if expected is int else "a string"
+        return f"{name}: expected {wanted} like the job's other ids, got {show(value)}"
+
+    def _type_error(self, value: Any, builder: EventBuilder) -> str | None:
+        if type(value) is not str:
+            return f"type: expected a string, got {show(value)}"
+        if self.edge_types is not None:
+            if value not in self.type_codes:
+                return f"type: expected one of the model's edge types {', '.join(self.edge_types)}, got {show(value)}"
+        elif len(builder.types) > TYPES_MAX and value not in builder.types:
+            return f"type: expected at most {TYPES_MAX} edge types, got {show(value)} as one more"
+        return None
+
+
+def numbers_error(name: str, value: Any, width: int | None) -> str | None:
+    """Why the value is no list of finite numbers (of that width, where there is one)."""
+    if type(value) is not list:
+        return f"{name}: expected a list of numbers, got {show(value)}"
+    if width is not None and len(value) != width:
+        return f"{name}: expected {width} numbers, got {len(value)}"
+    for k, number in enumerate(value):
+        if type(number) not in _NUMBERS:
+            return f"{name}: expected numbers, got {show(number)} at index {k}"
+        if not -FLOAT32_LIMIT < number < FLOAT32_LIMIT:
+            return f"{name}: not finite in float32 at index {k}, got {show(number)}"
+    return None
+
+
+def show(value: Any) -> str:
+    """A value for an error message: its type and, where that is short, itself."""
+    name = _NAMES.get(type(value))
+    if name is None:
+        return str(value)
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, int | float):
+        return f"{name} {value!r}"
+    if isinstance(value, str):
+        return f"{name} {value if len(value) <= 40 else value[:40] + '…'!r}"
+    return name
+
+
+def _op_error(record: Any) -> str:
+    if not isinstance(record, dict):
+        return f"expected a JSON object, got {show(record)}"
+    op = record.get("op")
+    if op is None:
+        return "op: missing"
+    if not isinstance(op, str):
+        return f"op: expected a string, got {show(op)}"
+    return f"op: expected one of {', '.join(OP_NAMES)}, got {show(op)}"
+
+
+def is_add_vertex_or_set(op: np.ndarray) -> np.ndarray:
+    """Where an operation may carry features."""
+    return (op == OP_ADD_VERTEX) | (op == OP_SET_FEATURES)

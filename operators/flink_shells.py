@@ -1,0 +1,228 @@
+"""The shells: Flink functions that move bytes, timers and state between Flink and Flink-free stages.
+
+An element of every stream is `Row(key, block)`, where key is the part's Flink key and block a `bytes`; it carries the
+key with it from the start, so that no key selector in Python (a further operator per exchange) is needed.
+
+A stage is built by a factory `module:function(config, operator, part)` on the worker thread of its subtask.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import Row
+from pyflink.common.typeinfo import TypeInformation, Types
+from pyflink.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, RuntimeContext
+from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
+from pyflink.datastream.state import MapState, MapStateDescriptor
+
+from operators.worker import Worker
+
+MAX_TIMESTAMP = 2**63 - 1
+PARTITIONER_KEY = 0
+# The block that begins an attempt; no stage sends an empty block.
+START = b""
+# The Parser's block after the last chunk of a bounded input in a job that stays.
+FINISH = b"\0"
+# How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.
+WAKE_MS = 1000
+
+
+def element_type() -> TypeInformation:
+    """Return the type of every stream's element: (key, block)."""
+    return Types.ROW([Types.INT(), Types.PICKLED_BYTE_ARRAY()])
+
+
+def tail_tag() -> OutputTag:
+    """Return the tag of the side output from a Storage to its Tail."""
+    return OutputTag("tail", element_type())
+
+
+def load_factory(path: str) -> Any:
+    """Return the callable named by `module:function`."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+class _Shell:
+    """What all shells share: a worker, the factory and the way from a stage's messages to Flink's elements."""
+
+    def __init__(self, operator: str, config: str, keys: list[int], main: str, side: str | None) -> None:
+        """Take plain data only: the function is pickled into the job graph.
+
+        `config` is a JSON object with `factory`, `stage` and `logs`; `main` and `side` name the receivers.
+        """
+        self.operator, self.config, self.keys, self.main, self.side = operator, config, keys, main, side
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Start the worker; stages are built later, since keyed state can't be read here."""
+        settings = json.loads(self.config)
+        self._factory: str = settings["factory"]
+        self._stage_config: dict[str, Any] = settings["stage"]
+        self._worker = Worker(self.operator, Path(settings["logs"]) / "python-errors.log")
+        self._stages: dict[int, Any] = {}
+        self._parts = {key: part for part, key in enumerate(self.keys)}
+        self._tag = tail_tag() if self.side else None
+
+    def close(self) -> None:
+        """Close the stages and end the worker."""
+        worker = getattr(self, "_worker", None)  # None where open() failed
+        if worker is None:
+            return
+        try:
+            for stage in self._stages.values():
+                if hasattr(stage, "close"):
+                    worker.call(stage.close)
+        finally:
+            self._stages = {}
+            worker.stop()
+
+    def _build(self, part: int) -> Any:
+        return self._worker.call(_make, self._factory, self._stage_config, self.operator, part)
+
+    def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
+        keys, main, side = self.keys, self.main, self.side
+        for message in messages:
+            row = Row(keys[message.part], message.data)
+            if message.to == main:
+                yield row
+            elif message.to == side:
+                yield self._tag, row
+            else:
+                text = f"{self.operator}: message to {message.to!r}, expected {main!r} or {side!r}"
+                raise ValueError(text)
+
+
+def _make(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
+    return load_factory(factory)(config, operator, part)
+
+
+class _KeyedShell(_Shell, KeyedProcessFunction):
+    """A shell with the keyed map state in which a stage's pages lie."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Declare the state."""
+        super().open(runtime_context)
+        descriptor = MapStateDescriptor("pages", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
+        self._state: MapState = runtime_context.get_map_state(descriptor)
+
+    def _restored(self, part: int) -> Any:
+        """Build the stage of the current key and restore it from the key's state."""
+        stage = self._build(part)
+        self._worker.call(stage.restore, list(self._state.items()))
+        self._stages[part] = stage
+        return stage
+
+    def _apply(self, outcome: Any) -> Iterator[Any]:
+        """Write an outcome's state changes, then yield its messages: a barrier never comes between the two."""
+        if outcome.puts:
+            self._state.put_all(dict(outcome.puts))
+        for key in outcome.deletes:
+            self._state.remove(key)
+        return self._elements(outcome.messages)
+
+
+class StageShell(_KeyedShell):
+    """A Storage, a Tail or the Sink: acts once per part and epoch, when the stage has all blocks of it."""
+
+    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
+        """Offer a block to the stage of its part; act when that completes an epoch."""
+        part = self._parts[ctx.get_current_key()] if len(self._parts) > 1 else 0
+        stage = self._stages.get(part)
+        if stage is None:
+            stage = self._restored(part)
+        # Only the header is read here; one hand-over to the worker per part and epoch, not one per block.
+        blocks = stage.offer(value)
+        if blocks is not None:
+            yield from self._apply(self._worker.call(stage.act, blocks))
+
+
+class PartitionerShell(_KeyedShell):
+    """The one Partitioner: begins an attempt, seals epochs by count and time, and seals the last at the end."""
+
+    def __init__(self, config: str, keys: list[int], epoch_ms: int) -> None:
+        """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
+        super().__init__("partitioner", config, keys, "storage", None)
+        self.epoch_ms = epoch_ms
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Nothing has begun."""
+        super().open(runtime_context)
+        self._stage: Any = None
+
+    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
+        """Begin the attempt at its first element; hand blocks of events to the stage."""
+        if self._stage is None:
+            yield from self._begin(ctx)
+        if value == FINISH:
+            yield from self._finish()
+        elif value != START:
+            yield from self._apply(self._worker.call(self._stage.receive, value, time.time() * 1e3))
+
+    def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
+        """Seal by time, or at the end of a bounded input; after a restore the first timer begins the attempt."""
+        if self._stage is None:
+            yield from self._begin(ctx)
+        if timestamp == MAX_TIMESTAMP:
+            yield from self._finish()
+            return
+        self._set_timer(ctx)
+        # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
+        if self.epoch_ms > 0 and getattr(self._stage, "waiting", True):
+            yield from self._apply(self._worker.call(self._stage.tick, time.time() * 1e3))
+
+    def _begin(self, ctx: Any) -> Iterator[Any]:
+        """Restore the stage and replay its journal, outcome by outcome, so that a long replay is never in memory whole."""
+        stage = self._restored(0)
+        replay = self._worker.call(lambda: iter(_outcomes(stage.begin())))
+        while (outcome := self._worker.call(next, replay, None)) is not None:
+            yield from self._apply(outcome)
+        self._stage = stage
+        self._set_timer(ctx)
+        ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
+
+    def _finish(self) -> Iterator[Any]:
+        return self._apply(self._worker.call(self._stage.finish))
+
+    def _set_timer(self, ctx: Any) -> None:
+        wait = self.epoch_ms if self.epoch_ms > 0 else WAKE_MS
+        timers = ctx.timer_service()
+        # A multiple of the interval, so that the timer restored with the state and a new one are the same timer.
+        timers.register_processing_time_timer((int(time.time() * 1e3) // wait + 1) * wait)
+
+
+def _outcomes(begun: Any) -> Iterable[Any]:
+    """A stage may begin with one outcome or with a stream of them."""
+    return begun if isinstance(begun, Iterable) and not hasattr(begun, "messages") else [begun]
+
+
+class ParserShell(_Shell, ProcessFunction):
+    """Turns chunk numbers into blocks of events, in the order of the numbers."""
+
+    def __init__(self, config: str, finish_after: int) -> None:
+        """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
+        super().__init__("parser", config, [PARTITIONER_KEY], "partitioner", None)
+        self.finish_after = finish_after
+
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        """Read and parse one chunk."""
+        stage = self._stages.get(0)
+        if stage is None:
+            stage = self._stages[0] = self._build(0)
+        for block in self._worker.call(stage.parse, value):
+            yield Row(PARTITIONER_KEY, block)
+        if value == self.finish_after:
+            yield Row(PARTITIONER_KEY, FINISH)
+
+
+class StartShell(ProcessFunction):
+    """Turns the start source's one number into the block that begins an attempt."""
+
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Row]:
+        """Yield the start block."""
+        yield Row(PARTITIONER_KEY, START)

@@ -1,0 +1,46 @@
+"""What an operator hands on: blocks addressed to a part of the next operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from state.sweep import Mutations
+
+STORAGE, TAIL, SINK = "storage", "tail", "sink"
+
+MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED = range(6)
+REPLAY, LAST = 1, 2
+
+
+class Message(NamedTuple):
+    """An encoded block for one part of one operator."""
+
+    to: str
+    part: int
+    epoch: int
+    source: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What acting on an epoch leads to: messages to send and entries of keyed state to change."""
+
+    messages: list[Message] = field(default_factory=list)
+    mutations: Mutations = field(default_factory=Mutations)
+
+    @property
+    def puts(self) -> list[tuple[str, bytes]]:
+        """Entries to set."""
+        return self.mutations.puts
+
+    @property
+    def deletes(self) -> list[str]:
+        """Entries to remove, after the puts."""
+        return self.mutations.deletes
+
+
+Columns = dict[str, np.ndarray]

@@ -1,0 +1,186 @@
+"""The vertices that an operator owns: what becomes of a changed x_l.
+
+Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l of the split ones.
+An owner keeps context and replica sets of every master in the part, compares a new x_l with the old one bit by bit,
+stores it, and fans the rows of the next layer out to the parts that replicate the vertex (the iteration head).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.plan import Context, LayerPlan
+from operators.messages import SINK, STORAGE, Columns, Message
+from state.codec import ROWS, SYNC, Block, Header, encode
+from state.table import TableSet
+
+TOPOLOGY_COLUMNS = (
+    *("ctl", "m_slot", "m_key", "m_off", "m_name", "d_slot", "d_key", "r_slot", "r_part", "r_home", "f_slot"),
+    *("del_src", "del_dst", "del_w", "rew_src", "rew_dst", "rew_old", "rew_new", "add_src", "add_dst", "add_w"),
+    *("c_slot", "c_count", "c_degree", "c_loop", "ra_slot", "ra_part", "ra_rslot", "rd_slot", "rd_part"),
+    *("s_slot", "u_slot", "pos_source", "pos_partition", "pos_next", "pos_events"),
+)
+MASTER, SPLIT = 1, 2
+FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
+
+
+def topology_of(block: Block) -> Columns:
+    """The columns of a block that travel down the chain."""
+    return {name: block.columns[name] for name in TOPOLOGY_COLUMNS if name in block.columns}
+
+
+class Owner:
+    """Masters of one part as one operator sees them.
+
+    Shapes: x (slots, width) float32; replica (slots, parts) int32, -1 where there is none.
+    Invariant: flags has MASTER for exactly the live masters of the part, SPLIT for those of them with an in-edge elsewhere.
+    """
+
+    def __init__(
+        self,
+        tables: TableSet,
+        part: int,
+        parts: int,
+        width: int,
+        following: LayerPlan | None,
+        layer: int,
+        owned: int = MASTER,
+    ) -> None:
+        self.part, self.parts, self.layer, self.following, self.owned = part, parts, layer, following, owned
+        self._sender = FROM_TAIL if owned & SPLIT else 0
+        self.x = tables.add("x", "f4", width)
+        self.key = tables.add("key", "i8")
+        self.flags = tables.add("flags", "u1")
+        self.count = tables.add("count", "i4")
+        self.degree = tables.add("degree", "f8")
+        self.loop = tables.add("loop", "f4", fill=float("nan"))
+        self.replica = tables.add("replica", "i4", parts, fill=-1)
+        self._all = (self.x, self.key, self.flags, self.count, self.degree, self.loop, self.replica)
+
+    def context(self, slots: np.ndarray) -> Context:
+        """Context of these vertices."""
+        return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
+
+    def topology(self, block: Block) -> None:
+        """Take over the masters, contexts, replica sets and transitions of an epoch; drops are done by `clear`."""
+        born = block.get("m_slot", "i4")
+        if born.size:
+            rows = int(born.max()) + 1
+            for table in self._all:
+                table.reserve(rows)
+            for table in (self.flags, self.key):
+                table.touch_rows(born)
+            self.flags.data[born] = MASTER
+            self.key.data[born] = block.get("m_key", "i8")
+        dead = block.get("d_slot", "i4")
+        self.flags.touch_rows(dead)
+        self.flags.data[dead] = 0
+        for name, bits in (("s_slot", SPLIT), ("u_slot", 0)):
+            slots = block.get(name, "i4")
+            self.flags.touch_rows(slots)
+            self.flags.data[slots] = MASTER | bits
+        slots = block.get("c_slot", "i4")
+        for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
+            table.touch_rows(slots)
+            table.data[slots] = block.get(name, table.dtype.str)
+        for name in ("rd", "ra"):
+            slots = block.get(f"{name}_slot", "i4")
+            self.replica.touch_rows(slots)
+            self.replica.data[slots, block.get(f"{name}_part", "i2")] = block.get("ra_rslot", "i4") if name == "ra" else -1
+
+    def clear(self, block: Block) -> None:
+        """At the end of the epoch: the rows of dropped masters hold nothing any more."""
+        dead = block.get("d_slot", "i4")
+        for table in self._all:
+            table.touch_rows(dead)
+            table.data[dead] = table.fill
+
+    def mine(self, slots: np.ndarray) -> np.ndarray:
+        """Those of the slots whose vertex this operator owns."""
+        return slots[self.flags.data[slots] == self.owned]
+
+    def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> np.ndarray:
+        """Store new rows; returns the slots whose bits changed, and those that are forced. Order is kept."""
+        old = self.x.data[slots]
+        changed = (old.view(np.int32) != x.view(np.int32)).any(axis=1)
+        writes = slots[changed]
+        self.x.touch_rows(writes)
+        self.x.data[writes] = x[changed]
+        if forced.size:
+            changed |= np.isin(slots, forced)
+        return slots[changed]
+
+    def fan_out(self, epoch: int, changed: np.ndarray, block: Block, passed: Columns) -> list[Message]:
+        """The blocks for the next layer, one per part: rows of changed vertices, and pushes to new replicas.
+
+        `passed` travels on to the own part.
+        """
+        layer = self.following
+        assert layer is not None
+        if layer.source_scaled:
+            degrees = self.mine(block.get("c_slot", "i4"))
+            changed = np.concatenate([changed, degrees[~np.isin(degrees, changed)]])
+        rows = layer.send(self.x.data[changed], self.context(changed))
+        header = Header(SYNC, epoch, self.layer + 1, self.part, self._sender)
+        messages = []
+        for part in range(self.parts):
+            if part == self.part:
+                columns = {**passed, "o_slot": changed, "zo": rows}
+            else:
+                columns = self._replica_rows(part, changed, rows, block)
+            messages.append(Message(STORAGE, part, epoch, self.part, encode(header, columns)))
+        return messages
+
+    def _replica_rows(self, part: int, changed: np.ndarray, rows: np.ndarray, block: Block) -> Columns:
+        layer = self.following
+        assert layer is not None
+        width = layer.message_width
+        there = self.replica.data[changed, part]
+        kept = there >= 0
+        slots, values = there[kept], rows[kept, :width]
+        added = block.get("ra_slot", "i4")[block.get("ra_part", "i2") == part]
+        added = self.mine(added)
+        added = added[~np.isin(added, changed)]
+        if added.size:
+            pushed = layer.send(self.x.data[added], self.context(added))[:, :width]
+            slots = np.concatenate([slots, self.replica.data[added, part]])
+            values = np.concatenate([values, pushed])
+        return {"z_slot": slots, "z": values}
+
+    def publish(self, epoch: int, changed: np.ndarray, block: Block | None) -> list[Message]:
+        """The blocks for the sink parts: embeddings of changed vertices; with the topology block also what was deleted."""
+        keys, rows = self.key.data[changed], self.x.data[changed]
+        header = Header(ROWS, epoch, self.layer, self.part, self._sender)
+        control: Columns = {}
+        dead = np.empty(0, np.int64)
+        if block is not None:
+            control = {"ctl": block.columns["ctl"]}
+            dead = block.get("d_key", "i8")
+        messages = []
+        for part in range(self.parts):
+            columns = dict(control)
+            if block is not None and part == 0:
+                columns |= {n: block.columns[n] for n in TOPOLOGY_COLUMNS if n.startswith("pos_") and n in block.columns}
+            if block is not None and "m_name" in block.columns:
+                columns |= _names_of(block, part, self.parts)
+            if self.parts == 1:
+                columns |= {"key": keys, "row": rows, "del_key": dead}
+            else:
+                mine = keys % self.parts == part
+                columns |= {"key": keys[mine], "row": rows[mine], "del_key": dead[dead % self.parts == part]}
+            messages.append(Message(SINK, part, epoch, self.part, encode(header, columns)))
+        return messages
+
+
+def _names_of(block: Block, part: int, parts: int) -> Columns:
+    keys, offsets, names = block.get("m_key", "i8"), block.get("m_off", "i8"), block.get("m_name", "u1")
+    mine = np.flatnonzero(keys % parts == part)
+    pieces = [names[offsets[k] : offsets[k + 1]] for k in mine]
+    lengths = np.array([piece.size for piece in pieces], np.int64)
+    if not pieces:
+        return {}
+    return {
+        "m_key": keys[mine],
+        "m_off": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        "m_name": np.concatenate(pieces),
+    }

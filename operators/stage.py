@@ -1,0 +1,87 @@
+"""An operator in one part, without an engine: inbox, completion by counting, and the sweeps around a core.
+
+A sender sends exactly one block per epoch; the stage acts once, when it has the blocks of all its senders, merged by
+(kind, flags, source part). So its result depends on no arrival order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from operators.messages import MARKER, Message, Outcome
+from state.codec import Block, decode, read_header
+from state.sweep import Sweeper
+from state.table import TableSet
+
+
+class Core(Protocol):
+    """What an operator computes."""
+
+    tables: TableSet
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Act on the blocks of an epoch."""
+
+    def after_restore(self) -> None:
+        """Rebuild what is not durable."""
+
+
+class OutOfOrderError(RuntimeError):
+    """Blocks came that the stage can't place: a lost or repeated epoch."""
+
+
+class Stage:
+    """One operator's part: `restore`, then `offer` blocks; when an epoch is complete, `act` on it."""
+
+    def __init__(self, name: str, core: Core, senders: int, image: Path | None = None) -> None:
+        self.name, self.core, self.senders = name, core, senders
+        self.sweeper = Sweeper(core.tables, image)
+        self.epoch = 0
+        self._inbox: dict[int, dict[tuple[int, int, int], bytes]] = {}
+
+    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
+        """Load the newest complete cut of these entries; the epochs after it will come again."""
+        self.epoch = self.sweeper.restore(items)
+        self.core.after_restore()
+
+    def offer(self, block: bytes) -> list[bytes] | None:
+        """Put a block in the inbox; the blocks of its epoch, in canonical order, once all are there.
+
+        Raises:
+            OutOfOrderError: the block belongs to an epoch that was passed, or came twice.
+        """
+        header = read_header(block)
+        waiting = self._inbox.setdefault(header.epoch, {})
+        sender = (header.kind, header.flags, header.source)
+        if header.epoch <= self.epoch or sender in waiting:
+            message = f"{self.name}: epoch {header.epoch} from part {header.source} came again, at epoch {self.epoch}"
+            raise OutOfOrderError(message)
+        waiting[sender] = block
+        if len(waiting) < self.senders:
+            return None
+        del self._inbox[header.epoch]
+        return [waiting[key] for key in sorted(waiting)]
+
+    def act(self, blocks: list[bytes]) -> Outcome:
+        """Compute the epoch of these blocks.
+
+        Raises:
+            OutOfOrderError: the epoch is not the next one.
+        """
+        decoded = [decode(block) for block in blocks]
+        epoch = decoded[0].header.epoch
+        if epoch != self.epoch + 1:
+            message = f"{self.name}: epoch {epoch} is complete, but the next one is {self.epoch + 1}"
+            raise OutOfOrderError(message)
+        messages = self.core.apply(epoch, decoded)
+        self.epoch = epoch
+        controls = [block.columns["ctl"] for block in decoded if "ctl" in block.columns]
+        marked = any(int(control[MARKER]) >= 0 for control in controls)
+        return Outcome(messages, self.sweeper.mark(epoch) if marked else self.sweeper.step())
+
+    @property
+    def waiting(self) -> int:
+        """Blocks in the inbox."""
+        return sum(len(blocks) for blocks in self._inbox.values())

@@ -1,0 +1,229 @@
+"""The Storage cores: layer 0 (raw features) and layer l (edges, replicated source values, synopses) of one part."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn.plan import LayerPlan
+from operators import scatter
+from operators.messages import TAIL, Columns, Message
+from operators.owner import Owner, topology_of
+from state.codec import PARTIAL, Block, Header, encode
+from state.lists import Lists
+from state.table import TableSet
+
+EMPTY_SLOTS = np.empty(0, np.int32)
+
+
+class LostUpdateError(RuntimeError):
+    """An operator was told to change what it does not have: state and messages do not belong together."""
+
+
+class FeatureStorage:
+    """Storage 0: the raw features of the part's masters; sends what layer 1 reads of the changed ones."""
+
+    def __init__(self, part: int, parts: int, following: LayerPlan) -> None:
+        self.tables = TableSet()
+        self.owner = Owner(self.tables, part, parts, following.in_width, following, 0)
+        self.touched = 0
+
+    def after_restore(self) -> None:
+        """Nothing here but tables."""
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Set features, and fan out those of new and changed vertices."""
+        (block,) = blocks
+        owner = self.owner
+        owner.topology(block)
+        slots, x = block.get("x0_slot", "i4"), block.get("x0", "f4")
+        born = block.get("m_slot", "i4")
+        changed = slots
+        if slots.size:
+            changed = owner.store(slots, x, born)
+        changed = np.concatenate([changed, born[~np.isin(born, slots)]])
+        self.touched = int(changed.size)
+        # a split vertex's features are owned here too
+        messages = owner.fan_out(epoch, changed, block, topology_of(block))
+        owner.clear(block)
+        return messages
+
+
+class LayerShape(NamedTuple):
+    """Where a Storage or Tail stands: its part, how many there are, its layer's number and plan, and the next one's."""
+
+    part: int
+    parts: int
+    number: int
+    layer: LayerPlan
+    following: LayerPlan | None
+
+
+class LayerStorage:
+    """Storage l: merges the messages of the part's edges and updates its whole vertices.
+
+    Shapes: z, s (slots, message_width); own (slots, self_width); x (slots, out_width), all float32.
+    Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
+    """
+
+    def __init__(self, shape: LayerShape) -> None:
+        self.shape = shape
+        layer = shape.layer
+        self.tables = tables = TableSet()
+        self.owner = Owner(tables, shape.part, shape.parts, layer.out_width, shape.following, shape.number)
+        self.z = tables.add("z", "f4", layer.message_width)
+        self.s = tables.add("s", "f4", layer.message_width)
+        self.peak = tables.add("peak", "f4")
+        self.local = tables.add("local", "i4")
+        self.own = tables.add("own", "f4", layer.self_width) if layer.self_width else None
+        self.home = tables.add("home", "i4", 2, fill=-1)  # of replicas: part and slot of the master
+        self.out = Lists(tables, "out", layer.weighted)
+        self.inn = Lists(tables, "in", layer.weighted)
+        self._rows = (self.z, self.s, self.peak, self.local, self.home) + ((self.own,) if self.own is not None else ())
+        self._counter = np.zeros(4, np.int64)
+        self._stamp = self._stamp_active = np.zeros(0, np.int64)
+        self._touched = self._active = EMPTY_SLOTS
+        self.touched = 0
+        self.recomputed = 0
+
+    def after_restore(self) -> None:
+        """Make the scratch arrays that belong to the tables."""
+        self._reserve(self.z.rows)
+
+    def _reserve(self, rows: int) -> None:
+        for table in (*self._rows, self.out, self.inn):
+            table.reserve(rows)
+        capacity = max(table.data.shape[0] for table in self._rows)
+        if capacity > self._stamp.size:
+            self._stamp, self._stamp_active = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
+            self._touched, self._active = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+
+    def _synopses(self) -> scatter.Synopses:
+        return scatter.Synopses(
+            self.z.view,
+            self.s.view,
+            self.peak.view,
+            self.local.view,
+            self.out.view,
+            self.inn.view,
+            self._stamp,
+            self._touched,
+            self._counter,
+            self.shape.layer.weighted,
+            self.shape.layer.skip_loops,
+        )
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
+        (topology,) = (block for block in blocks if "ctl" in block.columns)
+        self.owner.topology(topology)
+        born, replicas = topology.get("m_slot", "i4"), topology.get("r_slot", "i4")
+        self._reserve(max(born.max(initial=-1), replicas.max(initial=-1)) + 1)
+        if replicas.size:
+            self.home.touch_rows(replicas)
+            self.home.data[replicas, 0] = topology.get("r_part", "i2")
+            self.home.data[replicas, 1] = topology.get("r_home", "i4")
+        own = self._merge(epoch, topology, blocks)
+        touched = self._touched[: self._counter[0]].copy()
+        messages = self._update(epoch, topology, touched, own)
+        if self.shape.parts > 1:
+            messages += self._partials(epoch, topology, touched, own)
+        self._clear(topology)
+        return messages
+
+    def _merge(self, epoch: int, topology: Block, blocks: list[Block]) -> np.ndarray:
+        """All messages of the epoch into the synopses; returns the masters whose own row came."""
+        self._counter[:] = 0
+        syn = self._synopses()
+        get = topology.get
+        status = scatter.retract(syn, get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4"), epoch)
+        status |= scatter.reweight(
+            syn, get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4"), epoch
+        )
+        if status != scatter.OK:
+            message = f"storage {self.shape.number} part {self.shape.part}: epoch {epoch} changes an edge that is not here"
+            raise LostUpdateError(message)
+        own = EMPTY_SLOTS
+        for block in blocks:
+            if "o_slot" in block.columns:
+                slots, rows = block.columns["o_slot"], block.columns["zo"]
+                scatter.spread(syn, slots, rows, epoch)
+                if self.own is not None:
+                    self.own.touch_rows(slots)
+                    self.own.data[slots] = rows[:, self.shape.layer.message_width :]
+                own = np.concatenate([own, slots]) if own.size else slots
+            elif "z_slot" in block.columns:
+                scatter.spread(syn, block.columns["z_slot"], block.columns["z"], epoch)
+        self._attach(syn, topology, epoch)
+        self.recomputed += scatter.settle(self._synopses())
+        return own
+
+    def _attach(self, syn: scatter.Synopses, topology: Block, epoch: int) -> None:
+        src, dst, weight = topology.get("add_src", "i4"), topology.get("add_dst", "i4"), topology.get("add_w", "f4")
+        at = scatter.attach(syn, src, dst, weight, 0, epoch)
+        while at < src.size:
+            self.out.grow()
+            self.inn.grow()
+            at = scatter.attach(self._synopses(), src, dst, weight, at, epoch)
+
+    def _update(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
+        """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
+        layer, owner = self.shape.layer, self.owner
+        born, whole_again = topology.get("m_slot", "i4"), topology.get("u_slot", "i4")
+        candidates = [touched, born, whole_again]
+        if layer.reads_self:
+            candidates.append(own)
+        if layer.reads_context:
+            candidates.append(topology.get("c_slot", "i4"))
+        count = 0
+        for rows in candidates:
+            count = scatter.also(rows, self._stamp_active, epoch, self._active, count)
+        active = owner.mine(self._active[:count])
+        self.touched = int(active.size)
+        x = layer.update(self.s.data[active], self._own_rows(active), owner.context(active))
+        changed = owner.store(active, x, np.concatenate([born, whole_again]))
+        if self.shape.following is None:
+            return owner.publish(epoch, changed, topology)
+        return owner.fan_out(epoch, changed, topology, topology_of(topology))
+
+    def _own_rows(self, slots: np.ndarray) -> np.ndarray:
+        if self.shape.layer.self_is_message:
+            return self.z.data[slots]
+        if self.own is not None:
+            return self.own.data[slots]
+        return np.empty((slots.size, 0), np.float32)
+
+    def _partials(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
+        """The partial synopses of touched split vertices, to the tails of their masters."""
+        owner, shape = self.owner, self.shape
+        splits = topology.get("s_slot", "i4")
+        count = scatter.also(splits, self._stamp, epoch, self._touched, touched.size)
+        rows = self._touched[:count].copy()
+        here = owner.flags.data[rows] != 0
+        part = np.where(here, shape.part, self.home.data[rows, 0])
+        address = np.where(here, rows, self.home.data[rows, 1]).astype(np.int32)
+        split_here = ~here | (owner.flags.data[rows] == owner.owned | 2)
+        mine = np.unique(np.concatenate([own, splits]))
+        mine = mine[owner.flags.data[mine] == owner.owned | 2]
+        header = Header(PARTIAL, epoch, shape.number, shape.part)
+        messages = []
+        for to in range(shape.parts):
+            chosen = (part == to) & split_here
+            columns: Columns = {
+                "p_slot": address[chosen],
+                "p": self.s.data[rows[chosen]],
+                "p_count": self.local.data[rows[chosen]],
+            }
+            if to == shape.part:
+                columns |= {**topology_of(topology), "t_slot": mine, "t": self._own_rows(mine)}
+            messages.append(Message(TAIL, to, epoch, shape.part, encode(header, columns)))
+        return messages
+
+    def _clear(self, topology: Block) -> None:
+        """At the end of the epoch: rows of dropped masters and replicas hold nothing any more."""
+        gone = np.concatenate([topology.get("d_slot", "i4"), topology.get("f_slot", "i4")])
+        for table in self._rows:
+            table.touch_rows(gone)
+            table.data[gone] = table.fill
+        self.owner.clear(topology)

@@ -1,0 +1,88 @@
+"""One Python thread per operator instance, on which everything numeric runs.
+
+A thread that Java started may hang for good when an extension (numba, pyarrow, pybind11) raises or re-acquires the
+interpreter lock on it, so Flink's own threads only move bytes and state, and hand the rest over to a `Worker`.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# A hand-over beside busy Python threads waits for the switch interval: 5 ms by default, which would be most of an epoch.
+SWITCH_INTERVAL_S = 1e-4
+
+
+class WorkerError(RuntimeError):
+    """What a call on the worker raised, as one line of text: nothing of the original is kept alive on Flink's thread."""
+
+
+class Worker:
+    """Runs calls one after the other on a thread of its own.
+
+    Invariant: `call` returns what the function returned, or raises `WorkerError`; calls never overlap.
+    """
+
+    def __init__(self, name: str, errors: Path | None = None) -> None:
+        """Start the thread; full tracebacks are appended to the file `errors`."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.name = name
+        self._errors = errors
+        self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        self._closed = False
+        # A daemon: a worker that is stuck in a long call must not keep a dying process alive.
+        self._thread = threading.Thread(target=self._run, name=f"freshet-{name}", daemon=True)
+        self._thread.start()
+
+    def call(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run `fn(*args)` on the worker and wait for it.
+
+        Raises: WorkerError with the type and message of what `fn` raised.
+        """
+        if self._closed:
+            message = f"{self.name}: called after it was stopped"
+            raise WorkerError(message)
+        self._calls.put((fn, args))
+        done, value = self._results.get()
+        if not done:
+            raise WorkerError(value)
+        result: T = value
+        return result
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Let the thread end; safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._calls.put(None)
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (item := self._calls.get()) is not None:
+            fn, args = item
+            try:
+                result: tuple[bool, Any] = (True, fn(*args))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting thread must hear of it
+                result = (False, self._describe(error))
+            del item, fn, args  # or the last blocks of an idle operator stay in memory
+            self._results.put(result)
+            del result
+
+    def _describe(self, error: BaseException) -> str:
+        """One line for the user; the traceback goes to the file."""
+        if self._errors is not None:
+            try:
+                self._errors.parent.mkdir(parents=True, exist_ok=True)
+                with self._errors.open("a", encoding="utf-8") as file:
+                    file.write(f"--- {self.name}\n{''.join(traceback.format_exception(error))}\n")
+            except OSError as failure:
+                print(f"{self.name}: {self._errors}: {failure}", file=sys.stderr)
+        text = " ".join(str(error).split()) or "no message"
+        return f"{self.name}: {type(error).__name__}: {text}"

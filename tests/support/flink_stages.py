@@ -1,0 +1,199 @@
+"""Stages that only count, with the API of the real ones: they show that every number arrives once and in its epoch.
+
+Event n is the number n. A Storage passes half of what it received on to the next part's Tail and the rest to the next
+part's next Storage; the Sink writes the sum of each epoch to a file. State is kept as the real stages do, loosely: a
+stage writes its total at every 10th epoch, and the Partitioner replays the cuts since then after a restore.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_HEADER = struct.Struct("<qiqq")  # epoch, sender part, value, first event or count
+MARKER = 10
+
+
+class Message(NamedTuple):
+    to: str
+    part: int
+    data: bytes
+
+
+@dataclass
+class Outcome:
+    messages: list[Message] = field(default_factory=list)
+    puts: list[tuple[str, bytes]] = field(default_factory=list)
+    deletes: list[str] = field(default_factory=list)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(16, "little", signed=True)
+
+
+def _pack(epoch: int, sender: int, value: int, extra: int, size: int) -> bytes:
+    return _HEADER.pack(epoch, sender, value, extra).ljust(size, b"\0")
+
+
+def expected_total(config: dict[str, Any], chunks: int) -> int:
+    events = chunks * config["chunk_events"]
+    return events * (events - 1) // 2
+
+
+class Parser:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def parse(self, number: int) -> list[bytes]:
+        count = self.config["chunk_events"]
+        time.sleep(self.config.get("chunk_ms", 0) / 1e3)
+        return [_pack(number, 0, count, number * count, self.config.get("sizes", {}).get("parser", 0))]
+
+
+class Partitioner:
+    """Seals an epoch every `epoch_events` events, or at a tick; state: `cut/<epoch>` and `seen`."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config, self.parts = config, config["parts"]
+        self.size = config.get("sizes", {}).get("partitioner", 0)
+        self.first = self.last = self.epoch = 0  # events of the open epoch: first..last-1
+        self.cuts: dict[int, tuple[int, int]] = {}
+
+    @property
+    def waiting(self) -> bool:
+        return self.last > self.first
+
+    def restore(self, items: Any) -> None:
+        for key, value in items:
+            low, high = struct.unpack("<qq", value)
+            if key == "seen":
+                self.first, self.last = low, high
+            else:
+                self.cuts[int(key[4:])] = (low, high)
+        self.epoch = max(self.cuts, default=0)
+
+    def begin(self) -> Any:
+        for epoch in range(self.epoch - self.epoch % MARKER + 1, self.epoch + 1):
+            yield Outcome(self._messages(epoch))
+
+    def receive(self, block: bytes, now_ms: float) -> Outcome:
+        _, _, count, first = _HEADER.unpack_from(block)
+        if first != self.last:
+            raise ValueError(f"chunk begins at {first}, expected {self.last}")
+        outcome = Outcome()
+        self.last = first + count
+        while self.last - self.first >= self.config["epoch_events"]:
+            self._seal(outcome, self.first + self.config["epoch_events"])
+        outcome.puts.append(("seen", struct.pack("<qq", self.first, self.last)))
+        return outcome
+
+    def tick(self, now_ms: float) -> Outcome:
+        outcome = Outcome()
+        if self.waiting:
+            self._seal(outcome, self.last)
+            outcome.puts.append(("seen", struct.pack("<qq", self.first, self.last)))
+        return outcome
+
+    finish_epochs = 0
+
+    def finish(self) -> Outcome:
+        return self.tick(0.0)
+
+    def _seal(self, outcome: Outcome, end: int) -> None:
+        self.epoch += 1
+        self.cuts[self.epoch] = (self.first, end)
+        outcome.puts.append((f"cut/{self.epoch}", struct.pack("<qq", self.first, end)))
+        outcome.messages += self._messages(self.epoch)
+        self.first = end
+        if self.epoch % MARKER == 0:
+            outcome.deletes += [f"cut/{old}" for old in range(max(1, self.epoch - MARKER), self.epoch)]
+            self.cuts = {self.epoch: self.cuts[self.epoch]}
+
+    def _messages(self, epoch: int) -> list[Message]:
+        first, end = self.cuts[epoch]
+        values = [0] * self.parts
+        for number in range(first, end) if self.size == 0 else ():
+            values[number % self.parts] += number
+        return [
+            Message("storage", p, _pack(epoch, 0, values[p], end - first, self.size // self.parts))
+            for p in range(self.parts)
+        ]
+
+
+class Stage:
+    """A Storage, Tail or Sink."""
+
+    def __init__(self, config: dict[str, Any], operator: str, part: int) -> None:
+        self.config, self.operator, self.part, self.parts = config, operator, part, config["parts"]
+        senders = 1 if operator == "storage0" else self.parts
+        doubled = operator == "sink" or (operator.startswith("storage") and operator[7:] not in "01")
+        self.senders = senders * 2 if doubled and self.parts > 1 else senders
+        self.kind = operator.rstrip("0123456789")
+        self.layer = int(operator[len(self.kind) :] or 0)
+        self.size = config.get("sizes", {}).get(operator, 0) // self.parts
+        self.pages = config.get("pages", {"count": 0, "size": 0})
+        self.inbox: dict[int, list[bytes]] = {}
+        self.total, self.done = 0, 0
+
+    def restore(self, items: Any) -> None:
+        state = dict(items)
+        if "total" in state:
+            self.total = int.from_bytes(state["total"], "little", signed=True)
+            self.done = int.from_bytes(state["done"], "little", signed=True)
+
+    def offer(self, block: bytes) -> list[bytes] | None:
+        epoch = _HEADER.unpack_from(block)[0]
+        blocks = self.inbox.setdefault(epoch, [])
+        blocks.append(block)
+        return self.inbox.pop(epoch) if len(blocks) == self.senders else None
+
+    def act(self, blocks: list[bytes]) -> Outcome:
+        epoch = _HEADER.unpack_from(blocks[0])[0]
+        if epoch != self.done + 1:
+            raise ValueError(f"part {self.part}: epoch {epoch}, expected {self.done + 1}")
+        self._maybe_fail(epoch)
+        time.sleep(self.config.get("act_ms", 0) / 1e3)
+        value = sum(_HEADER.unpack_from(block)[2] for block in blocks)
+        self.total, self.done = self.total + value, epoch
+        outcome = Outcome(self._sent(epoch, value))
+        if epoch % MARKER == 0:
+            outcome.puts += [("total", _number(self.total)), ("done", _number(epoch))]
+        for page in range(self.pages["count"]):
+            outcome.puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
+        if self.kind == "sink":
+            with (Path(self.config["results"]) / f"sink-{self.part}.txt").open("a") as file:
+                file.write(f"{epoch} {value} {time.time()}\n")
+        return outcome
+
+    def _sent(self, epoch: int, value: int) -> list[Message]:
+        if self.kind == "sink":
+            return []
+        near = (self.part + 1) % self.parts
+        tail = value // 2 if self.kind == "storage" and self.layer > 0 and self.parts > 1 else 0
+        to = "sink" if self.layer == self.config["layers"] else "storage"
+        messages = []
+        for q in range(self.parts):
+            messages.append(Message(to, q, _pack(epoch, self.part, (value - tail) * (q == near), 0, self.size)))
+            if self.kind == "storage" and self.layer > 0 and self.parts > 1:
+                messages.append(Message("tail", q, _pack(epoch, self.part, tail * (q == near), 0, 0)))
+        return messages
+
+    def _maybe_fail(self, epoch: int) -> None:
+        for fault in self.config.get("faults", []):
+            if fault["operator"] == self.operator and fault["epoch"] == epoch and self.part == fault.get("part", 0):
+                count = Path(self.config["results"]) / f"fault-{self.operator}-{epoch}"
+                seen = int(count.read_text()) if count.exists() else 0
+                if seen < fault.get("times", 1):
+                    count.write_text(str(seen + 1))
+                    raise RuntimeError(fault.get("message", "an operator failed on purpose"))
+
+
+def make(config: dict[str, Any], operator: str, part: int) -> Any:
+    if operator == "parser":
+        return Parser(config)
+    if operator == "partitioner":
+        return Partitioner(config)
+    return Stage(config, operator, part)
