@@ -75,10 +75,11 @@ class Owner:
         dead = block.get("d_slot", "i4")
         self.flags.touch_rows(dead)
         self.flags.data[dead] = 0
-        for name, bits in (("s_slot", SPLIT), ("u_slot", 0)):
-            slots = block.get(name, "i4")
-            self.flags.touch_rows(slots)
-            self.flags.data[slots] = MASTER | bits
+        if self.layer:  # the features of split vertices, too, are owned by Storage 0
+            for name, bits in (("s_slot", SPLIT), ("u_slot", 0)):
+                slots = block.get(name, "i4")
+                self.flags.touch_rows(slots)
+                self.flags.data[slots] = MASTER | bits
         slots = block.get("c_slot", "i4")
         for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
             table.touch_rows(slots)

@@ -38,10 +38,10 @@ class Synopses(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def mark(syn: Synopses, row: int, epoch: int) -> None:
+def mark(syn: Synopses, row: int, serial: int) -> None:
     """Say that the synopsis of `row` changes in this epoch."""
-    if syn.stamp[row] != epoch:
-        syn.stamp[row] = epoch
+    if syn.stamp[row] != serial:
+        syn.stamp[row] = serial
         syn.touched[syn.counter[0]] = row
         syn.counter[0] += 1
         touch(syn.s, row)
@@ -57,8 +57,8 @@ def _scale(row: np.ndarray) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def _add(syn: Synopses, dst: int, row: np.ndarray, weight: np.float32, scale: np.float32, epoch: int) -> None:
-    mark(syn, dst, epoch)
+def _add(syn: Synopses, dst: int, row: np.ndarray, weight: np.float32, scale: np.float32, serial: int) -> None:
+    mark(syn, dst, serial)
     target = syn.s.data[dst]
     for j in range(target.shape[0]):
         target[j] += weight * row[j]
@@ -67,7 +67,7 @@ def _add(syn: Synopses, dst: int, row: np.ndarray, weight: np.float32, scale: np
 
 
 @njit(nogil=True, cache=True)
-def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, epoch: int) -> int:
+def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
     """Deleted edges: take back what they brought, and forget them."""
     for i in range(len(src)):
         u, v = src[i], dst[i]
@@ -77,7 +77,7 @@ def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray,
         if not remove(syn.out, u, v, w) or not remove(syn.inn, v, u, w):
             return MISSING_EDGE
         row = syn.z.data[u]
-        _add(syn, v, row, -w, _scale(row), epoch)
+        _add(syn, v, row, -w, _scale(row), serial)
         touch(syn.local, v)
         syn.local.data[v] -= 1
     return OK
@@ -95,7 +95,7 @@ def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np
 
 
 @njit(nogil=True, cache=True)
-def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, epoch: int) -> int:
+def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int) -> int:
     """Edges with a new weight: bring the difference, of the old source value."""
     if not syn.weighted:
         return OK
@@ -107,12 +107,12 @@ def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, n
             return MISSING_EDGE
         row = syn.z.data[u]
         scale = _scale(row)
-        _add(syn, v, row, np.float32(new[i] - old[i]), scale, epoch)
+        _add(syn, v, row, np.float32(new[i] - old[i]), scale, serial)
     return OK
 
 
 @njit(nogil=True, cache=True)
-def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, epoch: int) -> None:
+def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> None:
     """New source values: bring the difference over the kept edges, and store them. Unchanged rows bring nothing."""
     width = syn.z.data.shape[1]
     delta = np.empty(width, np.float32)
@@ -132,11 +132,11 @@ def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, epoch: int) -> No
         at, length = syn.out.head.data[u, 0], syn.out.head.data[u, 1]
         for k in range(at, at + length):
             w = syn.out.weight.data[k] if syn.weighted else np.float32(1)
-            _add(syn, syn.out.pool.data[k], delta, w, scale, epoch)
+            _add(syn, syn.out.pool.data[k], delta, w, scale, serial)
 
 
 @njit(nogil=True, cache=True)
-def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, epoch: int) -> int:
+def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
     """Added edges from index `start` on: bring the full new value. Returns where it stopped, when a pool must grow."""
     for i in range(start, len(src)):
         u, v = src[i], dst[i]
@@ -149,7 +149,7 @@ def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, 
             remove(syn.out, u, v, w)
             return i
         row = syn.z.data[u]
-        _add(syn, v, row, w, _scale(row), epoch)
+        _add(syn, v, row, w, _scale(row), serial)
         touch(syn.local, v)
         syn.local.data[v] += 1
     return len(src)
@@ -197,11 +197,11 @@ def settle(syn: Synopses) -> int:
 
 
 @njit(nogil=True, cache=True)
-def also(rows: np.ndarray, stamp: np.ndarray, epoch: int, out: np.ndarray, count: int) -> int:
+def also(rows: np.ndarray, stamp: np.ndarray, serial: int, out: np.ndarray, count: int) -> int:
     """Append to `out[:count]` those rows that are not stamped yet; returns the new count."""
     for row in rows:
-        if stamp[row] != epoch:
-            stamp[row] = epoch
+        if stamp[row] != serial:
+            stamp[row] = serial
             out[count] = row
             count += 1
     return count

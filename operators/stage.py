@@ -38,7 +38,7 @@ class Stage:
     def __init__(self, name: str, core: Core, senders: int, image: Path | None = None) -> None:
         self.name, self.core, self.senders = name, core, senders
         self.sweeper = Sweeper(core.tables, image)
-        self.epoch = 0
+        self.epoch = -1
         self._inbox: dict[int, dict[tuple[int, int, int], bytes]] = {}
 
     def restore(self, items: Iterable[tuple[str, bytes]]) -> None:

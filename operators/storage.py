@@ -44,7 +44,6 @@ class FeatureStorage:
             changed = owner.store(slots, x, born)
         changed = np.concatenate([changed, born[~np.isin(born, slots)]])
         self.touched = int(changed.size)
-        # a split vertex's features are owned here too
         messages = owner.fan_out(epoch, changed, block, topology_of(block))
         owner.clear(block)
         return messages
@@ -135,11 +134,11 @@ class LayerStorage:
     def _merge(self, epoch: int, topology: Block, blocks: list[Block]) -> np.ndarray:
         """All messages of the epoch into the synopses; returns the masters whose own row came."""
         self._counter[:] = 0
-        syn = self._synopses()
+        syn, serial = self._synopses(), epoch + 1
         get = topology.get
-        status = scatter.retract(syn, get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4"), epoch)
+        status = scatter.retract(syn, get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4"), serial)
         status |= scatter.reweight(
-            syn, get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4"), epoch
+            syn, get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4"), serial
         )
         if status != scatter.OK:
             message = f"storage {self.shape.number} part {self.shape.part}: epoch {epoch} changes an edge that is not here"
@@ -148,24 +147,24 @@ class LayerStorage:
         for block in blocks:
             if "o_slot" in block.columns:
                 slots, rows = block.columns["o_slot"], block.columns["zo"]
-                scatter.spread(syn, slots, rows, epoch)
+                scatter.spread(syn, slots, rows, serial)
                 if self.own is not None:
                     self.own.touch_rows(slots)
                     self.own.data[slots] = rows[:, self.shape.layer.message_width :]
                 own = np.concatenate([own, slots]) if own.size else slots
             elif "z_slot" in block.columns:
-                scatter.spread(syn, block.columns["z_slot"], block.columns["z"], epoch)
-        self._attach(syn, topology, epoch)
+                scatter.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
+        self._attach(syn, topology, serial)
         self.recomputed += scatter.settle(self._synopses())
         return own
 
-    def _attach(self, syn: scatter.Synopses, topology: Block, epoch: int) -> None:
+    def _attach(self, syn: scatter.Synopses, topology: Block, serial: int) -> None:
         src, dst, weight = topology.get("add_src", "i4"), topology.get("add_dst", "i4"), topology.get("add_w", "f4")
-        at = scatter.attach(syn, src, dst, weight, 0, epoch)
+        at = scatter.attach(syn, src, dst, weight, 0, serial)
         while at < src.size:
             self.out.grow()
             self.inn.grow()
-            at = scatter.attach(self._synopses(), src, dst, weight, at, epoch)
+            at = scatter.attach(self._synopses(), src, dst, weight, at, serial)
 
     def _update(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
@@ -178,7 +177,7 @@ class LayerStorage:
             candidates.append(topology.get("c_slot", "i4"))
         count = 0
         for rows in candidates:
-            count = scatter.also(rows, self._stamp_active, epoch, self._active, count)
+            count = scatter.also(rows, self._stamp_active, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
         x = layer.update(self.s.data[active], self._own_rows(active), owner.context(active))
@@ -198,7 +197,7 @@ class LayerStorage:
         """The partial synopses of touched split vertices, to the tails of their masters."""
         owner, shape = self.owner, self.shape
         splits = topology.get("s_slot", "i4")
-        count = scatter.also(splits, self._stamp, epoch, self._touched, touched.size)
+        count = scatter.also(splits, self._stamp, epoch + 1, self._touched, touched.size)
         rows = self._touched[:count].copy()
         here = owner.flags.data[rows] != 0
         part = np.where(here, shape.part, self.home.data[rows, 0])

@@ -1,0 +1,156 @@
+"""The iteration tail of layer l in one part: the split vertices that are mastered here.
+
+A split vertex has in-edges in several parts. Each of those sends its partial synopsis when it changes; the tail keeps
+one row per (vertex, part), merges them in the order of the parts, applies UPDATE, and fans the result out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from operators import scatter
+from operators.messages import Message
+from operators.owner import MASTER, SPLIT, Owner
+from operators.storage import EMPTY_SLOTS, LayerShape
+from state.codec import Block
+from state.table import TableSet, View, touch
+
+_USED, _FREE = 0, 1
+
+
+@njit(nogil=True, cache=True)
+def _place(index: View, chain: View, scalars: View, slots: np.ndarray, part: int, counts: np.ndarray) -> np.ndarray:
+    """The row of each (slot, part), given or taken back as `counts` says; -1 for what is taken back."""
+    rows = np.empty(len(slots), np.int32)
+    touch(scalars, 0)
+    for i in range(len(slots)):
+        slot = slots[i]
+        row = index.data[slot, part]
+        if counts[i] == 0:
+            if row >= 0:
+                touch(index, slot)
+                index.data[slot, part] = -1
+                touch(chain, row)
+                chain.data[row] = scalars.data[_FREE]
+                scalars.data[_FREE] = row + 1
+            row = np.int32(-1)
+        elif row < 0:
+            if scalars.data[_FREE]:
+                row = np.int32(scalars.data[_FREE] - 1)
+                scalars.data[_FREE] = chain.data[row]
+            else:
+                row = np.int32(scalars.data[_USED])
+                scalars.data[_USED] += 1
+            touch(index, slot)
+            index.data[slot, part] = row
+        rows[i] = row
+    return rows
+
+
+@njit(nogil=True, cache=True)
+def _merged(index: np.ndarray, partial: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """The merged synopsis of each slot: its partials, added in the order of the parts."""
+    out = np.zeros((len(slots), partial.shape[1]), np.float32)
+    for i in range(len(slots)):
+        for part in range(index.shape[1]):
+            row = index[slots[i], part]
+            if row >= 0:
+                for j in range(partial.shape[1]):
+                    out[i, j] += partial[row, j]
+    return out
+
+
+class LayerTail:
+    """Tail l: merges partials, updates its split vertices.
+
+    Shapes: partial (rows, message_width) float32; index (slots, parts) int32 into it; own (slots, width of the self input).
+    Invariant: a row of `partial` exists for exactly the (split master of this part, part with in-edges of it).
+    """
+
+    def __init__(self, shape: LayerShape) -> None:
+        self.shape = shape
+        layer = shape.layer
+        self.tables = tables = TableSet()
+        width, owned = layer.out_width, MASTER | SPLIT
+        self.owner = Owner(tables, shape.part, shape.parts, width, shape.following, shape.number, owned)
+        self.partial = tables.add("partial", "f4", layer.message_width)
+        self.chain = tables.add("chain", "i4")
+        self.scalars = tables.add("scalars", "i8")
+        self.scalars.reserve(2)
+        self.index = tables.add("index", "i4", shape.parts, fill=-1)
+        self._own_width = layer.message_width if layer.self_is_message else layer.self_width
+        self.own = tables.add("own", "f4", max(1, self._own_width))
+        self._stamp = np.zeros(0, np.int64)
+        self._active = EMPTY_SLOTS
+        self.touched = 0
+
+    def after_restore(self) -> None:
+        """Make the scratch arrays that belong to the tables."""
+        self._reserve(self.owner.flags.rows)
+
+    def _reserve(self, rows: int) -> None:
+        self.index.reserve(rows)
+        self.own.reserve(rows)
+        capacity = self.owner.flags.data.shape[0]
+        if capacity > self._stamp.size:
+            self._stamp, self._active = np.zeros(capacity, np.int64), np.empty(capacity, np.int32)
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Merge the partials of an epoch, update, and hand on what changed."""
+        (topology,) = (block for block in blocks if "ctl" in block.columns)
+        owner, layer = self.owner, self.shape.layer
+        owner.topology(topology)
+        self._reserve(owner.flags.rows)
+        self._drop(np.concatenate([topology.get("u_slot", "i4"), topology.get("d_slot", "i4")]))
+        splits, selves = topology.get("s_slot", "i4"), owner.mine(topology.get("t_slot", "i4"))
+        if selves.size and self._own_width:
+            self.own.touch_rows(selves)
+            self.own.data[topology.columns["t_slot"]] = topology.columns["t"]
+        count = scatter.also(splits, self._stamp, epoch + 1, self._active, 0)
+        for block in blocks:
+            slots = self._take(block)
+            count = scatter.also(slots, self._stamp, epoch + 1, self._active, count)
+        if layer.reads_self:
+            count = scatter.also(selves, self._stamp, epoch + 1, self._active, count)
+        if layer.reads_context:
+            contexts = owner.mine(topology.get("c_slot", "i4"))
+            count = scatter.also(contexts, self._stamp, epoch + 1, self._active, count)
+        active = owner.mine(self._active[:count])
+        self.touched = int(active.size)
+        merged = _merged(self.index.data, self.partial.data, active)
+        own = self.own.data[active, : self._own_width]
+        x = layer.update(merged, own, owner.context(active))
+        changed = owner.store(active, x, splits)
+        if self.shape.following is None:
+            messages = owner.publish(epoch, changed, None)
+        else:
+            messages = owner.fan_out(epoch, changed, topology, {})
+        owner.clear(topology)
+        return messages
+
+    def _take(self, block: Block) -> np.ndarray:
+        """Keep the partials of a block; returns the split masters that they are of."""
+        slots, counts, rows = block.get("p_slot", "i4"), block.get("p_count", "i4"), block.columns.get("p")
+        kept = self.owner.flags.data[slots] == self.owner.owned
+        slots, counts = slots[kept], counts[kept]
+        if not slots.size or rows is None:
+            return EMPTY_SLOTS
+        self.chain.reserve(int(self.scalars.data[_USED]) + slots.size)
+        places = _place(self.index.view, self.chain.view, self.scalars.view, slots, block.header.source, counts)
+        self.partial.reserve(int(self.scalars.data[_USED]))
+        held = places >= 0
+        self.partial.touch_rows(places[held])
+        self.partial.data[places[held]] = rows[kept][held]
+        return slots
+
+    def _drop(self, slots: np.ndarray) -> None:
+        """These vertices are not split any more: their rows go."""
+        if not slots.size:
+            return
+        nothing = np.zeros(slots.size, np.int32)
+        for part in range(self.shape.parts):
+            _place(self.index.view, self.chain.view, self.scalars.view, slots, part, nothing)
+        for table in (self.own, self.owner.x):
+            table.touch_rows(slots)
+            table.data[slots] = table.fill
