@@ -1,0 +1,85 @@
+"""What every incremental layer is to the job: widths, flags, and two functions of rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnn.chain import Chain
+from gnn.dense import Rows
+from gnn.synopses import InvertibleSynopsis
+
+
+class Context(NamedTuple):
+    """What n vertices know of their in-edges.
+
+    Shapes: count (n,) int32, number of in-edges, self-loops and all types included; degree (n,) float64, sum of in-edge
+    weights without self-loops; loop (n,) float32, weight of the self-loop, NaN where there is none.
+    """
+
+    count: NDArray[np.int32]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    degree: NDArray[np.float64]
+    loop: NDArray[np.float32]
+
+
+class LayerPlan:
+    """One conv with the dense layers around it, cut into what a source sends and what a destination updates.
+
+    Invariant: update(sum over in-edges of weight * send(x_u)[:message_width], own row, context) is x_l of PyG's full
+    pass (weight 1 unless `weighted`; self-loop edges left out where `skip_loops`). tests/unit/gnn/test_plan.py checks.
+    Rows' bits depend on the row (and its context) alone.
+    """
+
+    in_width: int
+    """Width of x_{l-1}; for layer 1 of the raw features."""
+    message_width: int
+    """Width of a message and of the synopsis row: columns 0..message_width of a sent row."""
+    self_width: int
+    """Width of the self input that travels beside the message; 0 when there is none or it is the message."""
+    out_width: int
+    """Width of x_l."""
+    weighted: bool
+    """Messages are multiplied by the edge weight."""
+    skip_loops: bool = False
+    """Self-loop edges are no messages: the context has them."""
+    source_scaled: bool = False
+    """The message of u depends on u's own context, so that a changed context re-sends u."""
+    reads_context: bool = False
+    """update depends on the context."""
+    reads_self: bool
+    """update depends on the vertex's own row."""
+    self_is_message: bool = False
+    """The self input is the vertex's own message row."""
+    synopsis: InvertibleSynopsis
+    """What the aggregate is, and so what the storage may do with it."""
+    name: str
+    """The conv's type, e.g. graph_conv."""
+
+    def __init__(self, before: Chain, after: Chain, in_width: int, out_width: int) -> None:
+        """Take the dense layers in front of the conv (layer 1 only) and those after it."""
+        self._before, self._after = before, after
+        self.in_width, self.out_width = in_width, out_width
+
+    def send(self, x: Rows, ctx: Context) -> Rows:
+        """Return what vertices send: the message, then the self input.
+
+        Shapes: x (n, in_width) float32, left as it is; result (n, message_width + self_width) float32 C-contiguous. The
+        result may be x itself where the layer sends its input as it is.
+        """
+        return self._send(self._before.apply(np.ascontiguousarray(x, np.float32), own=False), ctx)
+
+    def update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        """Return x_l from un-normalised sums of messages, self inputs and contexts.
+
+        Shapes: agg (n, message_width) float32; own (n, self_width), or (n, message_width) if self_is_message, or
+        (n, 0); result (n, out_width) float32 in new rows. agg and own are left as they are.
+        """
+        return self._after.apply(self._update(agg, own, ctx), own=True)
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        raise NotImplementedError
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        raise NotImplementedError

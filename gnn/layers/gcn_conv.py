@@ -1,0 +1,73 @@
+"""GCNConv: a sum scaled at both ends by the degrees, with the vertex's self-loop kept in the context."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.chain import Chain, transposed
+from gnn.dense import Rows, matmul
+from gnn.layers.base import Context, LayerPlan
+from gnn.model import Model
+from gnn.spec import GCNConv
+from gnn.synopses import InvertibleSynopsis
+
+
+class GCNConvPlan(LayerPlan):
+    """x_v' = W d_v^-1/2 (sum_u w_uv d_u^-1/2 x_u + loop_v d_v^-1/2 x_v) + b, or W sum_u w_uv x_u + b un-normalised.
+
+    A source sends d_u^-1/2 x_u (times W where that does not widen), so that a changed degree re-sends the source
+    and not its edges. An existing self-loop keeps its weight, as in PyG's gcn_norm.
+    """
+
+    def __init__(self, spec: GCNConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        weights = model.weights_of(prefix)
+        self.name = spec.type
+        self.weighted = spec.edge_weights
+        self.synopsis = InvertibleSynopsis("sum", self.weighted)
+        self._normalize = spec.normalize
+        # PyG adds loops of weight 2 only where it is given weights: without any, all weights are 1, loops included.
+        self._fill = (2.0 if spec.improved and spec.edge_weights else 1.0) if spec.add_self_loops else None
+        self.skip_loops = self.source_scaled = self.reads_context = spec.normalize
+        self.reads_self = self.self_is_message = spec.normalize
+        self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
+        self._transform_first = spec.out_channels <= spec.in_channels
+        self.message_width = spec.out_channels if self._transform_first else spec.in_channels
+        self.self_width = 0
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        if self._transform_first:
+            x = matmul(x, self._weight)
+        if not self._normalize:
+            return x
+        scale, _ = self._scale(ctx)
+        return x * scale[:, None]
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        out = np.array(agg, np.float32, order="C")
+        if self._normalize:
+            scale, loop = self._scale(ctx)
+            looped = own * loop[:, None]
+            looped[np.isnan(loop)] = 0.0  # no self-loop: a row that is not finite must not come in by 0 * inf
+            out += looped
+            out *= scale[:, None]
+        if not self._transform_first:
+            out = matmul(out, self._weight)
+        if self._bias is not None:
+            out += self._bias
+        return out
+
+    def _scale(self, ctx: Context) -> tuple[Rows, Rows]:
+        """Return degree^-1/2 (0 for degree 0, NaN for negative ones, as torch) and the loop weights (NaN: none)."""
+        loop, degree = ctx.loop, ctx.degree
+        if not self.weighted:
+            has_loop = ~np.isnan(loop)
+            degree = (ctx.count - has_loop).astype(np.float64)
+            loop = np.where(has_loop, np.float32(1.0), loop)
+        if self._fill is not None:
+            loop = np.where(np.isnan(loop), np.float32(self._fill), loop)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = 1.0 / np.sqrt(degree + np.nan_to_num(loop.astype(np.float64), nan=0.0))
+        scale[np.isinf(scale)] = 0.0
+        return scale.astype(np.float32), loop

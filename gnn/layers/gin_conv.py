@@ -1,0 +1,50 @@
+"""GINConv: an MLP of the vertex plus the sum of its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.chain import Chain, transposed
+from gnn.dense import Rows, matmul
+from gnn.layers.base import Context, LayerPlan
+from gnn.model import Model
+from gnn.spec import GINConv, Linear
+from gnn.synopses import InvertibleSynopsis
+
+
+class GINConvPlan(LayerPlan):
+    """x_v' = nn((1 + eps) x_v + sum_u x_u).
+
+    The first linear layer of nn is taken before sending where it does not widen, its bias after aggregating.
+    """
+
+    def __init__(self, spec: GINConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        layers = list(spec.nn)
+        names = [f"{prefix}.nn.{i}" for i in range(len(layers))]
+        self.name = spec.type
+        self.weighted = False
+        self.synopsis = InvertibleSynopsis("sum")
+        self.reads_self = self.self_is_message = True
+        self.self_width = 0
+        self._own_factor = np.float32(1.0 + spec.eps)
+        self._first: Rows | None = None
+        self._bias: Rows | None = None
+        self.message_width = spec.in_channels
+        if layers and isinstance(layers[0], Linear) and layers[0].out_channels <= spec.in_channels:
+            weights = model.weights_of(names[0])
+            self._first, self._bias = transposed(weights["weight"]), weights.get("bias")
+            self.message_width = layers[0].out_channels
+            layers, names = layers[1:], names[1:]
+        self._nn = Chain(model, layers, names)
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        return x if self._first is None else matmul(x, self._first)
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        out = own * self._own_factor
+        out += agg
+        if self._bias is not None:
+            out += self._bias
+        return self._nn.apply(out, own=True)

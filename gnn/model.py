@@ -1,0 +1,192 @@
+"""A model: its layers in order and their weights, and the folder that keeps them (model.json, model.safetensors)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from gnn.spec import CONV_TYPES, DENSE_TYPES, AnyLayer, Conv, DenseLayer, Shape, chain_tensors, chain_width
+
+VERSION = 1
+MAX_CONVS = 4
+SPEC_FILE = "model.json"
+WEIGHTS_FILE = "model.safetensors"
+
+
+class ModelError(ValueError):
+    """A model that cannot be read or makes no sense; the message says which part and what was expected."""
+
+
+class Model(BaseModel):
+    """The layers of a trained GNN in order, with their weights.
+
+    Weights are float32, named `layers.<index>.<tensor>` and `head.<index>.<tensor>`.
+    Invariant: widths chain from layer to layer, 1 to 4 convs, every weight present with its shape (checked here).
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    version: int = VERSION
+    layers: list[AnyLayer]
+    head: list[DenseLayer] = []
+    edge_types: list[str] = []
+    weights: dict[str, NDArray[np.float32]] = Field(exclude=True, repr=False)
+
+    @field_validator("edge_types")
+    @classmethod
+    def _types_distinct(cls, names: list[str]) -> list[str]:
+        if len(set(names)) != len(names) or "" in names:
+            msg = f"edge_types: got {names}, expected distinct, non-empty names"
+            raise ValueError(msg)
+        return names
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _float32(cls, weights: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
+        return {name: np.ascontiguousarray(weights[name], np.float32) for name in sorted(weights)}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Model:
+        convs = [layer for layer in self.layers if isinstance(layer, Conv)]
+        if not 1 <= len(convs) <= MAX_CONVS:
+            msg = f"a model needs 1 to {MAX_CONVS} convs, got {len(convs)}"
+            raise ValueError(msg)
+        chain_width(self.head, self.out_width, "head")
+        expected = self.tensors()
+        missing, unknown = sorted(expected.keys() - self.weights), sorted(self.weights.keys() - expected)
+        if missing or unknown:
+            msg = f"weights: missing {missing or 'none'}, unknown {unknown or 'none'}"
+            raise ValueError(msg)
+        for name, shape in expected.items():
+            if self.weights[name].shape != shape:
+                msg = f"weight {name}: got shape {self.weights[name].shape}, expected {shape}"
+                raise ValueError(msg)
+        return self
+
+    @property
+    def in_width(self) -> int:
+        """Width of the raw features."""
+        for layer in self.layers:
+            if layer.in_width is not None:
+                return layer.in_width
+        msg = "no layer has a width"
+        raise ValueError(msg)
+
+    @property
+    def out_width(self) -> int:
+        """Width of the embedding."""
+        return chain_width(self.layers, self.in_width, "layers")  # type: ignore[arg-type]
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of all weights."""
+        return chain_tensors(self.layers, "layers") | chain_tensors(self.head, "head")  # type: ignore[arg-type]
+
+    def weights_of(self, prefix: str) -> dict[str, NDArray[np.float32]]:
+        """Return the weights under `prefix.`, by the rest of their names."""
+        start = prefix + "."
+        return {name[len(start) :]: w for name, w in self.weights.items() if name.startswith(start)}
+
+    def sha256(self) -> str:
+        """Return the identity of the model: a hash of its layers and weights, however the files are laid out."""
+        digest = hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+        for name in sorted(self.weights):
+            weight = self.weights[name]
+            digest.update(f"{name}{weight.shape}".encode())
+            digest.update(weight.astype("<f4").tobytes())
+        return digest.hexdigest()
+
+
+def build_model(**fields: Any) -> Model:
+    """Return the Model of these fields.
+
+    Raises: ModelError naming the field, what it got and what was expected.
+    """
+    version = fields.get("version", VERSION)
+    if version != VERSION:
+        msg = f"model format version {version!r}: this Freshet reads version {VERSION}"
+        raise ModelError(msg)
+    _check_types(fields.get("layers"), "layers", CONV_TYPES + DENSE_TYPES)
+    _check_types(fields.get("head", []), "head", DENSE_TYPES)
+    try:
+        return Model(**fields)
+    except ValidationError as error:
+        raise ModelError(_explain(error)) from None
+
+
+def load_model(folder: str | Path) -> Model:
+    """Read a model folder.
+
+    Raises: ModelError when a file is missing, is no model, or does not fit the other; the message says what to mend.
+    """
+    folder = Path(folder)
+    spec_path, weights_path = folder / SPEC_FILE, folder / WEIGHTS_FILE
+    for path in (spec_path, weights_path):
+        if not path.is_file():
+            msg = f"{folder} is no model folder: {path.name} is missing (freshet.export_model writes both files)"
+            raise ModelError(msg)
+    try:
+        spec = json.loads(spec_path.read_bytes())
+    except ValueError as error:
+        msg = f"{spec_path} is not JSON: {error}"
+        raise ModelError(msg) from None
+    if not isinstance(spec, dict) or "weights" in spec:
+        msg = f"{spec_path}: got {type(spec).__name__}, expected an object with version, layers, head and edge_types"
+        raise ModelError(msg)
+    try:
+        weights = load_file(weights_path)
+    except (SafetensorError, OSError) as error:
+        msg = f"{weights_path} is not a safetensors file: {error}"
+        raise ModelError(msg) from None
+    try:
+        return build_model(**spec, weights=weights)
+    except ModelError as error:
+        msg = f"{spec_path}: {error}"
+        raise ModelError(msg) from None
+
+
+def save_model(model: Model, folder: str | Path) -> None:
+    """Write a model folder; each file appears whole."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / WEIGHTS_FILE, save(model.weights))
+    _write(folder / SPEC_FILE, (json.dumps(model.model_dump(mode="json"), indent=2) + "\n").encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_name("." + path.name)
+    partial.write_bytes(data)
+    os.replace(partial, path)
+
+
+def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
+    """Name an unknown layer type, which pydantic would bury in a list of all unions."""
+    if not isinstance(layers, list):
+        msg = f"{where}: got {type(layers).__name__}, expected a list of layers"
+        raise ModelError(msg)
+    for i, layer in enumerate(layers):
+        kind = layer.get("type") if isinstance(layer, dict) else getattr(layer, "type", None)
+        if kind not in supported:
+            msg = f"{where}.{i}: layer type {kind!r} is not supported; supported are {', '.join(supported)}"
+            raise ModelError(msg)
+        if kind == "gin_conv" and isinstance(layer, dict):
+            _check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
+
+
+def _explain(error: ValidationError) -> str:
+    parts = []
+    for item in error.errors(include_url=False, include_context=False, include_input=True):
+        where = ".".join(str(step) for step in item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        got = item["input"]
+        shown = f" (got {got!r})" if isinstance(got, str | int | float | bool | None) else ""
+        parts.append(f"{where}: {message}{shown}" if where else message)
+    return "; ".join(parts)

@@ -1,0 +1,85 @@
+"""A model compiled for incremental work: one LayerPlan per conv, dense layers folded into their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnn.chain import Chain
+from gnn.dense import Rows
+from gnn.layers.base import Context, LayerPlan
+from gnn.layers.gcn_conv import GCNConvPlan
+from gnn.layers.gin_conv import GINConvPlan
+from gnn.layers.neighbour_conv import NeighbourConvPlan
+from gnn.model import Model, ModelError
+from gnn.spec import AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
+
+__all__ = ["Context", "LayerPlan", "Plan", "compile_plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the job runs: `layers[0]` is layer 1, which reads raw features; the last one's x is the embedding."""
+
+    layers: list[LayerPlan]
+    in_width: int
+    out_width: int
+    edge_types: list[str]
+    sha256: str
+    head: Chain
+    head_width: int
+    """Width of the logits, 0 if the model has no head."""
+
+    def logits(self, embedding: Rows) -> Rows:
+        """Return the head's output for embedding rows; (n, 0) if the model has no head."""
+        if not self.head_width:
+            return np.empty((embedding.shape[0], 0), np.float32)
+        return self.head.apply(np.ascontiguousarray(embedding, np.float32), own=False)
+
+    def warm_up(self) -> None:
+        """Run every layer once on a single row, so that kernels are compiled before the first event waits for them."""
+        ctx = Context(np.ones(1, np.int32), np.ones(1, np.float64), np.full(1, np.nan, np.float32))
+        for layer in self.layers:
+            sent = layer.send(np.zeros((1, layer.in_width), np.float32), ctx)
+            own = sent if layer.self_is_message else sent[:, layer.message_width :]
+            layer.update(np.ascontiguousarray(sent[:, : layer.message_width]), np.ascontiguousarray(own), ctx)
+        self.logits(np.zeros((1, self.out_width), np.float32))
+
+
+def compile_plan(model: Model) -> Plan:
+    """Return the plan of a model: dense layers before the first conv go into its send, later ones into an update.
+
+    Raises: ModelError for a conv that has no incremental form.
+    """
+    at = [i for i, layer in enumerate(model.layers) if isinstance(layer, Conv)]
+    layers: list[LayerPlan] = []
+    for number, i in enumerate(at):
+        before = _chain(model, range(at[0])) if number == 0 else Chain(model, [], [])
+        end = at[number + 1] if number + 1 < len(at) else len(model.layers)
+        plan = _conv_plan(model, i, before, _chain(model, range(i + 1, end)))
+        if number == 0:
+            plan.in_width = model.in_width
+        plan.out_width = chain_width(model.layers[i + 1 : end], plan.out_width, "layers")  # type: ignore[arg-type]
+        layers.append(plan)
+    head = Chain(model, model.head, [f"head.{i}" for i in range(len(model.head))])
+    head_width = chain_width(model.head, model.out_width, "head") if model.head else 0
+    return Plan(layers, model.in_width, model.out_width, list(model.edge_types), model.sha256(), head, head_width)
+
+
+def _chain(model: Model, where: Sequence[int]) -> Chain:
+    return Chain(model, [model.layers[i] for i in where], [f"layers.{i}" for i in where])  # type: ignore[misc]
+
+
+def _conv_plan(model: Model, index: int, before: Chain, after: Chain) -> LayerPlan:
+    spec: AnyLayer = model.layers[index]
+    prefix = f"layers.{index}"
+    if isinstance(spec, GraphConv | SAGEConv):
+        return NeighbourConvPlan(spec, model, prefix, before, after)
+    if isinstance(spec, GCNConv):
+        return GCNConvPlan(spec, model, prefix, before, after)
+    if isinstance(spec, GINConv):
+        return GINConvPlan(spec, model, prefix, before, after)
+    msg = f"layers.{index}: {spec.type} has no incremental form; convs are graph_conv, sage_conv, gcn_conv, gin_conv"
+    raise ModelError(msg)
