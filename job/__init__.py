@@ -1,0 +1,1 @@
+"""The jobs and their commands: dataflow graphs, the two runtimes, configuration, command line."""

@@ -69,8 +69,11 @@ def main() -> int:
             subprocess.run([*pip, "-r", str(bootstrap)], check=True)
             install(python, wanted, pin)
     except subprocess.CalledProcessError as failure:
-        print(f"install: failed ({failure.returncode}): {' '.join(failure.cmd[:5])} …; what went wrong stands above; "
-              "`make install` again goes on from here", file=sys.stderr)
+        print(
+            f"install: failed ({failure.returncode}): {' '.join(failure.cmd[:5])} …; what went wrong stands above; "
+            "`make install` again goes on from here",
+            file=sys.stderr,
+        )
         return 1
     for name in {"base", options.set}:
         (folder / f".freshet-{name}").touch()

@@ -1,0 +1,29 @@
+"""Freshet from Python: what its users import, re-exported from where it lives, loaded at first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnn.export import export_model as export_model
+
+    from gnn.spec import Layer as Layer
+
+__version__ = "0.1.0"
+
+# Lazily: export_model brings torch along, and `import freshet` must work without it.
+_HOMES = {"Layer": "gnn.spec", "export_model": "gnn.export"}
+
+__all__ = ["Layer", "__version__", "export_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        msg = f"module 'freshet' has no attribute {name!r}; it has {', '.join(__all__)}"
+        raise AttributeError(msg)
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,257 @@
+"""What `freshet run` is told: its options from flags and the --config file, checked and refused by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from job.errors import UsageError
+from job.units import parse_duration, parse_size
+
+Runtime = Literal["flink", "local"]
+PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
+IdType = Literal["int", "string"]
+StateBackend = Literal["rocksdb", "hashmap"]
+
+PARTS_MAX = 1024
+
+# Options of the interface that this version does not have yet, and what one does without them.
+LATER = {
+    "embeddings_to": "embeddings are written to --out as Parquet",
+    "embedding_format": "embeddings are written to --out as Parquet",
+    "delivery": "embeddings are written to --out as Parquet, each row exactly once",
+    "flight_port": "read the embeddings from --out",
+    "kafka": "events come from files",
+    "events_map": "write the events in Freshet's own format",
+}
+
+
+def _duration(value: object) -> float:
+    """Seconds of a duration with a unit; a bare number could mean anything and is refused."""
+    return parse_duration(value if isinstance(value, str) else f"{value}")
+
+
+def _size(value: object) -> int:
+    return parse_size(value if isinstance(value, str) else f"{value}")
+
+
+class RunConfig(BaseModel):
+    """Every option of `freshet run`, by the name that its flag and its key in the --config file have.
+
+    Units: `checkpoint_interval_s` seconds, `memory_bytes` bytes, `epoch_ms` milliseconds.
+    Raises: ValidationError naming each option that does not fit; `load_run_config` words it for people.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Path = Field(description="Model folder (model.json, model.safetensors).")
+    events: list[str] = Field(
+        min_length=1, description="Event file (.jsonl, .parquet, .arrow) or folder of such files; repeatable."
+    )
+    out: Path = Field(description="Output folder; must be empty unless --resume.")
+    snapshot: Path | None = Field(
+        default=None, description="Graph to start from: a folder with vertices.parquet and edges.parquet."
+    )
+    dead_letters: str | None = Field(
+        default=None, description="JSON Lines file for rejected records (default: OUT/dead_letters.jsonl)."
+    )
+    undirected: bool = Field(default=False, description="Mirror every edge of snapshot and events.")
+    id_type: IdType | None = Field(
+        default=None, description="Kind of vertex ids (default: the snapshot's, else the first accepted event's)."
+    )
+    stay: bool = Field(default=False, description="Keep running after bounded input has ended, until SIGTERM.")
+
+    runtime: Runtime = Field(default="flink", description="Flink, or everything in this one process.")
+    cluster: str | None = Field(
+        default=None, description="HOST:PORT of a running Flink cluster (default: an embedded one)."
+    )
+    parallelism: int = Field(default=1, ge=1, le=PARTS_MAX, description="Subtasks of each keyed operator (Flink).")
+    state_backend: StateBackend = Field(default="rocksdb", description="Where durable state lives between checkpoints.")
+    memory_bytes: Annotated[int, BeforeValidator(_size)] | None = Field(
+        default=None, alias="memory", description="Memory for the state backend, such as 2GiB (default: the backend's)."
+    )
+
+    parts: int | None = Field(
+        default=None, ge=1, le=PARTS_MAX, description="Parts of the graph, for the job's life (default: --parallelism)."
+    )
+    epoch_events: int = Field(default=1000, ge=1, description="Accepted events that make an epoch.")
+    epoch_ms: int = Field(default=20, ge=0, description="Longest that an epoch stays open; 0: cut by count alone.")
+    partitioner: PartitionerName = Field(default="hybrid", description="How edges and vertices find their part.")
+    hybrid_threshold: int = Field(
+        default=1000, ge=1, description="hybrid: in-degree past which new in-edges are spread by HDRF."
+    )
+    hdrf_lambda: float = Field(
+        default=2.0, ge=0, allow_inf_nan=False, description="hdrf, hybrid: weight of balance against replication."
+    )
+    hdrf_epsilon: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="hdrf, hybrid: keeps the balance term finite."
+    )
+
+    checkpoint_dir: str | None = Field(default=None, description="Folder or URI (default: OUT/checkpoints).")
+    checkpoint_interval_s: Annotated[float, BeforeValidator(_duration)] = Field(
+        default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
+    )
+    resume: str | None = Field(
+        default=None, description="Go on from `latest` or from the checkpoint or savepoint at PATH."
+    )
+
+    @field_validator(
+        "parallelism",
+        "parts",
+        "epoch_events",
+        "epoch_ms",
+        "hybrid_threshold",
+        "hdrf_lambda",
+        "hdrf_epsilon",
+        mode="before",
+    )
+    @classmethod
+    def _no_boolean(cls, value: object) -> object:
+        if isinstance(value, bool):  # what YAML makes of `yes`, and pydantic would make 1 of
+            msg = f"got {value}, expected a number"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("events", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("events")
+    @classmethod
+    def _files_only(cls, values: list[str]) -> list[str]:
+        for value in values:
+            _refuse_kafka(value, "give a file or a folder of event files")
+        return values
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _file_only(cls, value: str | None) -> str | None:
+        return _refuse_kafka(value, "give the path of a JSON Lines file")
+
+    @field_validator("cluster")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        host, _, port = (value or "localhost:1").rpartition(":")
+        if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            msg = f"got {value!r}, expected HOST:PORT, such as localhost:8081"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> RunConfig:
+        if self.runtime == "local" and self.cluster:
+            msg = "--cluster: goes with --runtime flink only; leave one of the two out"
+            raise ValueError(msg)
+        if self.runtime == "flink" and self.parts is not None and self.parts < self.parallelism:
+            msg = (
+                f"--parts: got {self.parts} with --parallelism {self.parallelism}, expected at least as many parts as "
+                f"subtasks; give --parts {self.parallelism} or a lower --parallelism"
+            )
+            raise ValueError(msg)
+        return self
+
+    @property
+    def part_count(self) -> int:
+        """Parts of a new job; a resumed one takes them from its state."""
+        return self.parts if self.parts is not None else self.parallelism
+
+    @property
+    def dead_letters_path(self) -> Path:
+        """The file of rejected records."""
+        return Path(self.dead_letters) if self.dead_letters else self.out / "dead_letters.jsonl"
+
+    @property
+    def checkpoint_uri(self) -> str:
+        """Where checkpoints go: a path of this machine, or a URI as it was given."""
+        return self.checkpoint_dir or str(self.out / "checkpoints")
+
+
+def option_names() -> list[str]:
+    """Return the options by the names that the --config file uses."""
+    return [field.alias or name for name, field in RunConfig.model_fields.items()]
+
+
+def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -> RunConfig:
+    """Return the configuration of a run: what `flags` hold wins over the file, the file over the defaults.
+
+    Raises: UsageError with a line for each option that is unknown, missing, misspelt or out of range.
+    """
+    written = read_config_file(config_file) if config_file else {}
+    options = {**written, **flags}
+    for key in options.keys() & LATER.keys():
+        msg = f"{_flag(key)}: not in this version of Freshet; {LATER[key]}"
+        raise UsageError(msg)
+    try:
+        return RunConfig.model_validate(options)
+    except ValidationError as error:
+        from_file = written.keys() - flags.keys()
+        lines = [
+            _explain(dict(problem), f"{config_file}: " if _key(problem) in from_file else "")
+            for problem in error.errors()
+        ]
+        raise UsageError("\n".join(lines)) from None
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Return the options in a YAML file, by the names with underscores (dashes in keys are taken too).
+
+    Raises: UsageError when it cannot be read, is no mapping, or has a key that is no option.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        msg = f"--config {path}: can't be read: {' '.join(str(error).split())}"
+        raise UsageError(msg) from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        msg = f"--config {path}: got {type(content).__name__}, expected a mapping such as `epoch-events: 1000`"
+        raise UsageError(msg)
+    known = [*option_names(), *LATER]
+    options: dict[str, Any] = {}
+    for written, value in content.items():
+        key = written.replace("-", "_")
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean `{near[0].replace('_', '-')}`?" if near else "see `freshet run --help`"
+            msg = f"--config {path}: unknown key `{written}`; {hint}"
+            raise UsageError(msg)
+        if key in options:
+            msg = f"--config {path}: `{written}` stands there twice, with a dash and with an underscore; keep one"
+            raise UsageError(msg)
+        options[key] = value
+    return options
+
+
+def _refuse_kafka(value: str | None, instead: str) -> str | None:
+    if value is not None and value.startswith("kafka:"):
+        msg = f"{value}: Kafka is not in this version of Freshet; {instead}"
+        raise ValueError(msg)
+    return value
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _key(problem: Mapping[str, Any]) -> str:
+    return str(problem["loc"][0]) if problem["loc"] else ""
+
+
+def _explain(problem: Mapping[str, Any], where: str) -> str:
+    """Word one of pydantic's problems: the option, what it got, what was expected."""
+    key, text = _key(problem), str(problem["msg"])
+    if problem["type"] == "missing":
+        return f"{_flag(key)}: missing; give the flag, or `{key.replace('_', '-')}:` in the --config file"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}{_flag(key)}: unknown option; see `freshet run --help`"
+    if problem["type"] == "value_error":
+        own = text.removeprefix("Value error, ")
+        return f"{where}{_flag(key)}: {own}" if key else own
+    return f"{where}{_flag(key)}: got {problem['input']!r}, expected {text.removeprefix('Input should be ')}"

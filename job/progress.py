@@ -1,0 +1,102 @@
+"""The progress line of long work: live on a terminal, a log line every ten seconds elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+LOG_INTERVAL_S = 10.0
+LIVE_INTERVAL_S = 0.2
+
+
+class Stats(NamedTuple):
+    """How far a run is. Latencies run from an event's arrival at the Parser to its rows being published."""
+
+    events: int
+    events_per_s: float
+    epoch: int
+    rows: int
+    lag_events: int | None = None
+    latency_ms_p50: float | None = None
+    latency_ms_p99: float | None = None
+
+
+def format_stats(stats: Stats) -> str:
+    """Return the fields of the progress line; what is not known yet shows as `-`."""
+    return "  ".join(
+        (
+            f"events {stats.events:,}",
+            f"events/s {stats.events_per_s:,.0f}",
+            f"epoch {stats.epoch:,}",
+            f"lag {_or_dash(stats.lag_events, ',')}",
+            f"p50 {_or_dash(stats.latency_ms_p50, '.1f', ' ms')}",
+            f"p99 {_or_dash(stats.latency_ms_p99, '.1f', ' ms')}",
+            f"rows {stats.rows:,}",
+        )
+    )
+
+
+class Progress:
+    """Shows the newest of the stats it is given; a context manager.
+
+    `update` may be called as often as one likes. Nothing is shown after `close`, which shows the last stats once more
+    when they have not been seen.
+    """
+
+    def __init__(
+        self, label: str = "freshet", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._label = label
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock = clock
+        self._pending: Stats | None = None
+        self._shown_at = clock()
+        self._live: Live | None = None
+        if self._stream.isatty():
+            # stdout is left alone: JSON results stand there.
+            console = Console(file=self._stream)
+            self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=True)
+        self._interval_s = LIVE_INTERVAL_S if self._live else LOG_INTERVAL_S
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, stats: Stats) -> None:
+        """Take the newest stats, and show them when it is time to."""
+        self._pending = stats
+        if self._clock() - self._shown_at >= self._interval_s:
+            self._show()
+
+    def close(self) -> None:
+        """Show what has not been shown, and give the terminal back."""
+        if self._pending is not None:
+            self._show()
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def _show(self) -> None:
+        if self._pending is None:
+            return
+        line = format_stats(self._pending)
+        self._pending, self._shown_at = None, self._clock()
+        if self._live:
+            self._live.update(Text(f"{self._label}  {line}", no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            stamp = time.strftime("%H:%M:%S")
+            print(f"{stamp}  {self._label}  {line}", file=self._stream, flush=True)
+
+
+def _or_dash(value: float | None, spec: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{spec}}{unit}"

@@ -1,0 +1,53 @@
+"""Durations (`10s`, `500ms`, `1m`) and sizes (`2GiB`) as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"b": 1}
+_BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
+
+
+def parse_duration(text: str) -> float:
+    """Return the duration in seconds, more than zero.
+
+    Raises: ValueError for anything but a number with one of the units ms, s, m, h.
+    """
+    seconds = _parse(text, _SECONDS, "a duration such as 10s, 500ms or 1m")
+    if seconds <= 0:
+        msg = f"got {text!r}, expected a duration longer than zero, such as 10s"
+        raise ValueError(msg)
+    return seconds
+
+
+def parse_size(text: str) -> int:
+    """Return the size in bytes, at least one.
+
+    Raises: ValueError for anything but a number with a unit such as MiB or GiB (powers of 1024), MB or GB (of 1000).
+    """
+    size = int(_parse(text, _BYTES, "a size such as 2GiB or 512MiB"))
+    if size < 1:
+        msg = f"got {text!r}, expected a size of at least one byte, such as 2GiB"
+        raise ValueError(msg)
+    return size
+
+
+def format_duration(seconds: float) -> str:
+    """Return the duration as `parse_duration` reads it: `10s`, `500ms`, `2m`."""
+    for unit in ("h", "m", "s"):
+        amount = seconds / _SECONDS[unit]
+        if amount >= 1 and amount == math.floor(amount):
+            return f"{int(amount)}{unit}"
+    return f"{seconds * 1e3:g}ms"
+
+
+def _parse(text: str, units: dict[str, float] | dict[str, int], expected: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2].lower() not in units:
+        msg = f"got {text!r}, expected {expected}"
+        raise ValueError(msg)
+    return float(match[1]) * units[match[2].lower()]
