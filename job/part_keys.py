@@ -12,12 +12,9 @@ _MASK = 0xFFFFFFFF
 
 
 def row_hash(key: int) -> int:
-    """Return the Java `hashCode` of `Row.of(key)` for an int key, as an unsigned 32-bit number.
-
-    A row's hash is that of (kind, fields by position): 31 * (31 * kind + hash of the array) ... see the constants.
-    """
-    fields = (31 + key) & _MASK  # Arrays.deepHashCode of one Integer
-    return (31 * 0 + fields) & _MASK  # RowKind.INSERT has the byte value 0
+    """Return the Java `hashCode` of `Row.of(key)` for an int key, as an unsigned 32-bit number."""
+    fields = 31 + key  # Arrays.deepHashCode of one Integer, whose hash is its value
+    return (31 + fields) & _MASK  # the kind INSERT counts 31
 
 
 def murmur(code: int) -> int:

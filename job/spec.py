@@ -69,6 +69,11 @@ class JobSpec(BaseModel):
         """Return the checkpoint folder, absolute."""
         return Path(self.checkpoint_dir).absolute() if self.checkpoint_dir else self.out_path / "checkpoints"
 
+    @property
+    def savepoints(self) -> Path:
+        """Return the folder for savepoints that no other was asked for: below the checkpoints, where a resume looks."""
+        return self.checkpoints / "savepoints"
+
     def save(self, path: Path) -> None:
         """Write the spec as JSON."""
         path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")

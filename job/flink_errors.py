@@ -1,0 +1,49 @@
+"""Digs the reason out of Flink's chains of exceptions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_PREFIXES = re.compile(r"^(?:[\w$]+(?:\.[\w$]+)+(?:Exception|Error|Throwable)?: |<class '[\w.]+'>: )+")
+# What only says that something else went wrong.
+_EMPTY = {"", "None", "null"}
+
+
+class JobFailedError(RuntimeError):
+    """The job ended by itself with an error; the message is its root cause on one line."""
+
+
+def strip_prefixes(message: str) -> str:
+    """Return a message without the names of exception classes that Flink and pemja put before it, as one line."""
+    line = " ".join(message.split())
+    return _PREFIXES.sub("", line) or line
+
+
+def root_cause(error: BaseException) -> str:
+    """Return the innermost reason that an error has, be it Java's (through py4j) or Python's."""
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        inner = error.__cause__
+        return root_cause(inner) if inner is not None else f"{type(error).__name__}: {strip_prefixes(str(error))}"
+    reason, name = "", ""
+    for _ in range(32):  # bounded: a chain may be a ring
+        message = java.getMessage()
+        text = strip_prefixes(message or "")
+        if text not in _EMPTY:
+            reason, name = text, java.getClass().getSimpleName()
+        elif not reason:
+            name = java.getClass().getSimpleName()
+        cause = java.getCause()
+        if cause is None:
+            break
+        java = cause
+    # A Python error names its own type; of a Java one the class is half of what it says.
+    return reason if name in {"PythonException", "SerializedThrowable"} else f"{name}: {reason}".removesuffix(": ")
+
+
+def root_cause_of_text(stacktrace: str) -> str:
+    """Return the innermost reason in a Java stack trace as the REST interface gives it."""
+    lines = [line.strip() for line in stacktrace.splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return strip_prefixes(causes[-1] if causes else lines[0] if lines else "no reason given")

@@ -1,0 +1,79 @@
+"""The few calls of Flink's REST interface that we need: stop with a savepoint, and why a job restarted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from job.flink_errors import root_cause_of_text
+
+_POLL_S = 0.1
+
+
+class FlinkRestError(RuntimeError):
+    """Flink refused a call or could not be reached; the message says which."""
+
+
+class FlinkRest:
+    """A client for one job at `http://HOST:PORT`."""
+
+    def __init__(self, address: str, job_id: str, timeout_s: float = 10.0) -> None:
+        """Nothing is called yet."""
+        self.job_id = job_id
+        self._http = httpx.Client(base_url=f"http://{address}/v1", timeout=timeout_s, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def state(self) -> str:
+        """Return the job's state, such as RUNNING."""
+        return str(self._call("GET", f"/jobs/{self.job_id}/status")["status"])
+
+    def causes(self) -> list[tuple[int, str]]:
+        """Return (time in ms, root cause) of each failure so far, oldest first."""
+        history = self._call("GET", f"/jobs/{self.job_id}/exceptions")["exceptionHistory"]["entries"]
+        return sorted((int(entry["timestamp"]), root_cause_of_text(entry["stacktrace"])) for entry in history)
+
+    def checkpoints_done(self) -> int:
+        """Return how many checkpoints have completed."""
+        return int(self._call("GET", f"/jobs/{self.job_id}/checkpoints")["counts"]["completed"])
+
+    def stop(self, savepoint_dir: Path, timeout_s: float) -> Path:
+        """Stop the job with a savepoint below `savepoint_dir` and return the savepoint's folder.
+
+        Raises: FlinkRestError when Flink refuses, fails, or is not done in time.
+        """
+        body = {"targetDirectory": savepoint_dir.absolute().as_uri(), "drain": False}
+        trigger = self._call("POST", f"/jobs/{self.job_id}/stop", body)["request-id"]
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            answer = self._call("GET", f"/jobs/{self.job_id}/savepoints/{trigger}")
+            if answer["status"]["id"] == "COMPLETED":
+                operation = answer["operation"]
+                if "location" in operation:
+                    return Path(str(operation["location"]).removeprefix("file:"))
+                cause = root_cause_of_text(operation.get("failure-cause", {}).get("stack-trace", ""))
+                message = f"job {self.job_id}: no savepoint: {cause}"
+                raise FlinkRestError(message)
+            time.sleep(_POLL_S)
+        message = f"job {self.job_id}: no savepoint within {timeout_s:g} s"
+        raise FlinkRestError(message)
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        try:
+            answer = self._http.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            message = f"{self._http.base_url}{path}: {type(error).__name__}: {error}"
+            raise FlinkRestError(message) from error
+        if answer.status_code >= 400:
+            try:
+                reasons = answer.json()["errors"]
+            except (ValueError, KeyError):
+                reasons = [answer.text]
+            message = f"{method} {path}: {answer.status_code}: {root_cause_of_text(str(reasons[-1]))}"
+            raise FlinkRestError(message)
+        return answer.json()

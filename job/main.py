@@ -1,0 +1,54 @@
+"""The job as a program for `flink run -py job/main.py --spec job.json`, and for this process: `python -m job.main`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `flink run -py` starts this file, not a module
+
+from job.spec import JobSpec
+
+# Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
+_FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
+
+
+def submit(spec: JobSpec) -> None:
+    """Draw and submit the job from inside `flink run`."""
+    from pyflink.datastream import StreamExecutionEnvironment
+
+    from job.flink_config import configuration, flink_options
+    from job.graph import build
+
+    # Where the job runs is the client's affair: only what belongs to the job itself is set here.
+    theirs = ("taskmanager.", "rest.", "execution.target", "io.tmp.dirs")
+    options = {key: value for key, value in flink_options(spec).items() if not key.startswith(theirs)}
+    environment = StreamExecutionEnvironment.get_execution_environment(configuration(options))
+    build(environment, spec)
+    environment.execute(spec.name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job of a spec file; exit 0 done, 2 wrong spec, 3 failed (root cause last on stderr), 128+n by signal."""
+    parser = argparse.ArgumentParser(prog="job.main", description=__doc__)
+    parser.add_argument("--spec", type=Path, required=True, help="the job's JSON file")
+    spec = JobSpec.load(parser.parse_args(argv).spec)
+    if _FLINK_CLIENT in os.environ:
+        submit(spec)
+        return 0
+    from job.flink_errors import JobFailedError
+    from job.flink_runtime import run_job
+
+    try:
+        result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
+    except JobFailedError as error:
+        print(error, file=sys.stderr)
+        return 3
+    return 128 + result.signal if result.signal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

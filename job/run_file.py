@@ -1,0 +1,36 @@
+"""`run.json`: what a running or ended job is and where to reach it, for people and for `freshet stop`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+NAME = "run.json"
+STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
+ENDED = frozenset({FINISHED, STOPPED, FAILED})
+
+
+def read_run(out: Path) -> dict[str, Any]:
+    """Return the content of `out/run.json`, empty when there is none."""
+    try:
+        content: dict[str, Any] = json.loads((out / NAME).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return content
+
+
+def update_run(out: Path, **fields: Any) -> dict[str, Any]:
+    """Set fields of `out/run.json`, keep the others, and return all; a reader sees the old file or the new one."""
+    content = {**read_run(out), **fields}
+    write_json(out / NAME, content)
+    return content
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)

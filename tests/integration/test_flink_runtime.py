@@ -1,0 +1,243 @@
+"""The Flink part around counting stages (`tests.support.flink_stages`): each job runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from job.checkpoints import find_latest, find_state
+from job.run_file import read_run
+from job.spec import JobSpec
+from job.stop import NothingToStopError, stop_job
+from tests.support.flink_stages import expected_total
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+ROOT = Path(__file__).resolve().parents[2]
+STAGE = {"layers": 2, "chunk_events": 100, "epoch_events": 130}
+
+
+class Job:
+    """A spec, its process, and what the Sink wrote."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, chunks: int = 60, parts: int = 4, **fields: Any) -> subprocess.Popen[str]:
+        stage = {**STAGE, "parts": parts, "results": str(self.out), **fields.pop("stage", {})}
+        spec = JobSpec(
+            out=str(self.out), layers=2, parts=parts, chunks=chunks, stage=stage,
+            factory="tests.support.flink_stages:make", **{"epoch_ms": 0, "heap_mb": 1024, **fields},
+        )  # fmt: skip
+        self.out.mkdir(exist_ok=True)
+        path = self.out / "spec.json"
+        spec.save(path)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "job.main", "--spec", str(path)],
+            cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def run(self, **fields: Any) -> tuple[int, str]:
+        process = self.start(**fields)
+        _, errors = process.communicate(timeout=150)
+        return process.returncode, errors
+
+    def epochs(self) -> dict[int, dict[int, int]]:
+        """Return {epoch: {part: value}}; what was written twice must have been the same."""
+        epochs: dict[int, dict[int, int]] = {}
+        for file in self.out.glob("sink-*.txt"):
+            part = int(file.stem.removeprefix("sink-"))
+            for line in file.read_text().splitlines():
+                epoch, value = (int(word) for word in line.split()[:2])
+                assert epochs.setdefault(epoch, {}).setdefault(part, value) == value, (epoch, part)
+        return epochs
+
+    def reached(self, epoch: int) -> bool:
+        return max(self.epochs(), default=0) >= epoch
+
+    def has_checkpoint(self) -> bool:
+        return any((self.out / "checkpoints").glob("*/chk-*/_metadata"))
+
+    def assert_complete(self, chunks: int = 60, parts: int = 4, epochs: int | None = None) -> None:
+        found = self.epochs()
+        count = -(-chunks * 100 // 130) if epochs is None else epochs
+        assert sorted(found) == list(range(1, count + 1))
+        assert all(len(values) == parts for values in found.values())
+        total = sum(sum(values.values()) for values in found.values())
+        assert total == expected_total(STAGE, chunks)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path / "out")
+    yield job
+    for process in job.processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_runs_to_the_end_and_seals_the_last_epoch(job: Job) -> None:
+    code, errors = job.run(parallelism=2)
+    assert code == 0, errors
+    job.assert_complete()
+    run = read_run(job.out)
+    assert run["state"] == "finished"
+    assert run["job_id"] and run["pids"]["java"] and run["flink_ui"].startswith("http://127.0.0.1:")
+    assert not psutil.pid_exists(run["pids"]["java"])
+
+
+def test_no_input_at_all(job: Job) -> None:
+    code, errors = job.run(chunks=0, parts=1)
+    assert code == 0, errors
+    assert job.epochs() == {}
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_failing_operators_restart_from_a_checkpoint(job: Job, backend: str) -> None:
+    faults = [{"operator": "storage1", "part": 1, "epoch": 30}, {"operator": "sink", "part": 0, "epoch": 55}]
+    stage = {"act_ms": 10, "faults": faults}
+    code, errors = job.run(
+        chunks=100, parallelism=2, backend=backend, checkpoint_interval_ms=200, restart_delay_ms=50, stage=stage
+    )
+    assert code == 0, errors
+    assert (job.out / "fault-storage1-30").exists() and (job.out / "fault-sink-55").exists()
+    job.assert_complete(chunks=100)
+
+
+def test_failure_before_the_first_checkpoint(job: Job) -> None:
+    stage = {"faults": [{"operator": "tail2", "part": 2, "epoch": 3}]}
+    code, errors = job.run(parallelism=2, checkpoint_interval_ms=60_000, restart_delay_ms=50, stage=stage)
+    assert code == 0, errors
+    job.assert_complete()
+
+
+def test_a_failure_that_stays_is_told_by_its_root_cause(job: Job) -> None:
+    stage = {"faults": [{"operator": "storage2", "epoch": 5, "times": 99, "message": "row 7 is not a number"}]}
+    code, errors = job.run(parallelism=2, restart_attempts=1, restart_delay_ms=50, stage=stage)
+    assert code == 3
+    assert errors.strip().splitlines()[-1] == "storage2: RuntimeError: row 7 is not a number"
+    assert read_run(job.out)["state"] == "failed"
+    assert "Traceback" in (job.out / "logs" / "python-errors.log").read_text()
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3)])
+def test_stop_with_a_savepoint_and_resume_with_another_parallelism(job: Job, before: int, after: int) -> None:
+    process = job.start(chunks=200, parallelism=before, stage={"act_ms": 10})
+    wait_for(lambda: job.reached(20))
+    savepoint = stop_job(job.out)
+    assert process.wait(20) == 0
+    assert read_run(job.out)["state"] == "stopped"
+    assert read_run(job.out)["savepoint"] == str(savepoint)
+    assert find_latest(job.out / "checkpoints") == savepoint
+    with pytest.raises(NothingToStopError):
+        stop_job(job.out)
+    assert max(job.epochs()) < 150
+    code, errors = job.run(chunks=200, parallelism=after, resume=str(savepoint))
+    assert code == 0, errors
+    job.assert_complete(chunks=200)
+
+
+def test_sigterm_stops_with_a_savepoint(job: Job) -> None:
+    process = job.start(chunks=200, parallelism=2, stage={"act_ms": 10})
+    wait_for(lambda: job.reached(20))
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(60) == 143
+    run = read_run(job.out)
+    assert run["state"] == "stopped"
+    java = run["pids"]["java"]
+    wait_for(lambda: not psutil.pid_exists(java), 5)
+    epochs = job.epochs()
+    assert len({max(e for e in epochs if part in epochs[e]) for part in range(4)}) == 1, "all parts at one epoch"
+    code, errors = job.run(chunks=200, parallelism=2, resume=run["savepoint"])
+    assert code == 0, errors
+    job.assert_complete(chunks=200)
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_kill_9_and_resume_from_the_latest_checkpoint(job: Job, whole_group: bool) -> None:
+    process = job.start(chunks=200, parallelism=2, checkpoint_interval_ms=200, stage={"act_ms": 10})
+    wait_for(lambda: job.has_checkpoint() and job.reached(40))
+    java = read_run(job.out)["pids"]["java"]
+    os.killpg(process.pid, signal.SIGKILL) if whole_group else process.kill()
+    process.wait()
+    wait_for(lambda: not psutil.pid_exists(java), 5)
+    state = find_state("latest", job.out / "checkpoints")
+    code, errors = job.run(chunks=200, parallelism=1, resume=str(state))
+    assert code == 0, errors
+    job.assert_complete(chunks=200)
+
+
+def test_the_end_of_java_is_noticed(job: Job) -> None:
+    process = job.start(chunks=2000, stage={"act_ms": 20})
+    wait_for(lambda: job.reached(5))
+    os.kill(read_run(job.out)["pids"]["java"], signal.SIGKILL)
+    assert process.wait(20) == 3
+    assert process.stderr is not None
+    assert "the Java process died" in process.stderr.read()
+
+
+def test_time_seals_what_count_does_not(job: Job) -> None:
+    """A job that stays: 5 chunks of 100 make three epochs of 130 and, by time, a fourth of 110."""
+    process = job.start(chunks=5, stay=True, epoch_ms=50, stage={"chunk_ms": 1})
+    wait_for(lambda: sum(sum(values.values()) for values in job.epochs().values()) == expected_total(STAGE, 5))
+    stop_job(job.out)
+    assert process.wait(20) == 0
+
+
+def test_the_end_of_input_seals_also_in_a_job_that_stays(job: Job) -> None:
+    process = job.start(chunks=5, stay=True, epoch_ms=0)
+    wait_for(lambda: job.reached(4))
+    savepoint = stop_job(job.out)
+    assert process.wait(20) == 0
+    job.assert_complete(chunks=5)
+    process = job.start(chunks=5, stay=True, epoch_ms=0, resume=str(savepoint), parallelism=2)
+    wait_for(lambda: read_run(job.out).get("state") == "running")
+    time.sleep(2)
+    assert process.poll() is None
+    stop_job(job.out)
+    job.assert_complete(chunks=5)
+
+
+def test_part_keys_agree_with_flink(tmp_path: Path) -> None:
+    script = """
+import json, sys
+from pathlib import Path
+from job.gateway import start_gateway, stop_gateway
+process = start_gateway(Path(sys.argv[1]), 256)
+from pyflink.java_gateway import get_gateway
+jvm = get_gateway().jvm
+groups = {}
+for key in [*range(-40, 400), 2**31 - 1, -2**31]:
+    row = jvm.org.apache.flink.types.Row(1)
+    row.setField(0, key)
+    groups[key] = jvm.org.apache.flink.runtime.state.KeyGroupRangeAssignment.assignToKeyGroup(row, 128)
+print(json.dumps(groups))
+stop_gateway(process)
+"""
+    from job.part_keys import key_group
+
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    groups = {int(key): group for key, group in json.loads(done.stdout).items()}
+    assert len(groups) == 442
+    assert {key: key_group(key, 128) for key in groups} == groups

@@ -1,0 +1,222 @@
+"""Small models of all layer kinds, numpy only, for tests that need some model rather than a trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from gnn.model import Model, build_model
+from gnn.spec import (
+    AnyLayer,
+    DenseLayer,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    Identity,
+    LeakyRelu,
+    Linear,
+    PRelu,
+    Relu,
+    SAGEConv,
+    chain_tensors,
+)
+
+Spec = dict[str, Any]
+
+IN_WIDTH = 6
+ACTIVATIONS: list[Spec] = [
+    {"type": "relu"},
+    {"type": "leaky_relu", "slope": 0.25},
+    {"type": "elu", "alpha": 0.5},
+    {"type": "selu"},
+    {"type": "gelu"},
+    {"type": "gelu", "approximate": "tanh"},
+    {"type": "tanh"},
+    {"type": "sigmoid"},
+    {"type": "silu"},
+    {"type": "prelu", "channels": 1},
+    {"type": "identity"},
+]
+
+
+def conv(kind: str, in_channels: int, out_channels: int, **options: Any) -> Spec:
+    """Return the spec of a conv; for gin_conv without `nn` an MLP of two linear layers."""
+    spec = {"type": kind, "in_channels": in_channels, "out_channels": out_channels, **options}
+    if kind == "gin_conv" and "nn" not in spec:
+        spec["nn"] = [linear(in_channels, out_channels), {"type": "relu"}, linear(out_channels, out_channels)]
+    return spec
+
+
+def linear(in_channels: int, out_channels: int, *, bias: bool = True) -> Spec:
+    """Return the spec of a linear layer."""
+    return {"type": "linear", "in_channels": in_channels, "out_channels": out_channels, "bias": bias}
+
+
+def make_model(
+    seed: int,
+    layers: Sequence[Spec],
+    *,
+    integer: bool = False,
+    edge_types: Sequence[str] = (),
+    head: Sequence[Spec] = (),
+) -> Model:
+    """Return a model of these layers with random weights; integers in -2..2, at most three a row, if `integer`."""
+    rng = np.random.default_rng(seed)
+    weights = {name: _weight(rng, shape, integer=integer) for name, shape in weight_shapes(layers, head).items()}
+    return build_model(layers=list(layers), head=list(head), edge_types=list(edge_types), weights=weights)
+
+
+def weight_shapes(layers: Sequence[Spec], head: Sequence[Spec] = ()) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the weights that layers and head need."""
+    body, tail = TypeAdapter(list[AnyLayer]), TypeAdapter(list[DenseLayer])
+    return chain_tensors(body.validate_python(layers), "layers") | chain_tensors(tail.validate_python(head), "head")
+
+
+def random_model(seed: int, *, integer: bool = False, convs: int | None = None) -> Model:
+    """Return a model drawn at random: 1 to 4 convs of any kind and option, dense layers around them.
+
+    If `integer`, only layers whose sums are exact for integers (`is_exact` holds).
+    """
+    rng = np.random.default_rng(seed)
+    count = convs or int(rng.integers(1, 5))
+    width = IN_WIDTH
+    layers: list[Spec] = []
+    if rng.random() < 0.3:
+        layers += [linear(width, width := int(rng.integers(2, 8))), {"type": "relu"}]
+    for i in range(count):
+        layers.append(_random_conv(rng, width, width := int(rng.integers(1, 8)), integer=integer))
+        if rng.random() < 0.3:
+            layers.append({"type": "batch_norm", "channels": width})
+        if i + 1 < count:
+            layers.append({"type": "relu"} if integer else ACTIVATIONS[int(rng.integers(len(ACTIVATIONS)))])
+        if rng.random() < 0.2:
+            layers.append(linear(width, width := int(rng.integers(1, 8))))
+    return make_model(seed, layers, integer=integer)
+
+
+def is_exact(model: Model) -> bool:
+    """Say whether integer weights and features give integers (up to powers of 2), whatever the order of the sums."""
+    return all(_exact_layer(layer) for layer in model.layers)
+
+
+def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]:
+    """Return makers of named models: every conv with every option, every activation, 1 to 4 layers."""
+    found: dict[str, list[Spec]] = {}
+    for name, options in _CONV_OPTIONS.items():
+        kind = name.split("-")[0]
+        found[f"{name}-narrowing"] = [conv(kind, IN_WIDTH, 3, **options)]
+        found[f"{name}-widening"] = [conv(kind, IN_WIDTH, 9, **options)]
+        found[f"{name}-2-layers"] = [conv(kind, IN_WIDTH, 4, **options), {"type": "relu"}, conv(kind, 4, 5, **options)]
+    for activation in ACTIVATIONS:
+        name = "-".join(str(v) for v in activation.values())
+        found[f"graph_conv-then-{name}"] = [conv("graph_conv", IN_WIDTH, 5), activation, conv("sage_conv", 5, 3)]
+    found |= _longer()
+    return {
+        name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
+    }
+
+
+def exact_small_models() -> dict[str, Callable[[], Model]]:
+    """Return those of `all_small_models` whose results are exact for integer features, with integer weights."""
+    makers = all_small_models(integer=True)
+    return {name: make for name, make in makers.items() if is_exact(make())}
+
+
+_CONV_OPTIONS: dict[str, Spec] = {
+    "graph_conv-sum": {"aggr": "sum"},
+    "graph_conv-mean": {"aggr": "mean"},
+    "graph_conv-unweighted": {"edge_weights": False},
+    "graph_conv-no_bias": {"bias": False},
+    "sage_conv-mean": {"aggr": "mean"},
+    "sage_conv-sum": {"aggr": "sum"},
+    "sage_conv-normalize": {"normalize": True},
+    "sage_conv-no_root": {"root_weight": False},
+    "sage_conv-project": {"project": True},
+    "sage_conv-project-no_root": {"project": True, "root_weight": False, "aggr": "sum"},
+    "sage_conv-no_bias": {"bias": False, "aggr": "sum"},
+    "gcn_conv-default": {},
+    "gcn_conv-improved": {"improved": True},
+    "gcn_conv-no_loops": {"add_self_loops": False},
+    "gcn_conv-plain": {"normalize": False, "add_self_loops": False},
+    "gcn_conv-unweighted": {"edge_weights": False, "improved": True},
+    "gcn_conv-no_bias": {"bias": False},
+    "gin_conv-default": {},
+    "gin_conv-eps": {"eps": 0.5},
+}
+
+
+def _longer() -> dict[str, list[Spec]]:
+    width, relu = IN_WIDTH, {"type": "relu"}
+    return {
+        "linear-before-and-after": [
+            linear(width, 4),
+            relu,
+            conv("graph_conv", 4, 4),
+            {"type": "batch_norm", "channels": 4},
+            relu,
+            linear(4, 7),
+            conv("sage_conv", 7, 3, aggr="sum"),
+            relu,
+            linear(3, 2, bias=False),
+        ],
+        "gin_conv-norm-first": [
+            conv("gin_conv", width, 3, nn=[{"type": "batch_norm", "channels": width}, relu, linear(width, 3)]),
+        ],
+        "gin_conv-empty-mlp": [conv("gin_conv", width, width, nn=[])],
+        "width-1": _stack(conv("graph_conv", width, 1), conv("gcn_conv", 1, 1), conv("sage_conv", 1, 4)),
+        "activation-first": [{"type": "relu"}, conv("graph_conv", width, 9)],
+        "prelu-per-channel": [conv("graph_conv", width, 4), {"type": "prelu", "channels": 4}, conv("sage_conv", 4, 4)],
+        "3-layers-sum": _stack(
+            conv("graph_conv", width, 5), conv("sage_conv", 5, 4, aggr="sum"), conv("gin_conv", 4, 4)
+        ),
+        "4-layers-mixed": _stack(
+            conv("gcn_conv", width, 5),
+            conv("sage_conv", 5, 4, normalize=True),
+            conv("graph_conv", 4, 6, aggr="mean"),
+            conv("gin_conv", 6, 3, eps=-0.5),
+            act={"type": "elu"},
+        ),
+        "4-layers-gcn": _stack(*(conv("gcn_conv", a, b) for a, b in [(width, 4), (4, 4), (4, 5), (5, 3)])),
+    }
+
+
+def _stack(*convs: Spec, act: Spec | None = None) -> list[Spec]:
+    """Return the convs with an activation (relu, unless another is given) between them."""
+    return [spec for one in convs for spec in (one, act or {"type": "relu"})][:-1]
+
+
+def _random_conv(rng: np.random.Generator, in_width: int, out_width: int, *, integer: bool) -> Spec:
+    names = [name for name, options in _CONV_OPTIONS.items() if not integer or _exact_options(name, options)]
+    name = names[int(rng.integers(len(names)))]
+    return conv(name.split("-")[0], in_width, out_width, **_CONV_OPTIONS[name])
+
+
+def _exact_options(name: str, options: Spec) -> bool:
+    return is_exact(make_model(0, [conv(name.split("-")[0], 2, 2, **options)]))
+
+
+def _exact_layer(layer: Any) -> bool:
+    if isinstance(layer, GINConv):
+        return all(_exact_layer(inner) for inner in layer.nn)
+    if isinstance(layer, GraphConv):
+        return layer.aggr == "sum"
+    if isinstance(layer, SAGEConv):
+        return layer.aggr == "sum" and not layer.normalize
+    if isinstance(layer, GCNConv):
+        return not layer.normalize
+    if isinstance(layer, LeakyRelu):
+        return bool(np.log2(layer.slope) % 1 == 0)
+    return isinstance(layer, Linear | Relu | PRelu | Identity) or layer.type == "batch_norm"
+
+
+def _weight(rng: np.random.Generator, shape: tuple[int, ...], *, integer: bool) -> np.ndarray:
+    if not integer:
+        return (rng.standard_normal(shape) / np.sqrt(shape[-1] if len(shape) > 1 else 2)).astype(np.float32)
+    values = rng.integers(-2, 3, shape).astype(np.float32)
+    if len(shape) > 1:  # few terms a row keep sums over several layers far below 2^24
+        values *= rng.random(shape) < 3.0 / max(3, shape[-1])
+    return values

@@ -1,0 +1,229 @@
+"""The command line from outside: exit codes, what is said where, and what reaches the modules behind it."""
+
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from job import cli
+from job.config import LATER, RunConfig, option_names
+from job.errors import JobFailed
+
+
+class Ended:
+    """A finished `freshet` command: exit code, stdout, stderr."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def freshet(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: object) -> Ended:
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ended(int(end.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """A model, a snapshot, events and the output of a run, as far as the command line looks at them."""
+    for name in (
+        "M/model.json",
+        "M/model.safetensors",
+        "S/vertices.parquet",
+        "S/edges.parquet",
+        "e.jsonl",
+        "O/run.json",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    (tmp_path / "O" / "epochs").mkdir()
+    return {
+        "M": tmp_path / "M",
+        "S": tmp_path / "S",
+        "E": tmp_path / "e.jsonl",
+        "O": tmp_path / "O",
+        "new": tmp_path / "N",
+    }
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a function in the place of a module's, and returns the list of what it is called with."""
+
+    def place(package: str, name: str, function: str, result: Any = 0) -> list[Any]:
+        calls: list[Any] = []
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            calls.append((arguments, named))
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        module = ModuleType(f"{package}.{name}")
+        setattr(module, function, called)
+        monkeypatch.setitem(sys.modules, f"{package}.{name}", module)
+        monkeypatch.setattr(sys.modules[package], name, module, raising=False)
+        return calls
+
+    return place
+
+
+def run_arguments(files: dict[str, Path], *more: object) -> list[object]:
+    return ["run", "--model", files["M"], "--events", files["E"], "--out", files["new"], *more]
+
+
+def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
+    flags = set(inspect.signature(cli.run).parameters) - {"config"}
+    assert flags - LATER.keys() == set(option_names())
+
+
+@pytest.mark.parametrize("command", ["run", "check", "stop", "partition", "model import", "model describe"])
+def test_help_teaches_with_an_example(command: str) -> None:
+    result = CliRunner().invoke(cli.app, [*command.split(), "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    assert f"freshet {command} " in result.output
+    assert "Example" in result.output
+
+
+def test_help_shows_the_defaults(freshet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = freshet("run", "--help").out
+    for text in ("(default: 1000)", "(default: 20)", "(default: hybrid)", "(default: 10s)", "(default: flink)"):
+        assert text in shown
+
+
+def test_version(freshet: Any) -> None:
+    assert freshet("--version").out.startswith("freshet 0.")
+
+
+def test_flags_reach_the_runner(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    calls = stand_in("job", "runner", "run")
+    ended = freshet(*run_arguments(
+        files, "--events", files["E"], "--snapshot", files["S"], "--runtime", "local", "--parts", 4, "--epoch-ms", 0,
+        "--undirected", "--memory", "1GiB", "--checkpoint-interval", "500ms", "--partitioner", "hdrf",
+    ))  # fmt: skip
+    assert ended.code == 0, ended.err
+    (((config,), _),) = calls
+    assert isinstance(config, RunConfig)
+    assert config.events == [str(files["E"])] * 2
+    assert (config.runtime, config.parts, config.epoch_ms, config.partitioner) == ("local", 4, 0, "hdrf")
+    assert (config.undirected, config.memory_bytes, config.checkpoint_interval_s) == (True, 1 << 30, 0.5)
+    assert config.snapshot == files["S"]
+
+
+def test_a_flag_switches_off_what_the_file_switches_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    calls = stand_in("job", "runner", "run")
+    config_file = files["new"].with_name("job.yaml")
+    config_file.write_text("undirected: true\nstay: true\n")
+    assert freshet(*run_arguments(files, "--config", config_file, "--directed")).code == 0
+    config = calls[0][0][0]
+    assert (config.undirected, config.stay) == (False, True)
+
+
+@pytest.mark.parametrize("code", [0, 3, 130, 143])
+def test_the_runners_exit_code_is_the_commands(freshet: Any, files: dict[str, Path], stand_in: Any, code: int) -> None:
+    stand_in("job", "runner", "run", code)
+    assert freshet(*run_arguments(files)).code == code
+
+
+def test_a_failed_job_ends_with_3_and_its_cause_last(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    stand_in("job", "runner", "run", JobFailed("checkpoint folder is full\n(no space left)"))
+    ended = freshet(*run_arguments(files))
+    assert ended.code == 3
+    assert ended.err.splitlines()[-1] == "freshet: checkpoint folder is full (no space left)"
+    assert "Traceback" not in ended.err
+
+
+def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
+    freshet: Any, files: dict[str, Path], stand_in: Any
+) -> None:
+    stand_in("job", "runner", "run", IndexError("slot 7 of 5"))
+    ended = freshet(*run_arguments(files))
+    assert ended.code == 3
+    assert "Traceback" in ended.err
+    assert ended.err.splitlines()[-1] == "freshet: IndexError: slot 7 of 5"
+
+
+def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    stand_in("job", "runner", "run", KeyboardInterrupt())
+    assert freshet(*run_arguments(files)).code == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "--model: missing"),
+        (["run", "--model", "nowhere", "--events", "e", "--out", "o"], "--model nowhere: no such folder"),
+        (["run", "--flight-port", "1"], "--flight-port: not in this version"),
+        (["run", "--delivery", "upsert"], "--delivery: not in this version"),
+        (["run", "--embeddings-to", "kafka://h:1/t"], "--embeddings-to: not in this version"),
+        (["run", "--frobnicate"], "No such option"),
+        (["run", "--parts", "many"], "--parts"),
+        (["embed", "--model", "M", "--memory", "2GiB"], "freshet embed: not in this version"),
+        (["serve", "--help"], "freshet serve: not in this version"),
+        (["query", "7", "9"], "freshet query: not in this version"),
+        (["stop", "nowhere"], "nowhere: no run.json"),
+        (["model", "describe", "nowhere"], "--model nowhere: no such folder"),
+        (["model", "import", "pkg.mod", "--weights", "w.pt", "--out", "x"], "expected PACKAGE.MODULE:FACTORY"),
+        (["model", "import", "pkg.mod:f", "--weights", "w.bin", "--out", "x"], "--weights w.bin"),
+        (["partition", "--parts", "4"], "nothing to partition"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_says_why(freshet: Any, arguments: list[str], said: str) -> None:
+    ended = freshet(*arguments)
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+    assert "Traceback" not in ended.err
+    assert ended.out == ""
+
+
+def test_a_used_output_folder_is_refused(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    calls = stand_in("job", "runner", "run")
+    ended = freshet("run", "--model", files["M"], "--events", files["E"], "--out", files["O"])
+    assert ended.code == 2
+    assert "not empty" in ended.err
+    assert not calls
+
+
+def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    calls = stand_in("job", "check", "check", 1)
+    arguments = ["--model", files["M"], "--events", files["E"], "--out", files["O"], "--oracle", "own"]
+    assert freshet("check", *arguments).code == 1
+    (((), named),) = calls
+    assert named == {
+        "model": files["M"], "events": [str(files["E"])], "out": files["O"], "snapshot": None, "oracle": "own",
+        "tolerance": 1e-4, "undirected": None, "id_type": None,
+    }  # fmt: skip
+
+
+def test_stop_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    calls = stand_in("job", "stop", "stop")
+    assert freshet("stop", "--savepoint", "B", files["O"]).code == 0
+    assert calls == [((), {"out": files["O"], "savepoint": "B"})]
+
+
+def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    weights = files["M"] / "model.safetensors"
+    calls = stand_in("gnn", "importing", "import_model", None)
+    assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
+    assert calls == [(("pkg.mod:make", weights, files["new"]), {"edge_types": None})]
+    stand_in("gnn", "describe", "describe", "layer 1: sage_conv")
+    assert "layer 1: sage_conv" in freshet("model", "describe", files["M"]).out
+
+
+def test_partition_tries_all_partitioners_unless_told(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    calls = stand_in("job", "partition", "partition")
+    assert freshet("partition", "--snapshot", files["S"], "--parts", 8).code == 0
+    assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "hash").code == 0
+    assert [named["partitioners"] for _, named in calls] == [["hybrid", "hdrf", "locality", "hash"], ["hash"]]
+    assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "metis").code == 2
