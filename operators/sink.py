@@ -1,0 +1,264 @@
+"""The Sink of one part: it alone writes what changed, by epoch, and counts what it wrote.
+
+An embedding's sink part is its key modulo the number of parts, so a vertex that dies in one part and comes back in
+another keeps its order. Everything it writes is a function of the epochs alone: files close after an epoch that is a
+marker, or that fills the file by rows or by number of epochs, and the number of the next file is durable. A restore
+loads the tables as of a marker, when nothing is buffered, and the replay writes the same files again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from operators.change_log import BackgroundWriter, ChangeLog, EpochRows, LogFile
+from operators.messages import ACCEPTED, ARRIVAL_MS, EVENTS_IN_EPOCH, FLAGS, LAST, MARKER, REJECTED, REPLAY, Message
+from operators.names import Names
+from operators.status import BUCKETS, StatusFile, bucket_of, percentile_ms
+from state.codec import Block
+from state.table import TableSet
+
+EPOCHS_PER_FILE = 2_000
+BYTES_PER_FILE = 64 << 20
+
+# Rows of the table of scalars.
+_NUMBER, _ROWS, _EVENTS, _REJECTED, _EPOCH, _VERTICES, _STREAMED_MS, _ARRIVED_MS = range(8)
+VERTICES = 6  # of ctl: live vertices after the epoch
+
+
+class BadEpochError(RuntimeError):
+    """The blocks of an epoch contradict each other: an operator before the sink is wrong."""
+
+
+def _now_ms() -> float:
+    return time.time() * 1e3
+
+
+@njit(nogil=True, cache=True)
+def _check_once(keys: np.ndarray, dead: np.ndarray, kept: np.ndarray, place: np.ndarray) -> int:
+    """Index in keys then dead of the first key that comes twice, or -1; clears `kept` of dead keys that have a row."""
+    mask = np.uint64(len(place) - 1)
+    n = len(keys)
+    for i in range(n + len(dead)):
+        key = keys[i] if i < n else dead[i - n]
+        mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+        at = (mixed ^ (mixed >> np.uint64(29))) & mask
+        while place[at] != 0:
+            other = place[at] - 1
+            if (keys[other] if other < n else dead[other - n]) == key:
+                break
+            at = (at + np.uint64(1)) & mask
+        if place[at] == 0:
+            place[at] = i + 1
+        elif i < n or place[at] > n:
+            return i
+        else:
+            kept[i - n] = False
+    return -1
+
+
+class Sink:
+    """Buffers the rows of epochs and writes them to the change log.
+
+    Invariant: an epoch has at most one row per id; after a marker nothing is buffered.
+    """
+
+    def __init__(
+        self,
+        part: int,
+        parts: int,
+        out_folder: str | Path,
+        width: int,
+        id_kind: str,
+        sources: list[str],
+        rows_per_file: int = 250_000,
+        epochs_per_file: int = EPOCHS_PER_FILE,
+        clock_ms: Callable[[], float] = _now_ms,
+    ) -> None:
+        """`id_kind` is "int" or "string"; `sources` are the names of the inputs, in the order of their indices."""
+        out = Path(out_folder)
+        self.part, self.parts, self.width, self.sources = part, parts, width, sources
+        self.tables = TableSet()
+        self._scalars = self.tables.add("scalars", "i8")
+        self._scalars.reserve(16)
+        self._latency = self.tables.add("latency", "i8")
+        self._latency.reserve(BUCKETS)
+        self._names = Names(self.tables) if id_kind == "string" else None
+        self._rows_per_file = max(1, min(rows_per_file, BYTES_PER_FILE // (4 * width)))
+        self._epochs_per_file = epochs_per_file
+        self._clock_ms = clock_ms
+        self._status = StatusFile(out, f"sink-{part}")
+        self._writer = BackgroundWriter(ChangeLog(out, part, width, id_kind, sources).write)
+        self._buffer: list[EpochRows] = []
+        self._buffered_rows = 0
+        self._at_marker: int | None = None
+        self._streaming = self._ended = False
+
+    def after_restore(self) -> None:
+        """Forget what an epoch before the restore left behind."""
+        self._buffer, self._buffered_rows = [], 0
+        self._streaming = False
+
+    def apply(self, epoch: int, blocks: list[Block], now_ms: float | None = None) -> list[Message]:
+        """Take over the rows of an epoch; `now_ms` is read from the clock where it is not given.
+
+        Raises:
+            BadEpochError: blocks contradict each other, or an id has two rows.
+            ChangeLogError: an earlier file could not be written.
+        """
+        self._writer.check()
+        control = self._control(epoch, blocks)
+        rows = self._collect(epoch, blocks)
+        self._buffer.append(rows)
+        self._buffered_rows += rows.size
+        self._count(epoch, rows, control)
+        marked, last = int(control[MARKER]) >= 0, bool(int(control[FLAGS]) & LAST)
+        full = self._buffered_rows >= self._rows_per_file or len(self._buffer) >= self._epochs_per_file
+        if marked or last or full or epoch == 0:
+            self._close_file()
+        if marked:
+            self._pass_marker()
+        at_ms = self._clock_ms() if now_ms is None else now_ms
+        self._time(control, at_ms)
+        if last:
+            self._writer.wait()
+            at_ms = self._clock_ms() if now_ms is None else now_ms
+        if last or self._status.is_due(at_ms):
+            self._status.write(self.status(at_ms), at_ms)
+        self._ended = last
+        return []
+
+    def close(self, write: bool = True) -> None:
+        """Write what is buffered, and wait for all files; with `write=False` (after a failure) drop the buffer.
+
+        The file may be partial: after a restore the same epochs come back and it grows to its full length.
+        """
+        if write and self._buffer:
+            number = int(self._scalars.data[_NUMBER])
+            self._writer.submit(LogFile(number, self._buffer, partial=True))
+        self._buffer, self._buffered_rows = [], 0
+        self._writer.close()
+        if write and not self._ended:
+            now_ms = self._clock_ms()
+            self._status.write(self.status(now_ms), now_ms)
+
+    def status(self, now_ms: float) -> dict[str, Any]:
+        """The figures of this part, counted since the job began: without epoch 0, and latencies without replays."""
+        scalars, counts = self._scalars.data, self._latency.data[:BUCKETS]
+        used = np.flatnonzero(counts)
+        open_ms = now_ms - float(scalars[_ARRIVED_MS]) if self._streaming else 0.0
+        return {
+            "part": self.part,
+            "epoch": int(scalars[_EPOCH]),
+            "rows": int(scalars[_ROWS]),
+            "events": int(scalars[_EVENTS]),
+            "rejected": int(scalars[_REJECTED]),
+            "vertices": int(scalars[_VERTICES]),
+            "files": int(scalars[_NUMBER]),
+            "seconds": round((float(scalars[_STREAMED_MS]) + max(0.0, open_ms)) / 1e3, 3),
+            "latency_ms_p50": percentile_ms(counts, 50),
+            "latency_ms_p99": percentile_ms(counts, 99),
+            "latency_counts": [used.tolist(), counts[used].tolist()],
+            "time": now_ms / 1e3,
+        }
+
+    def _control(self, epoch: int, blocks: list[Block]) -> np.ndarray:
+        controls = [block.columns["ctl"] for block in blocks if "ctl" in block.columns]
+        if not controls:
+            if epoch == 0:
+                return np.array([-1, 0, 0, 0, 0, 0, 0, 0], np.int64)
+            message = f"sink {self.part}: no block of epoch {epoch} carries its control values"
+            raise BadEpochError(message)
+        for other in controls[1:]:
+            if other[MARKER] != controls[0][MARKER] or other[FLAGS] != controls[0][FLAGS]:
+                message = f"sink {self.part}: epoch {epoch} has control values {controls[0]} and {other}"
+                raise BadEpochError(message)
+        return controls[0]
+
+    def _collect(self, epoch: int, blocks: list[Block]) -> EpochRows:
+        keys = _joined([block.get("key", "<i8") for block in blocks])
+        dead = _joined([block.get("del_key", "<i8") for block in blocks])
+        rows = [block.columns["row"] for block in blocks if "row" in block.columns]
+        changed = sum(len(array) for array in rows)
+        if changed != len(keys) or any(array.ndim != 2 or array.shape[1] != self.width for array in rows):
+            shapes = [array.shape for array in rows]
+            message = f"sink {self.part}: epoch {epoch} has {len(keys)} keys for rows {shapes}, width {self.width}"
+            raise BadEpochError(message)
+        dead = self._without_revived(epoch, keys, dead)
+        ids: Any = [np.concatenate([keys, dead])] if dead.size else [keys]
+        if self._names is not None:
+            gone = self._names.of(dead)
+            self._names.remove(dead)
+            for block in blocks:
+                offsets = block.get("m_off", "<i8")
+                self._names.put(block.get("m_key", "<i8"), offsets, block.get("m_name", "u1"))
+            ids = self._names.of(keys) + gone
+        positions = [_positions(block) for block in blocks if "pos_next" in block.columns]
+        return EpochRows(epoch, ids, rows, changed, len(dead), np.concatenate(positions) if positions else None)
+
+    def _without_revived(self, epoch: int, keys: np.ndarray, dead: np.ndarray) -> np.ndarray:
+        """The deleted keys that have no row in this epoch."""
+        kept = np.ones(len(dead), bool)
+        place = np.zeros(1 << max(4, (2 * (len(keys) + len(dead))).bit_length()), np.int32)
+        twice = _check_once(keys, dead, kept, place)
+        if twice >= 0:
+            key = keys[twice] if twice < len(keys) else dead[twice - len(keys)]
+            message = f"sink {self.part}: key {key} comes twice in epoch {epoch}"
+            raise BadEpochError(message)
+        return dead if kept.all() else dead[kept]
+
+    def _count(self, epoch: int, rows: EpochRows, control: np.ndarray) -> None:
+        self._scalars.touch_rows(np.array([0]))
+        scalars = self._scalars.data
+        scalars[_EPOCH] = epoch
+        scalars[_VERTICES] = control[VERTICES]
+        scalars[_REJECTED] = control[REJECTED]
+        scalars[_EVENTS] = control[REJECTED] + control[ACCEPTED]
+        if epoch == 0:
+            return
+        scalars[_ROWS] += rows.size
+        # Time is counted from arrival to arrival, so that a replay counts it too; what passed between two attempts
+        # (the first new epoch of an attempt) is not streaming.
+        arrival, replayed = int(control[ARRIVAL_MS]), int(control[FLAGS]) & REPLAY
+        if arrival <= 0:
+            return
+        before = int(scalars[_ARRIVED_MS])
+        if before > 0 and (self._streaming or replayed):
+            scalars[_STREAMED_MS] += max(0, arrival - before)
+        scalars[_ARRIVED_MS] = arrival
+        self._streaming = not replayed
+
+    def _time(self, control: np.ndarray, now_ms: float) -> None:
+        """Count the epoch's latency, from the arrival of its first event at the Parser to now."""
+        if int(control[FLAGS]) & REPLAY or int(control[EVENTS_IN_EPOCH]) <= 0 or int(control[ARRIVAL_MS]) <= 0:
+            return
+        self._latency.touch_rows(np.array([0]))
+        self._latency.data[bucket_of(now_ms - int(control[ARRIVAL_MS]))] += 1
+
+    def _close_file(self) -> None:
+        number = int(self._scalars.data[_NUMBER])
+        self._scalars.touch_rows(np.array([0]))
+        self._scalars.data[_NUMBER] = number + 1
+        self._last_ticket = self._writer.submit(LogFile(number, self._buffer))
+        self._buffer, self._buffered_rows = [], 0
+
+    def _pass_marker(self) -> None:
+        # Once this marker's epoch has been passed, a restore may begin at the marker before: its files must be there.
+        if self._at_marker is not None:
+            self._writer.wait(self._at_marker)
+        self._at_marker = self._last_ticket
+
+
+def _joined(columns: list[np.ndarray]) -> np.ndarray:
+    filled = [column for column in columns if column.size]
+    return filled[0] if len(filled) == 1 else np.concatenate(filled) if filled else np.empty(0, np.int64)
+
+
+def _positions(block: Block) -> np.ndarray:
+    names = ("pos_source", "pos_partition", "pos_next", "pos_events")
+    return np.stack([block.columns[name].astype(np.int64) for name in names], axis=1)
