@@ -218,7 +218,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     for written, value in content.items():
         key = written.replace("-", "_")
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
             hint = f"did you mean `{near[0].replace('_', '-')}`?" if near else "see `freshet run --help`"
             msg = f"--config {path}: unknown key `{written}`; {hint}"
             raise UsageError(msg)

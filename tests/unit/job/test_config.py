@@ -80,7 +80,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_missing_options_are_named() -> None:
-    with pytest.raises(UsageError, match="--model: missing.*\n.*--events: missing.*\n.*--out: missing"):
+    with pytest.raises(UsageError, match=r"--model: missing.*\n.*--events: missing.*\n.*--out: missing"):
         load_run_config({})
 
 

@@ -52,7 +52,7 @@ def test_missing_and_empty_events_are_refused(tmp_path: Path) -> None:
 
 
 def test_model_and_snapshot_need_their_files(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such folder; freshet.export_model"):
+    with pytest.raises(UsageError, match=r"no such folder; freshet\.export_model"):
         check_model(tmp_path / "M")
     write(tmp_path / "M" / "model.json")
     with pytest.raises(UsageError, match=r"model\.safetensors missing"):
@@ -72,7 +72,7 @@ def test_the_output_folder_is_new_or_empty_unless_resumed(tmp_path: Path) -> Non
     out.mkdir()
     check_out(out, None)
     write(out / "run.json")
-    with pytest.raises(UsageError, match="not empty.*--resume latest"):
+    with pytest.raises(UsageError, match=r"not empty.*--resume latest"):
         check_out(out, None)
     check_out(out, "latest")
     with pytest.raises(UsageError, match="no such checkpoint"):

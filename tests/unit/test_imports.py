@@ -1,0 +1,148 @@
+"""The packages import in one direction, Java and PyTorch stay where they belong, and streaming code needs neither."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Each imports only from its left; freshet is a facade over all of them.
+ORDER = ("gnn", "state", "partitioner", "operators", "job", "freshet")
+PYFLINK = ("job/*", "operators/flink_*", "state/flink_backend.py")
+TORCH = ("gnn/export*", "gnn/importing.py", "gnn/torch_oracle.py")
+TORCH_NAMES = {"torch", "torch_geometric", "torch_sparse", "torch_scatter", "pyg_lib"}
+
+
+class Import(NamedTuple):
+    file: str
+    line: int
+    module: str
+    at_start: bool  # runs when the file is imported: outside functions and `if TYPE_CHECKING:`
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.module}"
+
+
+def walk(node: ast.AST, at_start: bool = True) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, at_start
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from walk(ast.Module(child.body, []), False)
+            yield from walk(ast.Module(child.orelse, []), at_start)
+        else:
+            yield from walk(child, at_start and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def imports_of(source: str, file: str) -> list[Import]:
+    found = []
+    for node, at_start in walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif node.level:  # from . import x
+            names = [".".join([*Path(file).parts[: -node.level], *([node.module] if node.module else [])])]
+        else:  # `from gnn import export` imports gnn.export as well
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found += [Import(file, node.lineno, name, at_start) for name in names]
+    return found
+
+
+def package_files() -> list[Path]:
+    return [file for package in ORDER for file in sorted((ROOT / package).rglob("*.py"))]
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    found = [i for f in package_files() for i in imports_of(f.read_text(), f.relative_to(ROOT).as_posix())]
+    assert len({i.file.split("/")[0] for i in found}) == len(ORDER), "every package has imports to look at"
+    return found
+
+
+def is_in(file: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(file, pattern) for pattern in patterns)
+
+
+def test_reader_sees_every_form_of_import() -> None:
+    source = """
+import a.b, c
+from d import e
+from . import f
+from .g import h
+if TYPE_CHECKING:
+    import i
+def late():
+    from j.k import l
+class C:
+    import m
+try:
+    import n
+except ImportError:
+    pass
+"""
+    got = {i.module: i.at_start for i in imports_of(source, "pkg/sub/mod.py")}
+    assert got == {
+        "a.b": True, "c": True, "d.e": True, "pkg.sub": True, "pkg.sub.g": True,
+        "i": False, "j.k.l": False, "m": True, "n": True,
+    }  # fmt: skip
+
+
+def test_each_package_imports_only_from_its_left(imports: list[Import]) -> None:
+    wrong = []
+    for found in imports:
+        importer, imported = found.file.split("/")[0], found.module.split(".")[0]
+        # The version lives in the facade, and the command line shows it.
+        if found.module == "freshet.__version__" and importer == "job":
+            continue
+        if imported in ORDER and ORDER.index(imported) > ORDER.index(importer):
+            wrong.append(str(found))
+    assert not wrong
+
+
+def test_packages_do_not_import_tests_or_scripts(imports: list[Import]) -> None:
+    assert not [str(i) for i in imports if i.module.split(".")[0] in ("tests", "scripts", "pytest", "hypothesis")]
+
+
+def test_pyflink_stays_in_its_shells(imports: list[Import]) -> None:
+    engine = {"pyflink", "py4j", "pemja", "apache_beam"}
+    assert not [str(i) for i in imports if i.module.split(".")[0] in engine and not is_in(i.file, PYFLINK)]
+
+
+def test_torch_stays_in_model_export_and_oracle(imports: list[Import]) -> None:
+    assert not [str(i) for i in imports if i.module.split(".")[0] in TORCH_NAMES and not is_in(i.file, TORCH)]
+
+
+def test_modules_with_torch_are_imported_late(imports: list[Import]) -> None:
+    at_start = [i for i in imports if i.at_start and not is_in(i.file, TORCH)]
+    assert at_start
+    assert not [str(i) for i in at_start if is_in(i.module.replace(".", "/") + ".py", TORCH)]
+
+
+def test_streaming_code_runs_without_torch_and_cores_without_flink() -> None:
+    """Imports every module in a fresh process, as a worker does."""
+    files = [f.relative_to(ROOT).as_posix() for f in package_files() if f.name != "__main__.py"]
+    cores = [f for f in files if not is_in(f, (*TORCH, *PYFLINK)) and not f.startswith("freshet")]
+    shells = [f for f in files if is_in(f, PYFLINK)]
+    assert cores
+    assert shells
+    code = f"""
+import importlib, sys
+for name in {[module_name(f) for f in cores]}:
+    importlib.import_module(name)
+    assert "pyflink" not in sys.modules, name + " brings in pyflink"
+for name in {[module_name(f) for f in shells]} + ["freshet"]:
+    importlib.import_module(name)
+    assert "torch" not in sys.modules, name + " brings in torch"
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def module_name(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
