@@ -68,7 +68,8 @@ class LayerPlan:
         Shapes: x (n, in_width) float32, left as it is; result (n, message_width + self_width) float32 C-contiguous. The
         result may be x itself where the layer sends its input as it is.
         """
-        return self._send(self._before.apply(np.ascontiguousarray(x, np.float32), own=False), ctx)
+        with np.errstate(all="ignore"):  # infinities and NaN are results, as in PyG
+            return self._send(self._before.apply(np.ascontiguousarray(x, np.float32), own=False), ctx)
 
     def update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
         """Return x_l from un-normalised sums of messages, self inputs and contexts.
@@ -76,7 +77,8 @@ class LayerPlan:
         Shapes: agg (n, message_width) float32; own (n, self_width), or (n, message_width) if self_is_message, or
         (n, 0); result (n, out_width) float32 in new rows. agg and own are left as they are.
         """
-        return self._after.apply(self._update(agg, own, ctx), own=True)
+        with np.errstate(all="ignore"):
+            return self._after.apply(self._update(agg, own, ctx), own=True)
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
         raise NotImplementedError

@@ -67,7 +67,6 @@ class GCNConvPlan(LayerPlan):
             loop = np.where(has_loop, np.float32(1.0), loop)
         if self._fill is not None:
             loop = np.where(np.isnan(loop), np.float32(self._fill), loop)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = 1.0 / np.sqrt(degree + np.nan_to_num(loop.astype(np.float64), nan=0.0))
+        scale = 1.0 / np.sqrt(degree + np.nan_to_num(loop.astype(np.float64), nan=0.0))
         scale[np.isinf(scale)] = 0.0
         return scale.astype(np.float32), loop

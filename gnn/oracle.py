@@ -1,0 +1,181 @@
+"""The full-graph forward pass: slow, obvious, and what every incremental path is held against.
+
+It reads the model as it is declared and shares no code with the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gnn.model import Model
+from gnn.spec import BatchNorm, Conv, Elu, GCNConv, Gelu, GINConv, GraphConv, Layer, LeakyRelu, Linear, PRelu, SAGEConv
+
+Array = np.ndarray
+
+_CHUNK_EDGES = 1 << 17
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_SIMPLE: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.where(x <= 0, 0, x),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "identity": lambda x: x,
+}
+
+
+class Edges:
+    """The edges of a graph, sorted by destination, with their number of vertices.
+
+    Shapes: src, dst (e,) int64 vertex numbers; weight (e,) dtype.
+    """
+
+    def __init__(self, vertices: int, src: Array, dst: Array, weight: Array) -> None:
+        """Sort the edges by destination; ties keep their order."""
+        order = np.argsort(dst, kind="stable")
+        self.vertices, self.src, self.dst, self.weight = vertices, src[order], dst[order], weight[order]
+
+    def sum_at_destinations(self, x: Array, factor: Array | None) -> Array:
+        """Return for each vertex the sum of (factor *) x[src] over its in-edges, 0 if it has none."""
+        out = np.zeros((self.vertices, x.shape[1]), x.dtype)
+        starts = np.flatnonzero(np.r_[True, self.dst[1:] != self.dst[:-1]]) if len(self.dst) else np.empty(0, np.int64)
+        ends = np.r_[starts[1:], len(self.dst)]
+        first = 0
+        while first < len(starts):  # whole destinations, about _CHUNK_EDGES edges at a time
+            last = max(first + 1, int(np.searchsorted(ends, starts[first] + _CHUNK_EDGES, side="right")))
+            here = slice(starts[first], ends[last - 1])
+            messages = x[self.src[here]]
+            if factor is not None:
+                messages = messages * factor[here, None]
+            at = starts[first:last]
+            out[self.dst[at]] = np.add.reduceat(messages, at - starts[first], axis=0)
+            first = last
+        return out
+
+    def count(self) -> Array:
+        """Return the number of in-edges of each vertex."""
+        return np.bincount(self.dst, minlength=self.vertices)
+
+
+def forward(
+    model: Model, x: Array, src: Array, dst: Array, weight: Array | None = None, *, dtype: Any = np.float64
+) -> list[Array]:
+    """Return the rows after each conv and what follows it; the last ones are the embeddings.
+
+    Shapes: x (n, in_width); src, dst (e,) vertex numbers, one edge per (source, destination, type); weight (e,), 1 by
+    default; results (n, width of the layer) dtype.
+    """
+    weight = np.ones(len(src), dtype) if weight is None else weight.astype(dtype)
+    edges = Edges(len(x), np.asarray(src, np.int64), np.asarray(dst, np.int64), weight)
+    rows = x.astype(dtype)
+    outputs: list[Array] = []
+    with np.errstate(all="ignore"):  # infinities and NaN are results here as in PyG
+        for i, layer in enumerate(model.layers):
+            weights = {name: w.astype(dtype) for name, w in model.weights_of(f"layers.{i}").items()}
+            if isinstance(layer, Conv):
+                rows = _conv(layer, weights, rows, edges)
+                outputs.append(rows)
+            else:
+                rows = _dense(layer, weights, rows)
+                if outputs:
+                    outputs[-1] = rows
+    return outputs
+
+
+def logits(model: Model, embedding: Array) -> Array:
+    """Return the head's output for embeddings, in their dtype."""
+    rows = embedding
+    for i, layer in enumerate(model.head):
+        weights = {name: w.astype(rows.dtype) for name, w in model.weights_of(f"head.{i}").items()}
+        rows = _dense(layer, weights, rows)
+    return rows
+
+
+def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    if isinstance(layer, GraphConv):
+        return _graph_conv(layer, weights, x, edges)
+    if isinstance(layer, SAGEConv):
+        return _sage_conv(layer, weights, x, edges)
+    if isinstance(layer, GCNConv):
+        return _gcn_conv(layer, weights, x, edges)
+    if isinstance(layer, GINConv):
+        rows = (1 + layer.eps) * x + edges.sum_at_destinations(x, None)
+        for i, inner in enumerate(layer.nn):
+            start = f"nn.{i}."
+            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
+            rows = _dense(inner, own, rows.astype(x.dtype))
+        return rows
+    msg = f"the oracle knows no {type(layer).__name__}"
+    raise TypeError(msg)
+
+
+def _graph_conv(layer: GraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    aggregate = edges.sum_at_destinations(x, edges.weight if layer.edge_weights else None)
+    if layer.aggr == "mean":
+        aggregate /= np.maximum(edges.count(), 1)[:, None]
+    out = aggregate @ weights["lin_rel.weight"].T + x @ weights["lin_root.weight"].T
+    return out + weights["lin_rel.bias"] if layer.bias else out
+
+
+def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    source = x
+    if layer.project:
+        source = _SIMPLE["relu"](x @ weights["lin.weight"].T + weights["lin.bias"])
+    aggregate = edges.sum_at_destinations(source, None)
+    if layer.aggr == "mean":
+        aggregate /= np.maximum(edges.count(), 1)[:, None]
+    out = aggregate @ weights["lin_l.weight"].T
+    if layer.bias:
+        out = out + weights["lin_l.bias"]
+    if layer.root_weight:
+        out = out + x @ weights["lin_r.weight"].T
+    if layer.normalize:
+        out = out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
+    return out
+
+
+def _gcn_conv(layer: GCNConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    weight = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    if layer.add_self_loops:  # an existing self-loop keeps its weight
+        fill = 2 if layer.improved and layer.edge_weights else 1
+        is_loop = edges.src == edges.dst
+        loop = np.full(edges.vertices, fill, x.dtype)
+        loop[edges.src[is_loop]] = weight[is_loop]
+        every = np.arange(edges.vertices)
+        src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
+        edges = Edges(edges.vertices, src, dst, np.r_[weight[~is_loop], loop])
+        weight = edges.weight
+    if layer.normalize:
+        degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(x.dtype)
+        scale = degree**-0.5
+        scale[np.isinf(scale)] = 0
+        weight = scale[edges.src] * weight * scale[edges.dst]
+    out = edges.sum_at_destinations(x @ weights["lin.weight"].T, weight)
+    return out + weights["bias"] if layer.bias else out
+
+
+def _dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:
+    if isinstance(layer, Linear):
+        out = x @ weights["weight"].T
+        out = out + weights["bias"] if layer.bias else out
+    elif isinstance(layer, BatchNorm):
+        out = x * weights["scale"] + weights["shift"]
+    elif isinstance(layer, PRelu):
+        out = np.where(x > 0, x, x * weights["weight"])
+    elif isinstance(layer, LeakyRelu):
+        out = np.where(x > 0, x, x * layer.slope)
+    elif isinstance(layer, Elu):
+        out = np.where(x > 0, x, layer.alpha * np.expm1(np.minimum(x, 0)))
+    elif isinstance(layer, Gelu) and layer.approximate == "none":
+        out = 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
+    elif isinstance(layer, Gelu):
+        out = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    else:
+        out = _SIMPLE[layer.type](x)  # type: ignore[attr-defined]
+    return out.astype(x.dtype, copy=False)

@@ -1,0 +1,52 @@
+"""A whole graph through a plan at once: what the incremental job must arrive at, by its own layer functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.dense import Rows
+from gnn.plan import Context, LayerPlan, Plan
+
+
+def contexts(vertices: int, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Context:
+    """Return the context of every vertex of a graph.
+
+    Shapes: src, dst (e,) vertex numbers; weight (e,) float32.
+    """
+    is_loop = src == dst
+    loop = np.full(vertices, np.nan, np.float32)
+    loop[src[is_loop]] = weight[is_loop]
+    degree = np.bincount(dst[~is_loop], weight[~is_loop].astype(np.float64), minlength=vertices)
+    return Context(np.bincount(dst, minlength=vertices).astype(np.int32), degree.astype(np.float64), loop)
+
+
+def forward(
+    plan: Plan, x: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray | None = None
+) -> list[Rows]:
+    """Return x_1..x_L of a whole graph, through the plan's send and update.
+
+    Shapes: as gnn.oracle.forward; results float32.
+    """
+    weight = np.ones(len(src), np.float32) if weight is None else np.asarray(weight, np.float32)
+    ctx = contexts(len(x), src, dst, weight)
+    rows = np.ascontiguousarray(x, np.float32)
+    outputs = []
+    for layer in plan.layers:
+        sent = layer.send(rows, ctx)
+        own = sent[:, : layer.message_width] if layer.self_is_message else sent[:, layer.message_width :]
+        rows = layer.update(aggregate(layer, sent, src, dst, weight), np.ascontiguousarray(own), ctx)
+        outputs.append(rows)
+    return outputs
+
+
+def aggregate(layer: LayerPlan, sent: Rows, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Rows:
+    """Return the un-normalised sum of every vertex's messages, of shape (n, message_width)."""
+    if layer.skip_loops:
+        edges = src != dst
+        src, dst, weight = src[edges], dst[edges], weight[edges]
+    messages = sent[src, : layer.message_width]
+    if layer.weighted:
+        messages = messages * weight[:, None]
+    out = np.zeros((len(sent), layer.message_width), np.float32)
+    np.add.at(out, dst, messages)
+    return out

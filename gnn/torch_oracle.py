@@ -1,0 +1,134 @@
+"""The same full pass by PyTorch Geometric's own layers: the second opinion, where torch is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnn.model import Model
+from gnn.spec import BatchNorm, Conv, Elu, GCNConv, Gelu, GINConv, GraphConv, Layer, LeakyRelu, Linear, PRelu, SAGEConv
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FUNCTIONS = ("relu", "selu", "tanh", "sigmoid", "silu")
+
+
+def available() -> bool:
+    """Say whether torch and PyTorch Geometric can be imported."""
+    try:
+        import torch
+        import torch_geometric
+    except ImportError:
+        return False
+    return bool(torch) and bool(torch_geometric)
+
+
+def forward(
+    model: Model,
+    x: np.ndarray,
+    src: np.ndarray,
+    dst: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    dtype: Any = np.float32,
+) -> list[np.ndarray]:
+    """Return the rows after each conv and what follows it, computed by PyTorch Geometric; as `gnn.oracle.forward`."""
+    import torch
+
+    real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
+    edge_index = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
+    edge_weight = torch.ones(len(src), dtype=real) if weight is None else torch.tensor(weight, dtype=real)
+    rows = torch.tensor(x, dtype=real)
+    outputs: list[np.ndarray] = []
+    with torch.no_grad():
+        for i, layer in enumerate(model.layers):
+            weights = {n: torch.tensor(w, dtype=real) for n, w in model.weights_of(f"layers.{i}").items()}
+            if isinstance(layer, Conv):
+                rows = _conv(layer, weights, rows, edge_index, edge_weight)
+                outputs.append(rows.numpy())
+            else:
+                rows = _dense(layer, weights, rows)
+                if outputs:
+                    outputs[-1] = rows.numpy()
+    return outputs
+
+
+def logits(model: Model, embedding: np.ndarray) -> np.ndarray:
+    """Return the head's output for embeddings, computed by torch."""
+    import torch
+
+    rows = torch.from_numpy(embedding.copy())
+    for i, layer in enumerate(model.head):
+        weights = {n: torch.tensor(w, dtype=rows.dtype) for n, w in model.weights_of(f"head.{i}").items()}
+        rows = _dense(layer, weights, rows)
+    result: np.ndarray = rows.numpy()
+    return result
+
+
+def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+    from torch_geometric import nn as pyg
+
+    sizes = (layer.in_channels, layer.out_channels)
+    if isinstance(layer, GraphConv):
+        module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
+        weighted = layer.edge_weights
+    elif isinstance(layer, SAGEConv):
+        options = layer.model_dump(include={"aggr", "normalize", "root_weight", "project", "bias"})
+        module, weighted = pyg.SAGEConv(*sizes, **options), False
+    elif isinstance(layer, GCNConv):
+        options = layer.model_dump(include={"improved", "add_self_loops", "normalize", "bias"})
+        module, weighted = pyg.GCNConv(*sizes, **options), layer.edge_weights
+    elif isinstance(layer, GINConv):
+        module, weighted = pyg.GINConv(_chain(layer, weights), eps=layer.eps), False
+        weights = {"eps": module.eps.to(x.dtype)}
+    else:
+        msg = f"the PyG oracle knows no {type(layer).__name__}"
+        raise TypeError(msg)
+    module = module.to(x.dtype).eval()
+    module.load_state_dict(weights, strict=not isinstance(layer, GINConv))
+    return module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
+
+
+def _chain(layer: GINConv, weights: dict[str, Tensor]) -> Any:
+    """Return GIN's nn as a module that PyG can call."""
+    import torch
+
+    class Chain(torch.nn.Module):
+        def forward(self, rows: Tensor) -> Tensor:
+            for i, inner in enumerate(layer.nn):
+                start = f"nn.{i}."
+                rows = _dense(inner, {n[len(start) :]: w for n, w in weights.items() if n.startswith(start)}, rows)
+            return rows
+
+        def reset_parameters(self) -> None:
+            """Keep the weights: they are the model's."""
+
+    return Chain()
+
+
+def _dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    import torch
+    from torch.nn import functional
+
+    if isinstance(layer, Linear):
+        return functional.linear(x, weights["weight"], weights.get("bias"))
+    if isinstance(layer, BatchNorm):
+        return x * weights["scale"] + weights["shift"]
+    if isinstance(layer, PRelu):
+        return functional.prelu(x, weights["weight"])
+    if isinstance(layer, LeakyRelu):
+        return functional.leaky_relu(x, layer.slope)
+    if isinstance(layer, Elu):
+        return functional.elu(x, layer.alpha)
+    if isinstance(layer, Gelu):
+        return functional.gelu(x, approximate=layer.approximate)
+    kind = layer.type  # type: ignore[attr-defined]
+    if kind == "identity":
+        return x
+    if kind not in _FUNCTIONS:
+        msg = f"the PyG oracle knows no {kind}"
+        raise TypeError(msg)
+    function = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}.get(kind) or getattr(functional, kind)
+    return function(x)

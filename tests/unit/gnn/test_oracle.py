@@ -1,0 +1,89 @@
+"""The oracle against PyTorch Geometric, and against sums done by hand."""
+
+import numpy as np
+import pytest
+
+from gnn import oracle, torch_oracle
+from tests.support.graphs import Graph, random_graph
+from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model
+
+MODELS = all_small_models()
+NONE = np.empty(0, np.int64)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer_and_option_equals_pyg(name: str) -> None:
+    pytest.importorskip("torch_geometric")
+    model = MODELS[name]()
+    for seed in range(2):
+        graph = random_graph(seed)
+        for given in (graph, graph._replace(weight=None)):
+            expected = torch_oracle.forward(model, *given, dtype=np.float64)
+            for ours, theirs in zip(oracle.forward(model, *given), expected, strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_models_equal_pyg(seed: int) -> None:
+    pytest.importorskip("torch_geometric")
+    model, graph = random_model(seed), random_graph(seed)
+    expected = torch_oracle.forward(model, *graph, dtype=np.float64)
+    for ours, theirs in zip(oracle.forward(model, *graph), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_edges_and_float32_equal_pyg(name: str) -> None:
+    pytest.importorskip("torch_geometric")
+    model, graph = MODELS[name](), random_graph(5)
+    for given in (graph, Graph(graph.x, NONE, NONE, np.empty(0, np.float32))):
+        expected = torch_oracle.forward(model, *given)
+        for ours, theirs in zip(oracle.forward(model, *given, dtype=np.float32), expected, strict=True):
+            assert ours.dtype == theirs.dtype == np.float32
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5 * max(1, np.abs(theirs).max()))
+
+
+def test_negative_and_cancelling_degrees_equal_pyg() -> None:
+    pytest.importorskip("torch_geometric")
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    src, dst = np.array([0, 1, 2, 3, 3, 0]), np.array([1, 0, 3, 2, 1, 0])
+    weight = np.array([-1.0, 2.0, 0.0, 1.0, 1.0, -2.5], np.float32)
+    for options in ({}, {"improved": True}, {"add_self_loops": False}):
+        model = make_model(0, [conv("gcn_conv", 3, 2, **options)])
+        expected = torch_oracle.forward(model, x, src, dst, weight, dtype=np.float64)[0]
+        np.testing.assert_allclose(oracle.forward(model, x, src, dst, weight)[0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", exact_small_models())
+def test_integers_are_exact_in_float32_and_float64(name: str) -> None:
+    model, graph = exact_small_models()[name](), random_graph(1, integer=True, edges=120)
+    for single, double in zip(
+        oracle.forward(model, *graph, dtype=np.float32), oracle.forward(model, *graph), strict=True
+    ):
+        np.testing.assert_array_equal(single, double)
+
+
+def test_weighted_sum_and_mean_by_hand() -> None:
+    x = np.array([[1.0], [10.0], [100.0]], np.float32)
+    src, dst, weight = np.array([0, 1, 2]), np.array([2, 2, 2]), np.array([3.0, 0.5, 2.0], np.float32)
+    for aggr, expected in (("sum", 208.0), ("mean", 208.0 / 3)):
+        model = make_model(0, [conv("graph_conv", 1, 1, aggr=aggr, bias=False)])
+        model.weights["layers.0.lin_rel.weight"][:] = 1
+        model.weights["layers.0.lin_root.weight"][:] = 0
+        got = oracle.forward(model, x, src, dst, weight)[0]
+        np.testing.assert_allclose(got[:, 0], [0, 0, expected])
+
+
+def test_many_edges_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(3, integer=True, edges=400)
+    model = make_model(0, [conv("graph_conv", 6, 3)], integer=True)
+    whole = oracle.forward(model, *graph)[0]
+    monkeypatch.setattr(oracle, "_CHUNK_EDGES", 5)
+    np.testing.assert_array_equal(oracle.forward(model, *graph)[0], whole)
+
+
+def test_head_equals_torch() -> None:
+    pytest.importorskip("torch")
+    model = make_model(0, [conv("graph_conv", 6, 4)], head=[linear(4, 5), {"type": "relu"}, linear(5, 2)])
+    rows = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    np.testing.assert_allclose(oracle.logits(model, rows), torch_oracle.logits(model, rows), atol=1e-6)
