@@ -1,0 +1,161 @@
+"""Reads a change log back: the embedding of every live vertex, at the end or after an epoch.
+
+The row with the greatest epoch of an id holds; deleted ids have none. Two passes: the narrow columns of all files
+decide which rows hold, then only those rows are taken from the vectors, file by file, so that memory follows the
+vertices and not the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from operators.change_log import EMBEDDINGS, EPOCHS
+
+
+class NoChangeLogError(ValueError):
+    """The folder holds no change log."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The live vertices after an epoch, in ascending order of their ids.
+
+    Shapes: ids (n,) int64, or n strings (object); epochs (n,) int64; vectors (n, width) float32, or (n, 0) unread
+    """
+
+    ids: np.ndarray
+    epochs: np.ndarray
+    vectors: np.ndarray
+    duplicates: int  # rows that share id and epoch with another: a sound log has none
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """What each epoch read.
+
+    Shapes: epoch, partition, next_offset, events (k,) int64; source k strings (object)
+    """
+
+    epoch: np.ndarray
+    source: np.ndarray
+    partition: np.ndarray
+    next_offset: np.ndarray
+    events: np.ndarray
+
+
+class ChangeLogReader:
+    """A change log as it stands: names that start with `.` or `_` are ignored."""
+
+    def __init__(self, out: str | Path) -> None:
+        """Find the files of `out`.
+
+        Raises:
+            NoChangeLogError: there is no folder `embeddings` in it.
+        """
+        self.out = Path(out)
+        folder = self.out / EMBEDDINGS
+        if not folder.is_dir():
+            message = f"{out} holds no folder {EMBEDDINGS}: expected the --out folder of a run"
+            raise NoChangeLogError(message)
+        self.files = _visible(folder)
+
+    def final(self, vectors: bool = True) -> State:
+        """The state after the last epoch that any file holds."""
+        return self.state_at(None, vectors)
+
+    def state_at(self, epoch: int | None, vectors: bool = True) -> State:
+        """The state after that epoch; with `vectors=False` without the embeddings."""
+        names, numbers, deleted, ends = self._narrow()
+        within = np.arange(len(numbers)) if epoch is None else np.flatnonzero(numbers <= epoch)
+        codes, labels = _encoded(names)
+        order = within[np.lexsort((numbers[within], codes[within]))]
+        same_id = codes[order[1:]] == codes[order[:-1]]
+        duplicates = int((same_id & (numbers[order[1:]] == numbers[order[:-1]])).sum())
+        newest = order[np.append(~same_id, True)] if order.size else order
+        newest = newest[~deleted[newest]]
+        ids = labels[codes[newest]] if labels is not None else codes[newest]
+        wide = self._vectors(newest, ends) if vectors else np.empty((len(newest), 0), np.float32)
+        return State(ids, numbers[newest], wide, duplicates)
+
+    def positions(self) -> Positions:
+        """What `epochs/` records, in the order of the epochs; epochs without input have no row here."""
+        tables = [pq.read_table(path) for path in _visible(self.out / EPOCHS)]
+        columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
+        sources = [np.empty(0, object)]
+        for table in tables:
+            sources.append(np.array(table["source"].to_pylist(), object))
+            for name, pieces in columns.items():
+                pieces.append(table[name].to_numpy().astype(np.int64))
+        joined = {name: np.concatenate([np.empty(0, np.int64), *pieces]) for name, pieces in columns.items()}
+        source = np.concatenate(sources)
+        order = np.argsort(joined["epoch"], kind="stable")
+        order = order[source[order] != ""]
+        return Positions(source=source[order], **{name: column[order] for name, column in joined.items()})
+
+    def last_epoch(self) -> int | None:
+        """The last epoch that `epochs/` records: complete in all files of a run that came to its end or was stopped."""
+        epochs = [pq.read_table(path, columns=["epoch"])["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
+        filled = [int(column.max()) for column in epochs if len(column)]
+        return max(filled, default=None)
+
+    def _narrow(self) -> tuple[pa.ChunkedArray, np.ndarray, np.ndarray, np.ndarray]:
+        """Ids, epochs and deleted flags of all files one after the other, and where each file ends."""
+        ids: list[pa.Array] = []
+        epochs, deleted, ends = [np.empty(0, np.int64)], [np.empty(0, bool)], [0]
+        for path in self.files:
+            table = pq.read_table(path, columns=["id", "epoch", "deleted"])
+            ids += table["id"].chunks
+            epochs.append(table["epoch"].to_numpy())
+            deleted.append(table["deleted"].to_numpy())
+            ends.append(ends[-1] + table.num_rows)
+        kind = ids[0].type if ids else pa.int64()
+        return pa.chunked_array(ids, kind), np.concatenate(epochs), np.concatenate(deleted), np.array(ends)
+
+    def _vectors(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The embeddings of these rows of all files, in that order."""
+        if not self.files:
+            return np.empty((0, 0), np.float32)
+        width = pq.read_schema(self.files[0]).field("embedding").type.list_size
+        out = np.empty((len(rows), width), np.float32)
+        order = np.argsort(rows)
+        ascending = rows[order]
+        for number, path in enumerate(self.files):
+            begin, end = np.searchsorted(ascending, ends[number : number + 2])
+            if begin == end:
+                continue
+            at = int(ends[number])
+            file = pq.ParquetFile(path)
+            for group in range(file.num_row_groups):
+                count = file.metadata.row_group(group).num_rows
+                begin, end = np.searchsorted(ascending, (at, at + count))
+                if begin < end:
+                    column = file.read_row_group(group, columns=["embedding"])["embedding"].combine_chunks()
+                    flat = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+                    values = flat.flatten().to_numpy().reshape(-1, width)
+                    out[order[begin:end]] = values[ascending[begin:end] - at]
+                at += count
+        return out
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith((".", "_")))
+
+
+def _encoded(ids: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Ids as integers that compare like them, and for strings what each integer stands for."""
+    if pa.types.is_integer(ids.type):
+        return ids.to_numpy(), None
+    # 64-bit offsets: all ids together may pass 2 GiB.
+    coded = ids.cast(pa.large_string()).combine_chunks().dictionary_encode()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.chunk(0)
+    labels = np.array(coded.dictionary.to_pylist(), object)
+    rank = np.argsort(labels, kind="stable")
+    place = np.empty(len(rank), np.int64)
+    place[rank] = np.arange(len(rank))
+    return place[coded.indices.to_numpy()], labels[rank]
