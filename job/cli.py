@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version as distribution_version
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args
@@ -54,9 +55,7 @@ def _flag(name: str, panel: str, *decls: str) -> Any:
 
 def _version(asked: bool) -> None:
     if asked:
-        from freshet import __version__
-
-        typer.echo(f"freshet {__version__}")
+        typer.echo(f"freshet {distribution_version('freshet-gnn')}")
         raise typer.Exit
 
 
