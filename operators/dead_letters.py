@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -31,8 +32,6 @@ class DeadLetter(NamedTuple):
         try:
             record["raw"] = self.raw.decode()
         except UnicodeDecodeError:
-            import base64
-
             record["raw_base64"] = base64.b64encode(self.raw).decode()
         return orjson.dumps(record)
 

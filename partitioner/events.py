@@ -92,7 +92,8 @@ class Ids:
 
     @staticmethod
     def concatenate(parts: Sequence[Ids]) -> Ids:
-        """All rows of the parts, which have one kind."""
+        """All rows of the parts, which have one kind (one without rows has any)."""
+        parts = [part for part in parts if len(part)] or parts[:1]
         if len({part.kind for part in parts}) != 1:
             message = f"ids of one kind are wanted, got {[part.kind for part in parts]}"
             raise ValueError(message)

@@ -1,0 +1,306 @@
+"""The Parser's core: bytes or table rows in, validated columnar events and dead letters out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from operators.dead_letters import DeadLetter
+from operators.event_columns import (
+    NO_OP,
+    TypeColumn,
+    features,
+    finite_lists,
+    float32,
+    integers_or_null,
+    known_columns,
+    number_lists,
+    op_codes,
+    pick_int_ids,
+    pick_string_ids,
+)
+from operators.event_files import Chunk
+from operators.event_map import EventMap, MapFailedError
+from operators.event_records import records, to_json
+from operators.event_rules import Rules, is_add_vertex_or_set
+from partitioner.event_builder import TYPES_MAX, EventBuilder
+from partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
+
+_PEEK = 256  # rows looked at together while no event has decided the kind of ids
+
+
+class Origin(NamedTuple):
+    """Where a block of records comes from: the source's index and name, and the partition (0 of a file)."""
+
+    source: int = 0
+    name: str = ""
+    partition: int = 0
+
+
+class _Place(NamedTuple):
+    """Where a table stands in its source."""
+
+    origin: Origin
+    first: int
+    rows: int
+    arrival_ms: float
+
+    @property
+    def end(self) -> int:
+        return self.first + self.rows
+
+    def letter(self, error: str, row: int, record: Mapping[str, Any]) -> DeadLetter:
+        return DeadLetter(error, self.origin.name, self.origin.partition, self.first + row, to_json(record))
+
+
+class Parser:
+    """Turns records into events by the rules of the interface; what breaks one becomes a dead letter.
+
+    Args:
+        in_width: width of the model's raw features.
+        id_kind: "int" or "string"; None while the first accepted event is to decide it (`id_kind` tells).
+        edge_types: the edge types of a typed model; None takes any.
+        events_map: JMESPath expressions by event field; only the fields that it names are then read.
+
+    Raises:
+        ValueError: an unknown id kind, an unknown field in the map, or an expression that is no JMESPath.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        id_kind: str | None = None,
+        edge_types: Sequence[str] | None = None,
+        events_map: Mapping[str, str] | None = None,
+    ) -> None:
+        self._rules = Rules(in_width, id_kind, edge_types)
+        self._map = EventMap(events_map) if events_map else None
+        self._append = self._rules.append if self._map is None else self._append_mapped
+
+    @property
+    def id_kind(self) -> str | None:
+        """The kind of the job's ids, None while it is open."""
+        return self._rules.id_kind
+
+    def parse_chunk(
+        self, chunk: Chunk, data: bytes | pa.RecordBatch, arrival_ms: float = 0.0
+    ) -> tuple[Events, list[DeadLetter]]:
+        """The events of a chunk of a file, from what a `ChunkReader` made of it."""
+        origin = Origin(chunk.source, chunk.name)
+        if isinstance(data, bytes):
+            return self.parse_jsonl(data, origin, chunk.first, arrival_ms)
+        return self.parse_table(data, origin, chunk.first, arrival_ms)
+
+    def parse_jsonl(
+        self,
+        data: bytes,
+        origin: Origin,
+        first_line: int = 0,
+        arrival_ms: float = 0.0,
+        message_offset: int | None = None,
+    ) -> tuple[Events, list[DeadLetter]]:
+        """The events of whole lines, the first of which is line `first_line` of its file.
+
+        With `message_offset` the data is one message: every line stands at that offset, and only its last event
+        moves the position past it.
+        """
+        builder = self._rules.builder()
+        letters: list[DeadLetter] = []
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        positions: Iterable[int] = range(first_line + 1, first_line + len(lines) + 1)
+        end = first_line + len(lines)
+        if message_offset is not None:
+            end = message_offset + 1
+            positions = repeat(message_offset)
+        append, loads = self._append, orjson.loads
+        with np.errstate(over="ignore"):
+            for line, position in zip(lines, positions, strict=False):
+                try:
+                    record = loads(line)
+                except orjson.JSONDecodeError as cause:
+                    if not line.strip():
+                        continue
+                    error: str | None = _not_json(line, cause)
+                else:
+                    error = append(record, builder, position)
+                if error is not None:
+                    builder.reject()
+                    offset = position - 1 if message_offset is None else message_offset
+                    letters.append(DeadLetter(error, origin.name, origin.partition, offset, line))
+        if message_offset is not None and len(builder):
+            builder.position[-1] = end
+        return builder.build(end, origin.source, origin.partition, arrival_ms), letters
+
+    def parse_table(
+        self, table: pa.Table | pa.RecordBatch, origin: Origin, first_row: int = 0, arrival_ms: float = 0.0
+    ) -> tuple[Events, list[DeadLetter]]:
+        """The events of a table's rows, the first of which is row `first_row` of its file."""
+        place = _Place(origin, first_row, table.num_rows, arrival_ms)
+        if self._map is not None:
+            every = dict(zip(table.schema.names, map(_one_array, table.columns), strict=True))
+            return self._parse_rows(every, place)
+        columns = known_columns(table)
+        early = self._decide_id_kind(columns, table.num_rows) if self.id_kind is None else []
+        # None: a row that only the slow rules take, or one type too many
+        return self._parse_columns(columns, place, early) or self._parse_rows(columns, place)
+
+    def _append_mapped(self, record: Any, builder: EventBuilder, position: int) -> str | None:
+        try:
+            event = self._map(record)  # type: ignore[misc]
+        except MapFailedError as error:
+            return str(error)
+        return self._rules.append(event, builder, position)
+
+    def _decide_id_kind(self, columns: Mapping[str, pa.Array], n: int) -> list[str]:
+        """Let the first row that is accepted decide the kind of ids; the reasons of the rows before it."""
+        errors: list[str] = []
+        with np.errstate(over="ignore"):
+            for begin in range(0, n, _PEEK):
+                for record in records(columns, np.arange(begin, min(begin + _PEEK, n))):
+                    error = self._rules.append(record, self._rules.builder(), 0)
+                    if error is None:
+                        return errors
+                    errors.append(error)
+        return errors
+
+    def _parse_rows(self, columns: Mapping[str, pa.Array], place: _Place) -> tuple[Events, list[DeadLetter]]:
+        """All rows one by one: slow, and taken only for mapped records and odd columns."""
+        builder = self._rules.builder()
+        letters = []
+        with np.errstate(over="ignore"):
+            for row, record in enumerate(records(columns, np.arange(place.rows))):
+                error = self._append(record, builder, place.first + row + 1)
+                if error is not None:
+                    builder.reject()
+                    letters.append(place.letter(error, row, record))
+        origin = place.origin
+        return builder.build(place.end, origin.source, origin.partition, place.arrival_ms), letters
+
+    def _parse_columns(
+        self, columns: Mapping[str, pa.Array], place: _Place, early: Sequence[str]
+    ) -> tuple[Events, list[DeadLetter]] | None:
+        """All rows at once, or None where one that looks bad is not; `early`: the reasons of the first rows."""
+        n = place.rows
+        rules = self._rules
+        op = op_codes(columns.get("op"), n)
+        edge = (op >= OP_ADD_EDGE) & (op != NO_OP)
+        adds = op == OP_ADD_EDGE
+        pick = pick_string_ids if self.id_kind == STRING else pick_int_ids
+        a, b, good = pick(edge, columns)
+        weight = float32(columns.get("weight"), n, 1.0)
+        types = TypeColumn(columns.get("type"), n)
+        good &= (op != NO_OP) & integers_or_null(columns.get("ts"), n)
+        good &= ~adds | (weight.good & finite_lists(columns.get("attr"), n))
+        good &= ~edge | types.good(rules.edge_types)
+        x, x_rows, x_good = self._features(columns.get("x"), op)
+        good &= x_good
+        letters = self._explain(columns, np.flatnonzero(~good), place, early)
+        if letters is None:
+            return None
+        rows = np.flatnonzero(good)
+        etype, table = types.resolve(rows[edge[rows]], rules.edge_types)
+        if len(table) > TYPES_MAX:
+            return None
+        x_row = np.full(n, -1, np.int32)
+        kept = good[x_rows]
+        x_row[x_rows[kept]] = np.arange(kept.sum(), dtype=np.int32)
+        if not kept.all():
+            x = x[kept]
+        events = Events(
+            op=op,
+            a=a,
+            b=b,
+            weight=np.where(adds, weight.values, np.float32(1)),
+            etype=etype.astype(np.int16),
+            x_row=x_row,
+            x=x,
+            position=np.arange(place.first + 1, place.end + 1, dtype=np.int64),
+            source=np.full(n, place.origin.source, np.int16),
+            partition=np.full(n, place.origin.partition, np.int16),
+            types=table,
+            end_position=place.end,
+            end_source=place.origin.source,
+            end_partition=place.origin.partition,
+            arrival_ms=place.arrival_ms,
+        )
+        return (events if len(rows) == n else _only(events, good, rows)), letters
+
+    def _features(self, array: pa.Array | None, op: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Features of the rows that may carry them.
+
+        Returns:
+            (x, rows, good): x (k, in_width), the k rows that it belongs to, and a mask over all rows that is False
+            where features are missing or bad.
+        """
+        width = self._rules.in_width
+        good = np.ones(len(op), bool)
+        none = np.empty((0, width), np.float32), np.empty(0, np.int64)
+        if array is None:
+            return *none, op != OP_SET_FEATURES
+        wanted = is_add_vertex_or_set(op)
+        lists = number_lists(array)
+        if lists is None:
+            return *none, ~wanted | (array.is_null().to_numpy(zero_copy_only=False) & (op != OP_SET_FEATURES))
+        good[(op == OP_SET_FEATURES) & ~lists.given] = False
+        rows = np.flatnonzero(wanted & lists.given)
+        x, x_good = features(lists, rows, width)
+        good[rows[~x_good]] = False
+        return x, rows[x_good], good
+
+    def _explain(
+        self, columns: Mapping[str, pa.Array], rows: np.ndarray, place: _Place, early: Sequence[str]
+    ) -> list[DeadLetter] | None:
+        """The dead letters of rows that look bad; None if the rules take one of them after all."""
+        letters = []
+        scratch = EventBuilder(self._rules.in_width)
+        with np.errstate(over="ignore"):
+            for row, record in zip(rows.tolist(), records(columns, rows), strict=True) if len(rows) else ():
+                error = early[row] if row < len(early) else self._rules.append(record, scratch, 0)
+                if error is None:
+                    return None
+                letters.append(place.letter(error, row, record))
+        return letters
+
+
+def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
+    """The good rows of a block, the others counted as rejected; its x holds the good rows' already."""
+    before = np.cumsum(good) - good
+    return Events(
+        op=events.op[rows],
+        a=events.a.take(rows),
+        b=events.b.take(rows),
+        weight=events.weight[rows],
+        etype=events.etype[rows],
+        x_row=events.x_row[rows],
+        x=events.x,
+        position=events.position[rows],
+        source=events.source[rows],
+        partition=events.partition[rows],
+        types=events.types,
+        reject_rows=before[~good].astype(np.int32),
+        end_position=events.end_position,
+        end_source=events.end_source,
+        end_partition=events.end_partition,
+        arrival_ms=events.arrival_ms,
+    )
+
+
+def _one_array(column: Any) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _not_json(line: bytes, cause: Exception) -> str:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    return f"not JSON: {cause}"
