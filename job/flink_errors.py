@@ -10,6 +10,10 @@ _PREFIXES = re.compile(r"^(?:[\w$]+(?:\.[\w$]+)+(?:Exception|Error|Throwable)?: 
 _EMPTY = {"", "None", "null"}
 
 
+# Flink's answer to a savepoint while tasks are still starting, or starting again.
+NOT_YET_RUNNING = "Not all required tasks are currently running"
+
+
 class JobFailedError(RuntimeError):
     """The job ended by itself with an error; the message is its root cause on one line."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from job.flink_errors import root_cause_of_text
+from job.flink_errors import NOT_YET_RUNNING, root_cause_of_text
 
 _POLL_S = 0.1
 
@@ -45,11 +45,21 @@ class FlinkRest:
     def stop(self, savepoint_dir: Path, timeout_s: float) -> Path:
         """Stop the job with a savepoint below `savepoint_dir` and return the savepoint's folder.
 
-        Raises: FlinkRestError when Flink refuses, fails, or is not done in time.
+        A job whose tasks are still starting is asked again. Raises: FlinkRestError when Flink refuses, fails, or is not
+        done in time.
         """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return self._stop(savepoint_dir, deadline)
+            except FlinkRestError as error:
+                if NOT_YET_RUNNING not in str(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_POLL_S)
+
+    def _stop(self, savepoint_dir: Path, deadline: float) -> Path:
         body = {"targetDirectory": savepoint_dir.absolute().as_uri(), "drain": False}
         trigger = self._call("POST", f"/jobs/{self.job_id}/stop", body)["request-id"]
-        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             answer = self._call("GET", f"/jobs/{self.job_id}/savepoints/{trigger}")
             if answer["status"]["id"] == "COMPLETED":
@@ -60,7 +70,7 @@ class FlinkRest:
                 message = f"job {self.job_id}: no savepoint: {cause}"
                 raise FlinkRestError(message)
             time.sleep(_POLL_S)
-        message = f"job {self.job_id}: no savepoint within {timeout_s:g} s"
+        message = f"job {self.job_id}: no savepoint in time"
         raise FlinkRestError(message)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

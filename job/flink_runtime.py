@@ -15,7 +15,7 @@ from typing import Any
 
 from job import run_file
 from job.flink_config import configuration, flink_options
-from job.flink_errors import JobFailedError, root_cause
+from job.flink_errors import NOT_YET_RUNNING, JobFailedError, root_cause
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.gateway import start_gateway, stop_gateway
 from job.graph import build
@@ -121,12 +121,16 @@ class FlinkRun:
         """
         folder = (savepoint_dir or self.spec.savepoints).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            path = str(self._client.stop_with_savepoint(False, folder.as_uri()).result())
-        except Exception as error:
-            if self._is_done():
-                return self._ended()
-            raise self._failed(error) from error
+        while True:
+            try:
+                path = self._stop_with_savepoint(folder)
+                break
+            except Exception as error:
+                if self._is_done():
+                    return self._ended()
+                if NOT_YET_RUNNING not in str(error):
+                    raise self._failed(error) from error
+                time.sleep(_POLL_S)
         savepoint = Path(path.removeprefix("file:"))
         self._record(run_file.STOPPED, savepoint=str(savepoint))
         return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
@@ -140,13 +144,25 @@ class FlinkRun:
             self._java = None
         shutil.rmtree(self.spec.out_path / "tmp", ignore_errors=True)
 
+    def _stop_with_savepoint(self, folder: Path) -> str:
+        """Call Java itself: PyFlink's own method calls a signature that Flink 2 no longer has."""
+        from pyflink.java_gateway import get_gateway
+
+        canonical = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
+        return str(self._client._j_job_client.stopWithSavepoint(False, folder.as_uri(), canonical).get())
+
     def _is_done(self) -> bool:
         assert self._java is not None
-        if self._java.poll() is not None:
+        try:
+            return bool(self._result.done())
+        except Exception as error:  # whatever py4j makes of a lost connection
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._java.wait(2.0)
+            if self._java.returncode is None:
+                raise self._failed(error) from error
             tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
             message = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
-            raise self._failed(JobFailedError(message))
-        return bool(self._result.done())
+            raise self._failed(JobFailedError(message)) from error
 
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
