@@ -11,7 +11,8 @@ from state.sweep import Mutations
 
 STORAGE, TAIL, SINK = "storage", "tail", "sink"
 
-MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED = range(6)
+# Places in the column `ctl`, int64[8]; FLAGS holds REPLAY and LAST.
+MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES = range(7)
 REPLAY, LAST = 1, 2
 
 

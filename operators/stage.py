@@ -35,10 +35,10 @@ class OutOfOrderError(RuntimeError):
 class Stage:
     """One operator's part: `restore`, then `offer` blocks; when an epoch is complete, `act` on it."""
 
-    def __init__(self, name: str, core: Core, senders: int, image: Path | None = None) -> None:
+    def __init__(self, name: str, core: Core, senders: int, image: Path | None = None, epoch: int = 0) -> None:
         self.name, self.core, self.senders = name, core, senders
-        self.sweeper = Sweeper(core.tables, image)
-        self.epoch = -1
+        self.sweeper = Sweeper(core.tables, image, epoch=epoch)
+        self.epoch = epoch
         self._inbox: dict[int, dict[tuple[int, int, int], bytes]] = {}
 
     def restore(self, items: Iterable[tuple[str, bytes]]) -> None:

@@ -41,13 +41,14 @@ class Mutations:
 class Sweeper:
     """Writes the changed pages of a core's tables behind its markers, and restores them.
 
-    Units: `pages_per_epoch_min` pages; a sweep is spread so that it ends after about `spread_epochs` epochs.
+    A sweep is spread so that it ends after about `spread_epochs` epochs. `epoch` is what the tables stand at where
+    nothing is restored.
     """
 
-    def __init__(self, tables: TableSet, image: Path | None = None, spread_epochs: int = 200) -> None:
+    def __init__(self, tables: TableSet, image: Path | None = None, spread_epochs: int = 200, epoch: int = 0) -> None:
         self.tables = tables
         self.image = image
-        self.marker, self.epoch = 0, 0
+        self.marker, self.epoch = 0, epoch
         self._spread = spread_epochs
         self._pace = 1
         self._tags: dict[str, list[int]] = {}

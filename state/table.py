@@ -88,7 +88,7 @@ class Table:
 
     def reserve(self, rows: int) -> None:
         """Make room for at least `rows` rows; new ones hold `fill`."""
-        self.rows = max(self.rows, rows)
+        self.rows = max(self.rows, int(rows))
         capacity = self.data.shape[0]
         if rows <= capacity:
             return

@@ -1,0 +1,89 @@
+"""The cut log: where each epoch ends, written before the epoch is sent, and obeyed after a restore.
+
+An epoch that a reader, a file or a topic has seen then comes back as it was, even if it was cut by the clock.
+One JSON line a cut, appended and handed to the operating system (it survives SIGKILL; a torn last line is dropped).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+
+class Cut(NamedTuple):
+    """Epoch `epoch` holds the accepted events up to number `end` since the job began; `marker`: it is followed by a sweep."""
+
+    epoch: int
+    end: int
+    marker: bool
+
+
+class LostCutError(RuntimeError):
+    """The cut log misses an epoch that the state has passed: the epochs can't be cut again as they were."""
+
+
+class CutLog:
+    """Cuts by epoch, in memory and, with a path, in a file."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.cuts: dict[int, Cut] = {}
+        self._file: int | None = None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
+        data = path.read_bytes() if path.exists() else b""
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].splitlines():
+            epoch, end, marker = orjson.loads(line)
+            if self.cuts and epoch != self.last + 1:
+                message = f"{path}: epoch {epoch} follows epoch {self.last}; the cut log has lost an entry"
+                raise LostCutError(message)
+            self.cuts[epoch] = Cut(epoch, end, bool(marker))
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.ftruncate(self._file, whole)
+        os.lseek(self._file, 0, os.SEEK_END)
+
+    @property
+    def last(self) -> int:
+        """The newest epoch that was cut, 0 before the first."""
+        return next(reversed(self.cuts), 0)
+
+    def append(self, cut: Cut) -> None:
+        """Write a cut; it is in the file when this returns.
+
+        Raises:
+            LostCutError: not the epoch after the last one.
+        """
+        if cut.epoch != self.last + 1:
+            message = f"cut of epoch {cut.epoch} can't follow that of epoch {self.last}"
+            raise LostCutError(message)
+        self.cuts[cut.epoch] = cut
+        if self._file is not None:
+            os.write(self._file, orjson.dumps([cut.epoch, cut.end, int(cut.marker)]) + b"\n")
+
+    def of(self, epoch: int) -> Cut:
+        """The cut of an epoch that the state has passed.
+
+        Raises:
+            LostCutError: the log does not have it.
+        """
+        cut = Cut(0, 0, True) if epoch == 0 else self.cuts.get(epoch)
+        if cut is None:
+            message = (
+                f"the cut log{f' {self.path}' if self.path else ''} has no epoch {epoch}, but the state has passed it: "
+                "restore the log beside the checkpoints, or start afresh from a snapshot"
+            )
+            raise LostCutError(message)
+        return cut
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -1,0 +1,111 @@
+"""Builds the stages of a job from plain data, the same for every runtime."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gnn.model import load_model
+from gnn.plan import Plan, compile_plan
+from operators.cut_log import CutLog
+from operators.dead_letters import DeadLetterFile
+from operators.messages import SINK, STORAGE, TAIL
+from operators.network import PARTITIONER, senders_of
+from operators.parser import Parser
+from operators.parsing import ParserStage
+from operators.sealing import PartitionerStage, SealingConfig
+from operators.sink import Sink
+from operators.stage import Stage
+from operators.storage import FeatureStorage, LayerShape, LayerStorage
+from operators.tail import LayerTail
+from partitioner.config import PartitionerConfig
+from partitioner.core import Partitioner
+
+PARSER = "parser"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every operator of a job is told; JSON-able by `to_dict`.
+
+    Units: epoch_ms and marker_interval_ms milliseconds; paths are absolute.
+    """
+
+    model: str
+    out: str
+    parts: int
+    partitioner: dict[str, Any] = field(default_factory=dict)
+    image: str = ""  # folder of base images, one folder per operator and part
+    sources: tuple[str, ...] = ()
+    chunks: str = ""  # the reading plan of a file input
+    id_kind: str = "int"
+    epoch_events: int = 1000
+    epoch_ms: int = 20
+    marker_interval_ms: int = 10_000
+    cut_log: str = ""
+    dead_letters: str = ""
+
+    @staticmethod
+    def from_dict(config: dict[str, Any]) -> Settings:
+        """The inverse of `to_dict`."""
+        return Settings(**{**config, "sources": tuple(config.get("sources", ()))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def image_of(self, operator: str, part: int) -> Path | None:
+        """The base image of an operator's part, None where the job starts from nothing."""
+        return Path(self.image) / f"{operator}-{part}" if self.image else None
+
+    def dead_letter_file(self) -> DeadLetterFile | None:
+        """Where rejected records go."""
+        return DeadLetterFile(self.dead_letters) if self.dead_letters else None
+
+    @property
+    def sealing(self) -> SealingConfig:
+        """How epochs are cut."""
+        return SealingConfig(self.epoch_events, self.epoch_ms, self.marker_interval_ms)
+
+    @property
+    def partitioning(self) -> PartitionerConfig:
+        """How edges are placed."""
+        options = dict(self.partitioner)
+        types = options.pop("edge_types", None)
+        return PartitionerConfig(**options, id_kind=self.id_kind, edge_types=None if types is None else tuple(types))
+
+
+@lru_cache(maxsize=4)
+def load_plan(folder: str) -> Plan:
+    """The compiled model; one per process and folder."""
+    return compile_plan(load_model(Path(folder)))
+
+
+def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
+    """The stage of one operator's part."""
+    settings = Settings.from_dict(config)
+    plan = load_plan(settings.model)
+    if operator == PARSER:
+        parser = Parser(plan.in_width, settings.id_kind, plan.edge_types or None)
+        return ParserStage(Path(settings.chunks), parser, settings.dead_letter_file(), settings.epoch_events)
+    image = settings.image_of(operator, part)
+    if operator == PARTITIONER:
+        core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+        log = CutLog(Path(settings.cut_log) if settings.cut_log else None)
+        return PartitionerStage(core, settings.sealing, log, image, settings.dead_letter_file(), settings.sources)
+    return Stage(f"{operator}-{part}", make_core(settings, plan, operator, part), senders_of(operator, settings.parts), image)
+
+
+def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
+    """The core of a keyed operator after the Partitioner."""
+    parts, layers = settings.parts, plan.layers
+    if operator == SINK:
+        return Sink(part, parts, settings.out, plan.out_width, settings.id_kind, list(settings.sources))
+    number = int(operator.removeprefix(STORAGE).removeprefix(TAIL))
+    if number == 0:
+        return FeatureStorage(part, parts, layers[0])
+    following = layers[number] if number < len(layers) else None
+    shape = LayerShape(part, parts, number, layers[number - 1], following)
+    return LayerTail(shape) if operator.startswith(TAIL) else LayerStorage(shape)

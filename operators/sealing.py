@@ -1,0 +1,276 @@
+"""The Partitioner's stage: journal, cuts and replay around its core.
+
+Events that arrive go to keyed state once (the journal) and wait. An epoch is sealed by count or by time, its cut is
+logged, the core nets and places it, and one block per part goes down the chain. After a restore at epoch s the tables
+stand at the cut before last; the journal is replayed from there to s, and from then on the log decides until it ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from operators.cut_log import Cut, CutLog, LostCutError
+from operators.dead_letters import DeadLetter, DeadLetterFile
+from operators.messages import LAST, REPLAY, STORAGE, Message, Outcome
+from partitioner.core import Partitioner
+from partitioner.events import OP_NAMES, Events
+from state.sweep import Mutations, Sweeper
+
+
+@dataclass(frozen=True, slots=True)
+class SealingConfig:
+    """When epochs are sealed, and when a marker follows.
+
+    Units: epoch_events events; marker_interval_ms milliseconds.
+    """
+
+    epoch_events: int = 1000
+    epoch_ms: int = 20
+    marker_interval_ms: int = 10_000
+    marker_epochs_max: int = 20_000
+
+
+class PartitionerStage:
+    """Cuts the stream into epochs and partitions them; driven by `restore`, `begin`, `receive`, `tick` and `finish`.
+
+    Invariant: `accepted` numbers the events from the beginning of the job; the journal holds all from the marker before
+    last on.
+    """
+
+    def __init__(
+        self,
+        core: Partitioner,
+        config: SealingConfig,
+        log: CutLog,
+        image: Path | None = None,
+        dead_letters: DeadLetterFile | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> None:
+        self.core, self.config, self.log = core, config, log
+        self.sweeper = Sweeper(core.tables, image)
+        self.epoch = 0
+        self.accepted = self.rejected = self.refused = 0
+        self._dead_letters, self._sources = dead_letters, sources
+        self._pending: deque[tuple[int, Events]] = deque()  # (number of its first event, events), not sealed yet
+        self._start = 0  # number of the first event that is not sealed
+        self._journal: deque[tuple[str, int]] = deque()  # (key, number after its last event)
+        self._block = 0
+        self._markers: list[int] = [0]  # ends of the last two marker epochs
+        self._last_marker_ms = 0.0
+        self._last_marker_epoch = 0
+        self._replayed_until = log.last
+        self._sealed_before = 0
+
+    # -- restore and replay -------------------------------------------------------------------------------------
+
+    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
+        """Load the newest complete cut and the journal.
+
+        Raises:
+            LostCutError: the cut log misses an epoch that the state has passed.
+        """
+        entries = dict(items)
+        journal = sorted(key for key in entries if key.startswith("journal/"))
+        sealed = orjson.loads(entries["sealed"]) if "sealed" in entries else {"epoch": 0, "rejected": 0, "refused": 0}
+        self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if "@" in k or k == "format")
+        self.core.after_restore()
+        self._sealed_before = sealed["epoch"]
+        self.rejected, self.refused = sealed["rejected"], sealed["refused"]
+        self._start = self.log.of(self.epoch).end
+        self._markers = [self._start]
+        self.accepted = self._start
+        for key in journal:
+            first = int(key.rsplit("/", 1)[1])
+            events = Events.decode(entries[key])
+            self._journal.append((key, first + len(events)))
+            self._pending.append((first, events))
+            self.accepted = max(self.accepted, first + len(events))
+            self._block = int(key.split("/")[1]) + 1
+        if self._pending and self._pending[0][0] > self._start:
+            message = f"the journal begins at event {self._pending[0][0]}, the cut to replay from is at {self._start}"
+            raise LostCutError(message)
+        self._drop_sealed()
+
+    def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
+        """Replay the journal up to the epoch that was sealed when the state was saved."""
+        while self.epoch < self._sealed_before:
+            cut = self.log.of(self.epoch + 1)
+            yield self._seal(cut, now_ms)
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def receive(self, block: bytes, now_ms: float) -> Outcome:
+        """Journal a block of events, and seal the epochs that it completes."""
+        events = Events.decode(block)
+        out = Outcome()
+        key = f"journal/{self._block:012}/{self.accepted}"
+        out.mutations.puts.append((key, block))
+        self._block += 1
+        self._pending.append((self.accepted, events))
+        self.accepted += len(events)
+        self.rejected += events.rejected
+        self._journal.append((key, self.accepted))
+        if events.rejected:
+            out.mutations.puts.append(self._sealed_entry())
+        while (cut := self._due(now_ms)) is not None:
+            self._join(out, self._seal(cut, now_ms))
+        return out
+
+    def tick(self, now_ms: float) -> Outcome:
+        """Seal what waits, if the log does not say otherwise."""
+        out = Outcome()
+        if self.waiting and self.epoch >= self.log.last:
+            self._join(out, self._seal(self._cut(self.accepted, now_ms), now_ms))
+        return out
+
+    def finish(self) -> Outcome:
+        """The input has ended: seal what waits.
+
+        Raises:
+            LostCutError: the log names events that the input does not have any more.
+        """
+        out = Outcome()
+        if self.epoch < self.log.last and self.log.of(self.epoch + 1).end > self.accepted:
+            message = f"the input ends at event {self.accepted}, but epoch {self.epoch + 1} reached further before"
+            raise LostCutError(message)
+        if self.waiting:
+            self._join(out, self._seal(self._cut(self.accepted, 0.0), 0.0, LAST))
+        return out
+
+    @property
+    def waiting(self) -> bool:
+        """Whether events have come that are not sealed."""
+        return self.accepted > self._start
+
+    def close(self) -> None:
+        """Close the cut log."""
+        self.log.close()
+
+    # -- sealing ------------------------------------------------------------------------------------------------
+
+    def _due(self, now_ms: float) -> Cut | None:
+        """The next cut, if its events are all here."""
+        if self.epoch < self.log.last:
+            cut = self.log.of(self.epoch + 1)
+            return cut if cut.end <= self.accepted else None
+        if self.accepted - self._start < self.config.epoch_events:
+            return None
+        return self._cut(self._start + self.config.epoch_events, now_ms)
+
+    def _cut(self, end: int, now_ms: float) -> Cut:
+        """Cut here and say so in the log."""
+        epoch = self.epoch + 1
+        if not self._last_marker_ms:
+            self._last_marker_ms = now_ms
+        late = now_ms - self._last_marker_ms >= self.config.marker_interval_ms
+        cut = Cut(epoch, end, late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max)
+        self.log.append(cut)
+        return cut
+
+    def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
+        events = self._take(cut.end)
+        if cut.epoch <= self._replayed_until:
+            flags |= REPLAY
+        change = self.core.apply(events)
+        self.refused += self._refuse(events, change.rejected, flags)
+        self.epoch = cut.epoch
+        accepted = cut.end - self.refused
+        marker = self.sweeper.marker + 1 if cut.marker else -1
+        rejected = self.rejected + self.refused
+        control = control_of(self.core, marker, len(events), events.arrival_ms, flags, rejected, accepted)
+        blocks = self.core.split(change, control, cut.epoch, positions(events))
+        messages = [Message(STORAGE, part, cut.epoch, 0, block) for part, block in enumerate(blocks)]
+        mutations = Mutations()
+        if cut.marker:
+            mutations = self.sweeper.mark(cut.epoch)
+            mutations.deletes += self._trim(cut.end)
+            self._last_marker_ms, self._last_marker_epoch = now_ms, cut.epoch
+        else:
+            mutations = self.sweeper.step()
+        if cut.epoch > self._sealed_before:
+            mutations.puts.append(self._sealed_entry())
+        return Outcome(messages, mutations)
+
+    def _sealed_entry(self) -> tuple[str, bytes]:
+        epoch = max(self.epoch, self._sealed_before)
+        entry = {"epoch": epoch, "rejected": self.rejected, "refused": self.refused}
+        return "sealed", orjson.dumps(entry)
+
+    def _take(self, end: int) -> Events:
+        """The waiting events up to number `end`."""
+        pieces = []
+        for first, events in self._pending:
+            if first >= end:
+                break
+            piece = events.slice(max(self._start - first, 0), min(end - first, len(events)))
+            if len(piece):
+                pieces.append(piece)
+        self._start = end
+        self._drop_sealed()
+        return Events.concatenate(pieces)
+
+    def _drop_sealed(self) -> None:
+        while self._pending and self._pending[0][0] + len(self._pending[0][1]) <= self._start:
+            self._pending.popleft()
+
+    def _trim(self, end: int) -> list[str]:
+        """At a marker: the journal before the marker before is needed no more."""
+        keep = self._markers[-1]
+        self._markers = [keep, end]
+        gone = []
+        while self._journal and self._journal[0][1] <= keep:
+            gone.append(self._journal.popleft()[0])
+        return gone
+
+    def _refuse(self, events: Events, rejected: list[tuple[int, str]], flags: int) -> int:
+        """Events that only the graph's state shows to be wrong go to the dead letters, too."""
+        if not rejected or flags & REPLAY and self.epoch < self._sealed_before:
+            return 0
+        if self._dead_letters is not None:
+            self._dead_letters.write(self._letter(events, row, reason) for row, reason in rejected)
+        return len(rejected)
+
+    def _letter(self, events: Events, row: int, reason: str) -> DeadLetter:
+        one = events.slice(row, row + 1)
+        source = int(one.source[0])
+        record: dict[str, Any] = {"op": OP_NAMES[int(one.op[0])], "src": one.a.to_list()[0], "dst": one.b.to_list()[0]}
+        record |= {"weight": float(one.weight[0]), "type": one.types[int(one.etype[0])]}
+        name = self._sources[source] if source < len(self._sources) else str(source)
+        return DeadLetter(reason, name, int(one.partition[0]), int(one.position[0]) - 1, orjson.dumps(record))
+
+    @staticmethod
+    def _join(out: Outcome, more: Outcome) -> None:
+        out.messages += more.messages
+        out.mutations.extend(more.mutations)
+
+
+def control_of(
+    core: Partitioner, marker: int, events: int, arrival_ms: float, flags: int, rejected: int, accepted: int
+) -> np.ndarray:
+    """The column `ctl` of an epoch's blocks (see operators/messages.py for the places)."""
+    return np.array([marker, events, int(arrival_ms), flags, rejected, accepted, core.vertices, 0], np.int64)
+
+
+def positions(events: Events) -> dict[str, np.ndarray]:
+    """How far an epoch reaches in each source partition that it covers: the columns `pos_*`."""
+    if len(events) == 0:
+        return {}
+    code = events.source.astype(np.int64) << 32 | events.partition.astype(np.int64)
+    if (code == code[0]).all():
+        which, last, counts = code[:1], np.array([len(code) - 1]), np.array([len(code)])
+    else:
+        which, at, counts = np.unique(code[::-1], return_index=True, return_counts=True)
+        last = len(code) - 1 - at
+    return {
+        "pos_source": (which >> 32).astype(np.int16),
+        "pos_partition": (which & 0xFFFFFFFF).astype(np.int32),
+        "pos_next": events.position[last].astype(np.int64),
+        "pos_events": counts.astype(np.int64),
+    }

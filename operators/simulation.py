@@ -1,0 +1,246 @@
+"""Runs the real stages of a job under a seeded schedule: any order of delivery across channels, barriers, crashes.
+
+Channels are first in, first out, as Flink's are; which one delivers next is drawn from the seed. A checkpoint is the
+one Flink takes: a barrier follows the data through every channel, an operator holds back the inputs whose barrier has
+come until all have, then copies its keyed state. A crash drops everything but the last complete checkpoint, the cut
+log, and what readers have seen; a restore reads the input again from the checkpoint's position, in other blocks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gnn.plan import Plan
+from operators.cut_log import CutLog
+from operators.factory import Settings, make_core
+from operators.messages import SINK, Message, Outcome
+from operators.network import PARTITIONER, operators_of, receiver, senders_of
+from operators.sealing import PartitionerStage
+from operators.stage import Stage
+from partitioner.core import Partitioner
+from partitioner.events import Events
+from state.backends import DictBackend
+from state.codec import Block
+from state.table import TableSet
+
+Place = tuple[str, int]
+BARRIER = None
+
+
+class RecordingSink:
+    """Keeps the rows of each epoch, and insists that an epoch that comes again is what it was."""
+
+    def __init__(self, seen: dict[int, dict[int, bytes | None]]) -> None:
+        self.tables = TableSet()
+        self.seen = seen
+
+    def after_restore(self) -> None:
+        """Readers do not forget."""
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Record an epoch's rows: id -> bytes of the embedding, or None where the vertex was deleted."""
+        rows: dict[int, bytes | None] = {}
+        for block in blocks:
+            for key in block.get("del_key", "i8").tolist():
+                rows[key] = None
+        for block in blocks:
+            for key, row in zip(block.get("key", "i8").tolist(), block.columns.get("row", ()), strict=True):
+                rows[key] = row.tobytes()
+        if self.seen.setdefault(epoch, rows) != rows:
+            message = f"epoch {epoch} came back with other rows than a reader has seen"
+            raise AssertionError(message)
+        return []
+
+
+@dataclass
+class Checkpoint:
+    """What survives a crash: keyed state of every place, and how much input was read."""
+
+    position: int = 0
+    states: dict[Place, dict[str, bytes]] = field(default_factory=dict)
+
+
+@dataclass
+class Faults:
+    """What a schedule brings: the chance of each per step, and how often at most."""
+
+    barrier: float = 0.03
+    tick: float = 0.1
+    crashes: int = 1
+    crash: float = 0.01
+
+
+class Simulation:
+    """One job over an input of events, run by a seed.
+
+    `seen` holds, by sink part and epoch, the rows that readers have seen.
+    """
+
+    def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
+        self.settings, self.plan, self.events, self.log, self.faults = settings, plan, events, log, faults
+        self.random = random.Random(seed)
+        self.seen: dict[int, dict[int, dict[int, bytes | None]]] = {part: {} for part in range(settings.parts)}
+        self.crashes = 0
+        self.on_stage: Callable[[Any], None] = lambda stage: None
+        self.before_restore: Callable[[], None] = lambda: None
+        self._names = operators_of(len(plan.layers), settings.parts)
+        self._checkpoint = Checkpoint()
+        self._clock_ms = 0.0
+
+    def run(self) -> None:
+        """Run to the end of the input, through all crashes."""
+        while not self._attempt():
+            self.crashes += 1
+            self.before_restore()
+
+    # -- one attempt ----------------------------------------------------------------------------------------------
+
+    def _attempt(self) -> bool:
+        """From the last checkpoint to the end (True) or to a crash (False)."""
+        self._start()
+        faults, rng = self.faults, self.random
+        while self._position < len(self.events) or self._waiting:
+            if self.crashes < faults.crashes and rng.random() < faults.crash:
+                return False
+            if rng.random() < faults.tick:
+                self._clock_ms += rng.choice([1, 5, 30])
+                self._do(PARTITIONER, 0, self._partitioner.tick(self._clock_ms))
+            if self._barrier_at is None and rng.random() < faults.barrier:
+                self._begin_checkpoint()
+            if self._waiting and rng.random() < 0.8:
+                self._deliver()
+            elif self._position < len(self.events):
+                self._feed()
+        self._do(PARTITIONER, 0, self._partitioner.finish())
+        while self._waiting:
+            self._deliver()
+        return True
+
+    def _start(self) -> None:
+        settings = self.settings
+        self._channels: dict[tuple[Place, Place], deque[bytes | None]] = {}
+        self._waiting: list[tuple[Place, Place]] = []
+        self._blocked: dict[Place, set[Place]] = {}
+        self._barrier_at: Checkpoint | None = None
+        self._backends: dict[Place, DictBackend] = {}
+        self._position = self._checkpoint.position
+        core = Partitioner(settings.parts, self.plan.in_width, settings.partitioning)
+        self._partitioner = PartitionerStage(core, settings.sealing, self.log)
+        self._restore((PARTITIONER, 0), self._partitioner)
+        self._stages: dict[Place, Stage] = {}
+        for name in self._names:
+            for part in range(settings.parts):
+                sink = name == SINK
+                stage_core = RecordingSink(self.seen[part]) if sink else make_core(settings, self.plan, name, part)
+                stage = Stage(f"{name}-{part}", stage_core, senders_of(name, settings.parts))
+                self._restore((name, part), stage)
+                self._stages[name, part] = stage
+        for outcome in self._partitioner.begin(self._clock_ms):
+            self._do(PARTITIONER, 0, outcome)
+
+    def _restore(self, place: Place, stage: Any) -> None:
+        self._backends[place] = DictBackend(self._checkpoint.states.get(place))
+        self.on_stage(stage)
+        stage.restore(self._backends[place].items())
+
+    def _feed(self) -> None:
+        count = self.random.randint(1, 2 * self.settings.epoch_events)
+        block = self.events.slice(self._position, min(self._position + count, len(self.events)))
+        self._position += len(block)
+        self._do(PARTITIONER, 0, self._partitioner.receive(block.encode(), self._clock_ms))
+
+    def _do(self, operator: str, part: int, outcome: Outcome) -> None:
+        """Apply the state changes of an outcome, and put its messages on their channels."""
+        backend = self._backends[operator, part]
+        for key, value in outcome.puts:
+            backend.put(key, value)
+        for key in outcome.deletes:
+            backend.delete(key)
+        for message in outcome.messages:
+            self._put((operator, part), (receiver(operator, message.to), message.part), message.data)
+
+    def _put(self, sender: Place, to: Place, item: bytes | None) -> None:
+        queue = self._channels.setdefault((sender, to), deque())
+        if not queue:
+            self._waiting.append((sender, to))
+        queue.append(item)
+
+    def _deliver(self) -> None:
+        """One item of a drawn channel that is not held back by a barrier."""
+        ready = [channel for channel in self._waiting if channel[0] not in self._blocked.get(channel[1], ())]
+        channel = ready[self.random.randrange(len(ready))]
+        sender, to = channel
+        queue = self._channels[channel]
+        item = queue.popleft()
+        if not queue:
+            self._waiting.remove(channel)
+        if item is BARRIER:
+            self._blocked.setdefault(to, set()).add(sender)
+            if len(self._blocked[to]) == len(self._senders(to)):
+                self._snapshot(to)
+                self._blocked[to] = set()
+            return
+        stage = self._stages[to]
+        blocks = stage.offer(item)
+        if blocks is not None:
+            self._do(*to, stage.act(blocks))
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def _begin_checkpoint(self) -> None:
+        self._barrier_at = Checkpoint(self._position)
+        self._snapshot((PARTITIONER, 0))
+
+    def _snapshot(self, place: Place) -> None:
+        """Copy the keyed state of a place, and send the barrier on."""
+        checkpoint = self._barrier_at
+        assert checkpoint is not None
+        checkpoint.states[place] = dict(self._backends[place].entries)
+        if place != (PARTITIONER, 0) and self._stages[place].waiting:
+            message = f"{place}: {self._stages[place].waiting} blocks wait at an aligned barrier"
+            raise AssertionError(message)
+        for to in self._receivers(place):
+            self._put(place, to, BARRIER)
+        if len(checkpoint.states) == 1 + len(self._stages):
+            self._checkpoint, self._barrier_at = checkpoint, None
+
+    def _receivers(self, place: Place) -> list[Place]:
+        operator, part = place
+        if operator == SINK:
+            return []
+        layers = len(self.plan.layers)
+        if operator == PARTITIONER:
+            targets = [receiver(operator, "storage")]
+        else:
+            last = operator.endswith(str(layers))
+            targets = [SINK if last else receiver(operator, "storage")]
+            if operator.startswith("storage") and operator != "storage0" and self.settings.parts > 1:
+                targets.append(receiver(operator, "tail"))
+        return [(target, to) for target in targets for to in range(self.settings.parts)]
+
+    def _senders(self, place: Place) -> list[Place]:
+        places = [(PARTITIONER, 0), *self._stages]
+        return [sender for sender in places if place in self._receivers(sender)]
+
+    def rows(self) -> dict[int, dict[int, bytes | None]]:
+        """All rows by epoch, of all sink parts together."""
+        merged: dict[int, dict[int, bytes | None]] = {}
+        for part in self.seen.values():
+            for epoch, rows in part.items():
+                merged.setdefault(epoch, {}).update(rows)
+        return merged
+
+
+def embeddings_after(rows: dict[int, dict[int, bytes | None]], epoch: int) -> dict[int, np.ndarray]:
+    """The embedding of every live vertex after an epoch."""
+    state: dict[int, bytes | None] = {}
+    for number in sorted(rows):
+        if number <= epoch:
+            state.update(rows[number])
+    return {key: np.frombuffer(row, np.float32) for key, row in state.items() if row is not None}
