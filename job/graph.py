@@ -102,7 +102,7 @@ def _stage(stream: DataStream, shell: object, parallelism: int) -> DataStream:
     from operators.flink_shells import element_type
 
     operator: str = shell.operator  # type: ignore[attr-defined]
-    return _named(_keyed(stream).process(shell, element_type()), operator, parallelism)  # type: ignore[arg-type]
+    return _named(_keyed(stream).process(shell, element_type()), operator, parallelism)
 
 
 def _named(stream: DataStream, name: str, parallelism: int) -> DataStream:

@@ -177,7 +177,7 @@ class PartitionerShell(_KeyedShell):
             yield from self._apply(self._worker.call(self._stage.tick, time.time() * 1e3))
 
     def _begin(self, ctx: Any) -> Iterator[Any]:
-        """Restore the stage and replay its journal, outcome by outcome, so that a long replay is never in memory whole."""
+        """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
         stage = self._restored(0)
         replay = self._worker.call(lambda: iter(_outcomes(stage.begin())))
         while (outcome := self._worker.call(next, replay, None)) is not None:

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# A hand-over beside busy Python threads waits for the switch interval: 5 ms by default, which would be most of an epoch.
+# A hand-over beside busy Python threads waits for the switch interval; the default of 5 ms is half an epoch.
 SWITCH_INTERVAL_S = 1e-4
 
 
 class WorkerError(RuntimeError):
-    """What a call on the worker raised, as one line of text: nothing of the original is kept alive on Flink's thread."""
+    """What a call on the worker raised, as one line of text: nothing of the original reaches Flink's thread."""
 
 
 class Worker:
@@ -69,7 +69,7 @@ class Worker:
             fn, args = item
             try:
                 result: tuple[bool, Any] = (True, fn(*args))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting thread must hear of it
+            except BaseException as error:  # whatever it is, the waiting thread must hear of it
                 result = (False, self._describe(error))
             del item, fn, args  # or the last blocks of an idle operator stay in memory
             self._results.put(result)
