@@ -158,6 +158,24 @@ class Events:
     end_partition: int = 0  # and this partition
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
 
+    @staticmethod
+    def empty(in_width: int, id_kind: str | None = None) -> Events:
+        """A block without events."""
+        ids = Ids(STRING if id_kind == STRING else INT)
+        shorts, ints = np.empty(0, np.int16), np.empty(0, np.int64)
+        return Events(
+            op=np.empty(0, np.uint8),
+            a=ids,
+            b=ids,
+            weight=np.empty(0, np.float32),
+            etype=shorts,
+            x_row=np.empty(0, np.int32),
+            x=np.empty((0, in_width), np.float32),
+            position=ints,
+            source=shorts,
+            partition=shorts,
+        )
+
     def __len__(self) -> int:
         return len(self.op)
 

@@ -1,0 +1,186 @@
+"""A slow, obvious reference of what events mean: a graph in plain dicts, one event at a time.
+
+The tests' oracle and `freshet check` hold the partitioner and all that follows against it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from partitioner.events import (
+    DEFAULT_TYPE,
+    INT,
+    OP_ADD_EDGE,
+    OP_ADD_VERTEX,
+    OP_DEL_VERTEX,
+    OP_SET_FEATURES,
+    STRING,
+    Events,
+)
+
+Id = int | str
+
+
+class GraphArrays(NamedTuple):
+    """A graph as arrays, vertices in the order of their birth.
+
+    Shapes:
+        ids: n ids; x: (n, in_width) float32; src, dst: (m,) int64 rows of `ids`; weight: (m,) float32
+    """
+
+    ids: list[Id]
+    x: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    weight: np.ndarray
+
+
+class _Edges:
+    """The edges of one type, both ways round."""
+
+    def __init__(self) -> None:
+        self.out: defaultdict[Id, dict[Id, float]] = defaultdict(dict)  # source -> destination -> weight
+        self.into: defaultdict[Id, set[Id]] = defaultdict(set)  # destination -> sources
+
+
+class ReferenceGraph:
+    """The graph after the events that were applied.
+
+    Args:
+        in_width: width of the features.
+        undirected: every edge event also acts on the edge the other way round (a self-loop once).
+        default_type: the name that an event without a type has; None takes it from the blocks' own table.
+        forbid_typed_loops: a self-loop is rejected where one of another type stands (GCN).
+
+    `rejected` counts such loops, `without_effect` deletions of what was not there.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        undirected: bool = False,
+        default_type: str | None = None,
+        forbid_typed_loops: bool = False,
+    ) -> None:
+        self.in_width = in_width
+        self.undirected = undirected
+        self.default_type = default_type
+        self.forbid_typed_loops = forbid_typed_loops
+        self.rejected = 0
+        self.without_effect = 0
+        self.x: dict[Id, np.ndarray | None] = {}  # None: zero features
+        self.edges: defaultdict[str, _Edges] = defaultdict(_Edges)  # by type
+
+    def apply(self, events: Events) -> None:
+        """Apply the events in order."""
+        collecting = gc.isenabled()
+        gc.disable()  # millions of small objects and no cycle: half of the time would go into looking for one
+        try:
+            self._apply(events)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _apply(self, events: Events) -> None:
+        types = list(events.types)
+        if self.default_type is not None:
+            types = [self.default_type if name == DEFAULT_TYPE else name for name in types]
+        x = events.x.copy()  # the block's memory is not kept
+        for op, a, b, weight, etype, row in zip(
+            events.op.tolist(),
+            events.a.to_list(),
+            events.b.to_list(),
+            events.weight.tolist(),
+            events.etype.tolist(),
+            events.x_row.tolist(),
+            strict=True,
+        ):
+            if op == OP_ADD_EDGE:
+                self.add_edge(a, b, weight, types[etype])
+            elif op == OP_DEL_VERTEX:
+                self.del_vertex(a)
+            elif op == OP_ADD_VERTEX:
+                self.add_vertex(a, x[row] if row >= 0 else None)
+            elif op == OP_SET_FEATURES:
+                self.add_vertex(a, x[row])
+            else:
+                self.del_edge(a, b, types[etype])
+
+    def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
+        """Make the vertex exist; with x it has those features, else zeros if it is new and its own if not."""
+        if x is not None or vertex not in self.x:
+            self.x[vertex] = x
+
+    def del_vertex(self, vertex: Id) -> None:
+        """Remove the vertex and all its edges."""
+        if vertex not in self.x:
+            self.without_effect += 1
+            return
+        del self.x[vertex]
+        for edges in self.edges.values():
+            for dst in edges.out.pop(vertex, ()):
+                edges.into[dst].discard(vertex)
+            for src in edges.into.pop(vertex, ()):
+                del edges.out[src][vertex]
+
+    def add_edge(self, src: Id, dst: Id, weight: float = 1.0, name: str = DEFAULT_TYPE) -> None:
+        """Add the edge or set its weight, making its ends exist."""
+        if src == dst and self.forbid_typed_loops and self._has_loop_of_another_type(src, name):
+            self.rejected += 1
+            return
+        self.x.setdefault(src)
+        self.x.setdefault(dst)
+        edges = self.edges[name]
+        edges.out[src][dst] = weight
+        edges.into[dst].add(src)
+        if self.undirected:
+            edges.out[dst][src] = weight
+            edges.into[src].add(dst)
+
+    def _has_loop_of_another_type(self, vertex: Id, name: str) -> bool:
+        return any(vertex in edges.out.get(vertex, ()) for other, edges in self.edges.items() if other != name)
+
+    def del_edge(self, src: Id, dst: Id, name: str = DEFAULT_TYPE) -> None:
+        """Remove the edge; its ends stay."""
+        edges = self.edges[name]
+        if dst not in edges.out.get(src, ()):
+            self.without_effect += 1
+            return
+        del edges.out[src][dst]
+        edges.into[dst].remove(src)
+        if self.undirected and src != dst:
+            del edges.out[dst][src]
+            edges.into[src].remove(dst)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def arrays(self) -> GraphArrays:
+        """The graph as arrays; edges by type, then by source."""
+        rows = {vertex: row for row, vertex in enumerate(self.x)}
+        x = np.zeros((len(rows), self.in_width), np.float32)
+        given = [row for row, features in enumerate(self.x.values()) if features is not None]
+        if given:
+            x[given] = [features for features in self.x.values() if features is not None]
+        by_source = [item for edges in self.edges.values() for item in edges.out.items()]
+        counts = [len(ends) for _, ends in by_source]
+        return GraphArrays(
+            ids=list(rows),
+            x=x,
+            src=np.repeat(np.array([rows[src] for src, _ in by_source], np.int64), counts),
+            dst=np.array([rows[dst] for _, ends in by_source for dst in ends], np.int64),
+            weight=np.array([weight for _, ends in by_source for weight in ends.values()], np.float32),
+        )
+
+    def edge_types(self) -> list[str]:
+        """The type of each edge, aligned with `arrays()`."""
+        return [name for name, edges in self.edges.items() for ends in edges.out.values() for _ in ends]
+
+    @property
+    def id_kind(self) -> str:
+        """The kind of the ids (int for a graph without vertices)."""
+        return STRING if isinstance(next(iter(self.x), 0), str) else INT
