@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.dead_letters import DeadLetter
+from operators.event_files import ChunkReader, plan_chunks
 from operators.parser import Origin, Parser
 from partitioner.events import DEFAULT_TYPE, OP_NAMES, Events
 
@@ -507,3 +510,71 @@ def test_any_json_is_accepted_or_set_aside(rows: list[dict[str, Any]]) -> None:
     assert np.isfinite(events.weight).all()
     assert np.isfinite(events.x).all()
     events.encode()
+
+
+def test_the_three_formats_give_the_same_events(tmp_path: Path) -> None:
+    rows = random_rows(random.Random(11), "int", 20_000)
+    types = {"x": pa.list_(pa.float32()), "attr": pa.list_(pa.float64()), "weight": pa.float64()}
+    batch = table(rows, **types)
+    (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
+    pq.write_table(batch, tmp_path / "a.parquet", row_group_size=9000)
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_table(batch, max_chunksize=5000)
+    found = []
+    for name in ("a.jsonl", "a.parquet", "a.arrow"):
+        parser, reader = Parser(2), ChunkReader()
+        parsed = [parser.parse_chunk(chunk, reader.read(chunk)) for chunk in plan_chunks([str(tmp_path / name)])]
+        assert len(parsed) == 3
+        letters = [(letter.error, letter.offset) for _, letters in parsed for letter in letters]
+        found.append((as_rows(Events.concatenate([events for events, _ in parsed])), letters))
+    assert len(found[0][0]) + len(found[0][1]) == 20_000
+    assert found[0] == found[1] == found[2]
+
+
+ODD_COLUMNS = {
+    "struct": pa.array([{"a": 1}, None, {"a": 2}]),
+    "map": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+    "decimal": pa.array([1, None, 2], pa.decimal128(5, 2)),
+    "date": pa.array([1, None, 2], pa.date32()),
+    "duration": pa.array([1, None, 2], pa.duration("ns")),
+    "binary": pa.array([b"a", None, b"\xff"]),
+    "fixed binary": pa.array([b"ab", None, b"\xff\xff"], pa.binary(2)),
+    "bool": pa.array([True, None, False]),
+    "half": pa.array([np.float16(1), None, np.float16(2)]),
+    "strings": pa.array([["a"], None, ["b", None]]),
+    "lists of lists": pa.array([[[1]], None, [[None]]]),
+    "lists of structs": pa.array([[{"a": 1}], None, []]),
+    "list of halves": pa.array([[np.float16(1), np.float16(1)], None, []], pa.list_(pa.float16())),
+    "list of nulls": pa.array([[None, None], None, []]),
+    "integer dictionary": pa.array([1, None, 2]).dictionary_encode(),
+    "dictionary with a null": pa.DictionaryArray.from_arrays([0, 1, 2], ["add_edge", None, "del_edge"]),
+    "binary dictionary": pa.array([b"a", None, b"b"]).dictionary_encode(),
+    "view": pa.array(["a", None, "b"]).cast(pa.large_string()),
+    "nulls": pa.nulls(3),
+    "fixed lists": pa.array([[1, 2], None, [None, 3]], pa.list_(pa.int64(), 2)),
+    "unsigned": pa.array([1, None, 2**64 - 1], pa.uint64()),
+    "float": pa.array([1.0, None, float("nan")]),
+}
+
+
+@pytest.mark.parametrize("name", ["op", "id", "src", "dst", "x", "weight", "type", "attr", "ts"])
+@pytest.mark.parametrize("odd", ODD_COLUMNS)
+def test_no_column_stops_the_parser(name: str, odd: str) -> None:
+    for op in ("add_edge", "add_vertex", "set_features"):
+        columns = {"op": pa.array([op] * 3), "id": pa.array([1, 2, 3]), "src": pa.array([1, 2, 3])}
+        columns |= {"dst": pa.array([4, 5, 6]), "x": pa.array([[1.0, 2.0]] * 3), name: ODD_COLUMNS[odd]}
+        for kind in (None, "int", "string"):
+            for batch in (pa.table(columns), pa.table(columns).slice(1), pa.table(columns).slice(0, 0)):
+                events, letters = Parser(2, kind).parse_table(batch, ORIGIN)
+                assert len(events) + len(letters) == batch.num_rows
+                assert all(letter.error and json.loads(letter.raw) for letter in letters)
+                assert np.isfinite(events.x).all()
+                assert np.isfinite(events.weight).all()
+                Events.decode(events.encode())
+
+
+def test_dictionaries_that_differ_by_chunk() -> None:
+    first = pa.table({"op": ["add_edge"], "src": [1], "dst": [2], "type": pa.array(["a"]).dictionary_encode()})
+    second = pa.table({"op": ["add_edge"], "src": [1], "dst": [2], "type": pa.array(["b"]).dictionary_encode()})
+    events, _ = Parser(2).parse_table(pa.concat_tables([first, second, first]), ORIGIN)
+    assert [events.types[code] for code in events.etype] == ["a", "b", "a"]
