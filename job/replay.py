@@ -104,6 +104,13 @@ class SourceEvents:
             if self._rest is not None:
                 return
 
+    @property
+    def has_more(self) -> bool:
+        """Whether events are left."""
+        if self._rest is None:
+            self._rest = next((block for block in self._blocks if len(block)), None)
+        return self._rest is not None
+
 
 def final_graph(given: Input, positions: Positions, recorded: Sequence[str], say: Say) -> ReferenceGraph:
     """The graph after the events that the positions cover.
@@ -120,8 +127,7 @@ def final_graph(given: Input, positions: Positions, recorded: Sequence[str], say
             for block in snapshot.blocks():
                 graph.apply(block)
             say(f"snapshot: {len(graph):,} vertices")
-        if len(positions.epoch):
-            _apply_events(graph, given, id_kind, positions, recorded, say)
+        _apply_events(graph, given, id_kind, positions, recorded, say)
     except (SnapshotError, EventFileError) as error:
         raise UsageError(str(error)) from None
     return graph
@@ -142,6 +148,8 @@ def _apply_events(
             if applied - said >= _SAY_EVERY:
                 said = applied
                 say(f"{applied:,} events replayed")
+    if any(source.has_more for source in sources.values()):
+        say(f"the run stopped before the end of its input: checking what it applied, {applied:,} events")
     expected = int(positions.events.sum())
     if applied != expected:
         message = f"--events: {applied:,} events replayed, but the run applied {expected:,}: not the files that it read"

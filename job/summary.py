@@ -19,7 +19,7 @@ def progress(out: str | Path) -> dict[str, Any]:
     statuses = read_statuses(Path(out))
     counts = np.zeros(BUCKETS, np.int64)
     for status in statuses:
-        buckets, numbers = status["latency_counts"]
+        buckets, numbers = np.array(status["latency_counts"], np.int64).reshape(2, -1)
         counts[buckets] += numbers
 
     def most(name: str, nothing: float = 0) -> Any:

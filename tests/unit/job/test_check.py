@@ -115,9 +115,10 @@ class Run:
         options = {"events": events, "snapshot": self.snapshot} | options
         capsys.readouterr()
         code = check(self.folder / "model", out=self.out, **options)
-        printed = capsys.readouterr().out
-        assert printed.count("\n") == 1
-        return code, json.loads(printed)
+        printed = capsys.readouterr()
+        assert printed.out.count("\n") == 1
+        self.told = printed.err
+        return code, json.loads(printed.out)
 
 
 @pytest.mark.parametrize("kind", ["int", "string"])
@@ -128,6 +129,7 @@ def test_a_right_run_passes(tmp_path, capsys, kind, undirected, snapshot):
     code, line = run.check(capsys, oracle="own")
     assert code == 0
     assert line["max_rel_error"] < 1e-6
+    assert "stopped" not in run.told
     assert line["vertices"] == len(run.graph) > 3
     expected = {"missing": 0, "extra": 0, "nan": 0, "mismatched": 0, "duplicates": 0, "epoch": 6, "oracle": "own"}
     assert {name: line[name] for name in expected} == expected
@@ -204,6 +206,7 @@ def test_a_run_that_was_stopped_is_checked_at_its_last_recorded_epoch(tmp_path, 
     assert ChangeLogReader(run.out).last_epoch() == 4
     code, line = run.check(capsys, oracle="own")
     assert (code, line["epoch"]) == (0, 4)
+    assert "stopped before the end of its input" in run.told
 
 
 def test_files_may_lie_elsewhere_by_now(tmp_path, capsys):
