@@ -1,0 +1,154 @@
+"""A model explained: what each layer is to the job, what it costs and what it ignores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gnn.layers.base import LayerPlan
+from gnn.model import Model, load_model
+from gnn.plan import Plan, compile_plan
+from gnn.spec import AnyLayer, Conv, Layer
+
+_CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
+
+
+def describe_data(folder: str | Path) -> dict[str, Any]:
+    """Return the description of a model folder as plain data, ready for JSON.
+
+    Units: state bytes are per vertex, in the operator that owns it; a vertex replicated in another part adds
+    `replica_bytes` there, and what the graph itself takes (edges, slots) comes on top.
+    Raises: ModelError as load_model.
+    """
+    model = load_model(folder)
+    plan = compile_plan(model)
+    layers = [_layer_data(i, spec, plan) for i, spec in enumerate(_convs(model), 1)]
+    return {
+        "model": str(folder),
+        "sha256": plan.sha256,
+        "features": plan.in_width,
+        "embedding": plan.out_width,
+        "logits": plan.head_width or None,
+        "edge_types": plan.edge_types,
+        "parameters": int(sum(weight.size for weight in model.weights.values())),
+        "layers": layers,
+        "head": [_label(layer) for layer in model.head],
+        "state_bytes_per_vertex": 4 * plan.in_width + sum(layer["state_bytes_per_vertex"] for layer in layers),
+    }
+
+
+def describe(folder: str | Path, *, width: int = 160) -> str:
+    """Return the description of a model folder as text: a table of its layers and what follows from them.
+
+    Raises: ModelError as load_model.
+    """
+    data = describe_data(folder)
+    table = Table(show_lines=True)
+    for column in (
+        "",
+        "layer",
+        "in > out",
+        "then",
+        "aggregate",
+        "class",
+        "edge weights",
+        "incremental",
+        "bytes/vertex",
+    ):
+        table.add_column(column, justify="right" if column == "bytes/vertex" else "left", overflow="fold")
+    for layer in data["layers"]:
+        table.add_row(
+            str(layer["layer"]),
+            layer["type"],
+            f"{layer['in_width']} > {layer['out_width']}",
+            ", ".join(layer["then"]) or "-",
+            f"{layer['aggregate']}, {layer['message_width']} wide",
+            layer["class"],
+            layer["edge_weights"],
+            layer["incremental"],
+            str(layer["state_bytes_per_vertex"]),
+        )
+    console = Console(width=width, no_color=True, record=False)
+    with console.capture() as capture:
+        console.print(Text(_headline(data)), table, Text(_footer(data)), sep="\n")
+    return capture.get().rstrip() + "\n"
+
+
+def _headline(data: dict[str, Any]) -> str:
+    types = ", ".join(data["edge_types"]) or "none (a type is only part of an edge's identity)"
+    logits = f" > {data['logits']} logits ({', '.join(data['head'])})" if data["logits"] else ""
+    return (
+        f"{data['model']}\n{data['features']} features > embedding of {data['embedding']}{logits}, "
+        f"{len(data['layers'])} layers, {data['parameters']:,} parameters\nedge types: {types}\nsha256 {data['sha256']}"
+    )
+
+
+def _footer(data: dict[str, Any]) -> str:
+    total = data["state_bytes_per_vertex"]
+    return f"state: {total:,} bytes per vertex with its features, {total:,} MB per million vertices; edges come on top"
+
+
+def _convs(model: Model) -> list[tuple[Conv, list[AnyLayer], list[AnyLayer]]]:
+    """Return each conv with the dense layers before it (the first conv only) and after it."""
+    at = [i for i, layer in enumerate(model.layers) if isinstance(layer, Conv)]
+    ends = [*at[1:], len(model.layers)]
+    found: list[tuple[Conv, list[AnyLayer], list[AnyLayer]]] = []
+    for number, (i, end) in enumerate(zip(at, ends, strict=True)):
+        conv = model.layers[i]
+        assert isinstance(conv, Conv)  # by the choice of `at`
+        found.append((conv, model.layers[:i] if number == 0 else [], model.layers[i + 1 : end]))
+    return found
+
+
+def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], plan: Plan) -> dict[str, Any]:
+    conv, before, after = spec
+    layer = plan.layers[number - 1]
+    own = layer.self_width
+    context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
+    message, synopsis, out = 4 * layer.message_width, 4 * layer.message_width, 4 * layer.out_width
+    return {
+        "layer": number,
+        "type": layer.name,
+        "options": conv.model_dump(mode="json", exclude={"type", "in_channels", "out_channels", "nn"}),
+        "before": [_label(one) for one in before],
+        "then": [_label(one) for one in [*getattr(conv, "nn", []), *after]],
+        "in_width": layer.in_width,
+        "out_width": layer.out_width,
+        "message_width": layer.message_width,
+        "self_width": own,
+        "aggregate": layer.synopsis.name,
+        "class": "invertible",
+        "edge_weights": _weights_text(conv),
+        "incremental": _incremental_text(layer),
+        "replica_bytes": message,
+        "state_bytes_per_vertex": synopsis + message + 4 * own + out + context,
+    }
+
+
+def _weights_text(conv: Conv) -> str:
+    passed = getattr(conv, "edge_weights", None)
+    if passed is None:
+        return "edge weights are ignored (the layer reads none)"
+    return "multiply the messages" if passed else "edge weights are ignored (the module hands none to the layer)"
+
+
+def _incremental_text(layer: LayerPlan) -> str:
+    parts = ["a changed edge or source adds its difference"]
+    if layer.source_scaled:
+        parts.append("a changed degree re-sends the vertex")
+    if layer.reads_context and not layer.source_scaled:
+        parts.append("a changed in-degree re-reads the sum")
+    if layer.reads_self:
+        parts.append("a changed vertex updates itself")
+    if layer.skip_loops:
+        parts.append("self-loops are kept apart")
+    return "; ".join(parts)
+
+
+def _label(layer: Layer) -> str:
+    width = f" {layer.in_width} > {layer.out_width}" if layer.out_width is not None else ""
+    return f"{layer.type}{width}"  # type: ignore[attr-defined]

@@ -1,0 +1,87 @@
+"""Trained PyTorch Geometric modules become model folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from gnn.export_check import check
+from gnn.export_layers import Weights, convert_chain
+from gnn.export_steps import ExportError, Step
+from gnn.export_trace import dense_steps, trace
+from gnn.model import Model, ModelError, build_model, save_model
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+__all__ = ["ExportError", "export_model"]
+
+
+def export_model(
+    module: Module,
+    folder: str | Path,
+    edge_types: Sequence[str] | None = None,
+    stats_from: Any = None,
+    head: str | None = None,
+) -> Model:
+    """Write a trained module as a model folder and return the model.
+
+    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN), a torch_geometric.nn.Sequential, a
+    torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[, edge_weight]) is a straight line
+    that torch.fx can trace. It is left as it is. Dropout is dropped, BatchNorm keeps the statistics it was trained
+    with. Where the module does not hand edge weights on to a conv, the job ignores them there too.
+
+    `edge_types` fixes the edge types of the stream and their order. `head` names a submodule whose output is served
+    beside the embedding as logits: either the module's last layers, or one that forward does not use.
+
+    Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
+    not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
+    """
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
+        raise ExportError(msg)
+    if stats_from is not None:
+        msg = "stats_from is for norms that read the whole graph (GraphNorm), which are not supported yet; leave it out"
+        raise ExportError(msg)
+    traced = trace(module, head)
+    body, tail = _split(module, traced.steps, head)
+    layers, weights = convert_chain(body, None, "layers")
+    head_layers, head_weights = convert_chain(tail, None, "head")
+    model = _build(layers, head_layers, weights | head_weights, list(edge_types or []))
+    check(module, traced, model, head)
+    save_model(model, folder)
+    return model
+
+
+def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str]) -> Model:
+    try:
+        return build_model(layers=layers, head=head, edge_types=edge_types, weights=weights)
+    except (ModelError, ValidationError) as error:
+        msg = f"the module's layers make no model: {error}"
+        raise ExportError(msg) from None
+
+
+def _split(module: Module, steps: list[Step], head: str | None) -> tuple[list[Step], list[Step]]:
+    """Cut the steps into those that make the embedding and those of the head."""
+    if head is None:
+        return steps, []
+    try:
+        part = module.get_submodule(head)
+    except AttributeError:
+        names = ", ".join(name for name, _ in module.named_children())
+        msg = f"head={head!r} is no submodule; there are {names}"
+        raise ExportError(msg) from None
+    inside = [step.name == head or step.name.startswith(head + ".") for step in steps]
+    if not any(inside):
+        return steps, dense_steps(head, part)
+    first = inside.index(True)
+    if not all(inside[first:]):
+        after = next(step.name for step, within in zip(steps[first:], inside[first:], strict=True) if not within)
+        msg = f"head={head!r} is not the end of the module: {after} comes after it"
+        raise ExportError(msg)
+    return steps[:first], steps[first:]

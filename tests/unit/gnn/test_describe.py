@@ -1,0 +1,41 @@
+"""A model explained: the figures follow from the widths."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnn.describe import describe, describe_data
+from gnn.model import save_model
+from tests.support.models import all_small_models, conv, linear, make_model
+
+
+@pytest.mark.parametrize("name", all_small_models())
+def test_every_model_can_be_described(name: str, tmp_path: Path) -> None:
+    save_model(all_small_models()[name](), tmp_path)
+    data = json.loads(json.dumps(describe_data(tmp_path)))
+    assert data["layers"] and all(layer["class"] == "invertible" for layer in data["layers"])
+    assert "bytes/vertex" in describe(tmp_path)
+
+
+def test_weights_that_a_layer_ignores_are_named(tmp_path: Path) -> None:
+    layers = [conv("graph_conv", 6, 5), conv("sage_conv", 5, 4), conv("gcn_conv", 4, 4, edge_weights=False)]
+    save_model(make_model(0, [*layers, {"type": "relu"}], head=[linear(4, 3)], edge_types=["a", "b"]), tmp_path)
+    data = describe_data(tmp_path)
+    assert [layer["edge_weights"] for layer in data["layers"]] == [
+        "multiply the messages",
+        "edge weights are ignored (the layer reads none)",
+        "edge weights are ignored (the module hands none to the layer)",
+    ]
+    assert [layer["aggregate"] for layer in data["layers"]] == ["weighted sum", "mean", "sum"]
+    assert data["layers"][2]["then"] == ["relu"]
+    assert (data["features"], data["embedding"], data["logits"], data["head"]) == (6, 4, 3, ["linear 4 > 3"])
+    text = describe(tmp_path, width=200)
+    assert "edge weights are ignored" in text and "a, b" in text and "3 logits" in text
+
+
+def test_state_is_synopsis_message_self_input_output_and_context(tmp_path: Path) -> None:
+    save_model(make_model(0, [conv("graph_conv", 128, 128), conv("sage_conv", 128, 40)]), tmp_path)
+    data = describe_data(tmp_path)
+    assert [layer["state_bytes_per_vertex"] for layer in data["layers"]] == [4 * 4 * 128, 4 * 4 * 40 + 16]
+    assert data["state_bytes_per_vertex"] == 4 * 128 + 4 * 4 * 128 + 4 * 4 * 40 + 16

@@ -1,0 +1,121 @@
+"""Model folders: round trips, and errors that say what to mend."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnn.model import Model, ModelError, build_model, load_model, save_model
+from tests.support.models import all_small_models, conv, linear, make_model, random_model
+
+MODELS = all_small_models()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_comes_back(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]()
+    save_model(model, tmp_path / "m")
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["model.json", "model.safetensors"]
+    again = load_model(tmp_path / "m")
+    assert again.layers == model.layers
+    assert again.sha256() == model.sha256()
+    for key, weight in model.weights.items():
+        np.testing.assert_array_equal(again.weights[key], weight)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_random_models_are_sound(seed: int) -> None:
+    model = random_model(seed)
+    assert isinstance(model, Model) and model.out_width >= 1
+
+
+def test_head_and_edge_types_come_back(tmp_path: Path) -> None:
+    model = make_model(0, [conv("gin_conv", 6, 4)], head=[linear(4, 3)], edge_types=["a", "b"])
+    save_model(model, tmp_path)
+    again = load_model(tmp_path)
+    assert again.edge_types == ["a", "b"] and again.head == model.head
+
+
+def test_sha256_changes_with_layers_and_with_weights() -> None:
+    model = make_model(0, [conv("graph_conv", 3, 2)])
+    other = make_model(0, [conv("graph_conv", 3, 2, aggr="mean")])
+    touched = make_model(0, [conv("graph_conv", 3, 2)])
+    touched.weights["layers.0.lin_rel.bias"][0] += 1
+    assert len({model.sha256(), other.sha256(), touched.sha256()}) == 3
+
+
+def test_an_unknown_layer_type_names_the_supported_ones() -> None:
+    with pytest.raises(
+        ModelError, match=r"layers\.1: layer type 'gat_conv' is not supported; supported are graph_conv, sage"
+    ):
+        build_model(layers=[conv("graph_conv", 3, 2), {"type": "gat_conv"}], weights={})
+    with pytest.raises(ModelError, match=r"layers\.0\.nn\.0: layer type 'conv' is not supported; supported are linear"):
+        build_model(layers=[conv("gin_conv", 3, 2, nn=[{"type": "conv"}])], weights={})
+    with pytest.raises(ModelError, match=r"head\.0: layer type 'graph_conv' is not supported"):
+        build_model(layers=[conv("graph_conv", 3, 2)], head=[conv("graph_conv", 2, 2)], weights={})
+
+
+BAD = {
+    "widths": (
+        [conv("graph_conv", 3, 2), conv("graph_conv", 4, 2)],
+        r"layers\.1 \(graph_conv\) reads rows of width 4, got 2",
+    ),
+    "gin widths": ([conv("gin_conv", 3, 2, nn=[linear(3, 5)])], "nn makes rows of width 5, expected out_channels 2"),
+    "no conv": ([linear(3, 2)], "needs 1 to 4 convs, got 0"),
+    "too many convs": ([conv("graph_conv", 2, 2)] * 5, "needs 1 to 4 convs, got 5"),
+    "aggr": ([conv("graph_conv", 3, 2, aggr="max")], r"aggr: Input should be 'sum' or 'mean' \(got 'max'\)"),
+    "unknown option": ([conv("sage_conv", 3, 2, heads=4)], r"heads: Extra inputs are not permitted \(got 4\)"),
+    "zero width": ([conv("graph_conv", 0, 2)], "greater than or equal to 1"),
+    "loops": ([conv("gcn_conv", 3, 2, normalize=False)], "add_self_loops needs normalize"),
+    "weights": (
+        [conv("graph_conv", 3, 2, bias=False)],
+        r"missing \['layers.0.lin_rel.weight', 'layers.0.lin_root.weight'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_makes_no_sense_is_refused_with_the_reason(what: str) -> None:
+    layers, message = BAD[what]
+    with pytest.raises(ModelError, match=message):
+        build_model(layers=layers, weights={})
+
+
+def test_a_weight_of_another_shape_or_name_is_refused() -> None:
+    weights = dict(make_model(0, [conv("graph_conv", 3, 2)]).weights)
+    with pytest.raises(ModelError, match=r"layers.0.lin_rel.bias: got shape \(3,\), expected \(2,\)"):
+        build_model(layers=[conv("graph_conv", 3, 2)], weights={**weights, "layers.0.lin_rel.bias": np.zeros(3)})
+    with pytest.raises(ModelError, match=r"unknown \['layers.0.extra'\]"):
+        build_model(layers=[conv("graph_conv", 3, 2)], weights={**weights, "layers.0.extra": np.zeros(3)})
+
+
+def test_edge_types_are_distinct() -> None:
+    weights = make_model(0, [conv("graph_conv", 3, 2)]).weights
+    with pytest.raises(ModelError, match="expected distinct, non-empty names"):
+        build_model(layers=[conv("graph_conv", 3, 2)], weights=weights, edge_types=["a", "a"])
+
+
+def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no model folder: model\.json is missing"):
+        load_model(tmp_path)
+    save_model(make_model(0, [conv("graph_conv", 3, 2)]), tmp_path)
+    good = (tmp_path / "model.json").read_text()
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(ModelError, match=r"model\.json is not JSON"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text("[]")
+    with pytest.raises(ModelError, match="got list, expected an object"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text(json.dumps({**json.loads(good), "version": 9}))
+    with pytest.raises(ModelError, match="version 9: this Freshet reads version 1"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text(json.dumps({**json.loads(good), "colour": "red"}))
+    with pytest.raises(ModelError, match=r"model\.json: colour: Extra inputs"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text(good)
+    (tmp_path / "model.safetensors").write_bytes(b"\x80\x04 pickle")
+    with pytest.raises(ModelError, match="not a safetensors file"):
+        load_model(tmp_path)
