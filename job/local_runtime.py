@@ -143,7 +143,7 @@ class LocalRuntime:
                     self._store.commit(held)
                     held = {}
                     self.times.add("commit", since)
-        except BaseException as error:  # noqa: BLE001 - run() raises it
+        except BaseException as error:
             self._failure = error
             while self._queue.get() is not None:
                 pass

@@ -23,7 +23,7 @@ from operators.event_files import EventFileError, plan_chunks
 from operators.factory import Settings, load_plan
 from operators.initial import build_image
 from operators.parsing import read_plan, write_plan
-from operators.snapshot import SnapshotError, read_snapshot, snapshot_id_kind
+from operators.snapshot import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
 
 _JOB, _IMAGE_DONE = "job", "complete"
@@ -52,7 +52,8 @@ def run(config: RunConfig) -> int:
     out = config.out.absolute()
     began = time.perf_counter()
     job = _resume(config, out) if config.resume else _prepare(config, out)
-    say(f"prepared in {time.perf_counter() - began:.1f} s: {job.settings.parts} parts, {job.records:,} records of input")
+    took = time.perf_counter() - began
+    say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.records:,} records of input")
     code = _run_local(job, config, out) if config.runtime == "local" else _run_flink(job, config, out)
     print(orjson.dumps(closing_summary(out)).decode(), flush=True)
     return code
@@ -95,7 +96,7 @@ def _prepare(config: RunConfig, out: Path) -> Job:
 def _id_kind(config: RunConfig, plan: Plan, chunks: list[Any]) -> str:
     """The snapshot's, else `--id-type`, else the first accepted event's."""
     if config.snapshot is not None:
-        kind = snapshot_id_kind(config.snapshot)
+        kind = _snapshot(config, plan).id_kind
         if config.id_type not in (None, kind):
             message = f"--id-type {config.id_type}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
             raise UsageError(message)
@@ -111,6 +112,11 @@ def _id_kind(config: RunConfig, plan: Plan, chunks: list[Any]) -> str:
         if parser.id_kind is not None:
             return parser.id_kind
     return INT
+
+
+def _snapshot(config: RunConfig, plan: Plan) -> Snapshot:
+    assert config.snapshot is not None
+    return open_snapshot(config.snapshot, plan.in_width, edge_types=plan.edge_types or None)
 
 
 def _partitioning(config: RunConfig, plan: Plan) -> dict[str, Any]:
@@ -151,7 +157,7 @@ def _build_image(settings: Settings, config: RunConfig) -> None:
     plan = load_plan(settings.model)
     began = time.perf_counter()
     try:
-        blocks = read_snapshot(config.snapshot, plan.in_width, plan.edge_types or None) if config.snapshot else []
+        blocks = _snapshot(config, plan).blocks() if config.snapshot else ()
         vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
     except SnapshotError as error:
         raise UsageError(str(error)) from None
@@ -178,7 +184,8 @@ def _resume(config: RunConfig, out: Path) -> Job:
     except EventFileError as error:
         raise UsageError(str(error)) from None
     if [(c.name, c.first, c.count) for c in now] != [(c.name, c.first, c.count) for c in chunks]:
-        message = f"--events: not the files that the job in {out} reads ({', '.join(settings.sources)}), or they changed"
+        names = ", ".join(settings.sources)
+        message = f"--events: not the files that the job in {out} reads ({names}), or they changed"
         raise UsageError(message)
     if config.parts is not None and config.parts != settings.parts:
         message = f"--parts {config.parts}: the job in {out} has {settings.parts} for its life; leave --parts out"

@@ -14,7 +14,7 @@ import orjson
 
 
 class Cut(NamedTuple):
-    """Epoch `epoch` holds the accepted events up to number `end` since the job began; `marker`: it is followed by a sweep."""
+    """Epoch `epoch` holds the accepted events up to number `end` since the job began; a `marker` is swept after."""
 
     epoch: int
     end: int

@@ -92,10 +92,11 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
         return ParserStage(Path(settings.chunks), parser, settings.dead_letter_file(), settings.epoch_events)
     image = settings.image_of(operator, part)
     if operator == PARTITIONER:
-        core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+        graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
         log = CutLog(Path(settings.cut_log) if settings.cut_log else None)
-        return PartitionerStage(core, settings.sealing, log, image, settings.dead_letter_file(), settings.sources)
-    return Stage(f"{operator}-{part}", make_core(settings, plan, operator, part), senders_of(operator, settings.parts), image)
+        return PartitionerStage(graph, settings.sealing, log, image, settings.dead_letter_file(), settings.sources)
+    core = make_core(settings, plan, operator, part)
+    return Stage(f"{operator}-{part}", core, senders_of(operator, settings.parts), image)
 
 
 def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:

@@ -10,6 +10,7 @@ from operators.messages import STORAGE, Message
 from operators.network import PARTITIONER, Network, operators_of, senders_of
 from operators.sealing import control_of
 from operators.sink import Sink
+from operators.snapshot import SnapshotError
 from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.events import Events
@@ -24,15 +25,21 @@ def build_image(settings: Settings, blocks: Iterable[Events], progress: Callable
     plan = load_plan(settings.model)
     core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
     names = operators_of(len(plan.layers), settings.parts)
-    stages = {
-        (name, part): Stage(f"{name}-{part}", make_core(settings, plan, name, part), senders_of(name, settings.parts), epoch=-1)
-        for name in names
-        for part in range(settings.parts)
-    }
+    stages = {}
+    for name in names:
+        for part in range(settings.parts):
+            made, senders = make_core(settings, plan, name, part), senders_of(name, settings.parts)
+            stages[name, part] = Stage(f"{name}-{part}", made, senders, epoch=-1)
     pieces = list(blocks)
     if pieces:
         progress("partitioning the snapshot")
-        change = core.apply(Events.concatenate(pieces))
+        events = Events.concatenate(pieces)
+        change = core.apply(events)
+        if change.rejected:
+            row, reason = change.rejected[0]
+            edge = f"{events.a.slice(row, row + 1).to_list()[0]} -> {events.b.slice(row, row + 1).to_list()[0]}"
+            message = f"the snapshot's edge {edge}: {reason}"
+            raise SnapshotError(message)
         vertices = core.vertices
     else:
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
@@ -51,4 +58,3 @@ def build_image(settings: Settings, blocks: Iterable[Events], progress: Callable
             stage.core.close()
         write_image(stage.core.tables, folder / f"{name}-{part}", 0)
     return vertices
-

@@ -47,9 +47,7 @@ class Network:
     `choose` picks the next of the channels that hold something (their index); by default the one that waits longest.
     """
 
-    def __init__(
-        self, stages: dict[tuple[str, int], Stage], choose: Callable[[int], int] | None = None
-    ) -> None:
+    def __init__(self, stages: dict[tuple[str, int], Stage], choose: Callable[[int], int] | None = None) -> None:
         self.stages = stages
         self._choose = choose
         self._channels: dict[Channel, deque[Message]] = {}

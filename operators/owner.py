@@ -1,8 +1,8 @@
 """The vertices that an operator owns: what becomes of a changed x_l.
 
-Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l of the split ones.
-An owner keeps context and replica sets of every master in the part, compares a new x_l with the old one bit by bit,
-stores it, and fans the rows of the next layer out to the parts that replicate the vertex (the iteration head).
+Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l of the split
+ones. An owner keeps context and replica sets of every master in the part, compares a new x_l with the old one bit by
+bit, stores it, and fans the rows of the next layer out to the parts that replicate the vertex (the iteration head).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Owner:
     """Masters of one part as one operator sees them.
 
     Shapes: x (slots, width) float32; replica (slots, parts) int32, -1 where there is none.
-    Invariant: flags has MASTER for exactly the live masters of the part, SPLIT for those of them with an in-edge elsewhere.
+    Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
     """
 
     def __init__(
@@ -87,7 +87,8 @@ class Owner:
         for name in ("rd", "ra"):
             slots = block.get(f"{name}_slot", "i4")
             self.replica.touch_rows(slots)
-            self.replica.data[slots, block.get(f"{name}_part", "i2")] = block.get("ra_rslot", "i4") if name == "ra" else -1
+            rows = block.get("ra_rslot", "i4") if name == "ra" else -1
+            self.replica.data[slots, block.get(f"{name}_part", "i2")] = rows
 
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
@@ -149,7 +150,7 @@ class Owner:
         return {"z_slot": slots, "z": values}
 
     def publish(self, epoch: int, changed: np.ndarray, block: Block | None) -> list[Message]:
-        """The blocks for the sink parts: embeddings of changed vertices; with the topology block also what was deleted."""
+        """The blocks for the sink parts: embeddings of changed vertices; with the topology also what was deleted."""
         keys, rows = self.key.data[changed], self.x.data[changed]
         header = Header(ROWS, epoch, self.layer, self.part, self._sender)
         control: Columns = {}
@@ -161,7 +162,9 @@ class Owner:
         for part in range(self.parts):
             columns = dict(control)
             if block is not None and part == 0:
-                columns |= {n: block.columns[n] for n in TOPOLOGY_COLUMNS if n.startswith("pos_") and n in block.columns}
+                columns |= {
+                    n: block.columns[n] for n in TOPOLOGY_COLUMNS if n.startswith("pos_") and n in block.columns
+                }
             if block is not None and "m_name" in block.columns:
                 columns |= _names_of(block, part, self.parts)
             if self.parts == 1:

@@ -1,8 +1,8 @@
 """The kernels of Storage: edge changes and replica sync become messages and are merged into the synopses on the spot.
 
 One message per edge, layer and epoch: a deleted edge takes back weight * old source value, a kept one whose source
-changed brings weight * (new - old), an added one brings weight * new. So per epoch: `retract` and `reweight` with the old
-values, then `spread` (which stores the new ones) over the kept edges, then `attach`.
+changed brings weight * (new - old), an added one brings weight * new. So per epoch: `retract` and `reweight` with the
+old values, then `spread` (which stores the new ones) over the kept edges, then `attach`.
 Source: RIPPLE++ section 3.3.3, with the cures of the digest (sums and counts are kept, edges act in every layer).
 """
 

@@ -231,7 +231,7 @@ class PartitionerStage:
 
     def _refuse(self, events: Events, rejected: list[tuple[int, str]], flags: int) -> int:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""
-        if not rejected or flags & REPLAY and self.epoch < self._sealed_before:
+        if not rejected or (flags & REPLAY and self.epoch < self._sealed_before):
             return 0
         if self._dead_letters is not None:
             self._dead_letters.write(self._letter(events, row, reason) for row, reason in rejected)

@@ -33,25 +33,33 @@ Place = tuple[str, int]
 BARRIER = None
 
 
+Id = int | str
+Rows = dict[Id, bytes | None]  # bytes of the embedding, or None where the vertex was deleted
+
+
 class RecordingSink:
     """Keeps the rows of each epoch, and insists that an epoch that comes again is what it was."""
 
-    def __init__(self, seen: dict[int, dict[int, bytes | None]]) -> None:
+    def __init__(self, seen: dict[int, Rows], names: dict[int, Id]) -> None:
         self.tables = TableSet()
-        self.seen = seen
+        self.seen, self.names = seen, names
 
     def after_restore(self) -> None:
         """Readers do not forget."""
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
-        """Record an epoch's rows: id -> bytes of the embedding, or None where the vertex was deleted."""
-        rows: dict[int, bytes | None] = {}
+        """Record an epoch's rows."""
+        rows: Rows = {}
         for block in blocks:
             for key in block.get("del_key", "i8").tolist():
-                rows[key] = None
+                rows[self.names.get(key, key)] = None
+        for block in blocks:
+            offsets, text = block.get("m_off", "i8").tolist(), block.get("m_name", "u1").tobytes()
+            for k, key in enumerate(block.get("m_key", "i8").tolist()):
+                self.names[key] = text[offsets[k] : offsets[k + 1]].decode()
         for block in blocks:
             for key, row in zip(block.get("key", "i8").tolist(), block.columns.get("row", ()), strict=True):
-                rows[key] = row.tobytes()
+                rows[self.names.get(key, key)] = row.tobytes()
         if self.seen.setdefault(epoch, rows) != rows:
             message = f"epoch {epoch} came back with other rows than a reader has seen"
             raise AssertionError(message)
@@ -85,7 +93,8 @@ class Simulation:
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
         self.settings, self.plan, self.events, self.log, self.faults = settings, plan, events, log, faults
         self.random = random.Random(seed)
-        self.seen: dict[int, dict[int, dict[int, bytes | None]]] = {part: {} for part in range(settings.parts)}
+        self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
+        self._id_names: dict[int, Id] = {}
         self.crashes = 0
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
@@ -137,7 +146,11 @@ class Simulation:
         for name in self._names:
             for part in range(settings.parts):
                 sink = name == SINK
-                stage_core = RecordingSink(self.seen[part]) if sink else make_core(settings, self.plan, name, part)
+                stage_core = (
+                    RecordingSink(self.seen[part], self._id_names)
+                    if sink
+                    else make_core(settings, self.plan, name, part)
+                )
                 stage = Stage(f"{name}-{part}", stage_core, senders_of(name, settings.parts))
                 self._restore((name, part), stage)
                 self._stages[name, part] = stage
@@ -211,7 +224,7 @@ class Simulation:
             self._checkpoint, self._barrier_at = checkpoint, None
 
     def _receivers(self, place: Place) -> list[Place]:
-        operator, part = place
+        operator = place[0]
         if operator == SINK:
             return []
         layers = len(self.plan.layers)
@@ -228,18 +241,18 @@ class Simulation:
         places = [(PARTITIONER, 0), *self._stages]
         return [sender for sender in places if place in self._receivers(sender)]
 
-    def rows(self) -> dict[int, dict[int, bytes | None]]:
+    def rows(self) -> dict[int, Rows]:
         """All rows by epoch, of all sink parts together."""
-        merged: dict[int, dict[int, bytes | None]] = {}
+        merged: dict[int, Rows] = {}
         for part in self.seen.values():
             for epoch, rows in part.items():
                 merged.setdefault(epoch, {}).update(rows)
         return merged
 
 
-def embeddings_after(rows: dict[int, dict[int, bytes | None]], epoch: int) -> dict[int, np.ndarray]:
+def embeddings_after(rows: dict[int, Rows], epoch: int) -> dict[Id, np.ndarray]:
     """The embedding of every live vertex after an epoch."""
-    state: dict[int, bytes | None] = {}
+    state: Rows = {}
     for number in sorted(rows):
         if number <= epoch:
             state.update(rows[number])

@@ -91,8 +91,10 @@ class LayerStorage:
         self._reserve(self.z.rows)
 
     def _reserve(self, rows: int) -> None:
-        for table in (*self._rows, self.out, self.inn):
+        for table in self._rows:
             table.reserve(rows)
+        self.out.reserve(rows)
+        self.inn.reserve(rows)
         capacity = max(table.data.shape[0] for table in self._rows)
         if capacity > self._stamp.size:
             self._stamp, self._stamp_active = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
@@ -141,7 +143,9 @@ class LayerStorage:
             syn, get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4"), serial
         )
         if status != scatter.OK:
-            message = f"storage {self.shape.number} part {self.shape.part}: epoch {epoch} changes an edge that is not here"
+            message = (
+                f"storage {self.shape.number} part {self.shape.part}: epoch {epoch} changes an edge that is not here"
+            )
             raise LostUpdateError(message)
         own = EMPTY_SLOTS
         for block in blocks:

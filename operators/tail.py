@@ -64,7 +64,7 @@ def _merged(index: np.ndarray, partial: np.ndarray, slots: np.ndarray) -> np.nda
 class LayerTail:
     """Tail l: merges partials, updates its split vertices.
 
-    Shapes: partial (rows, message_width) float32; index (slots, parts) int32 into it; own (slots, width of the self input).
+    Shapes: partial (rows, message_width) float32; index (slots, parts) int32 into it; own (slots, self width) float32.
     Invariant: a row of `partial` exists for exactly the (split master of this part, part with in-edges of it).
     """
 

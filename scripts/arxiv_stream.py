@@ -2,8 +2,8 @@
 
 169,343 vertices and 1,170,000 directed edges (Chung-Lu; power-law in-degree up to about 10,000, out-degree up to about
 440), 128 features. 80% of the edges are the snapshot; the stream is 60% edge additions, 20% deletions and 20% feature
-changes, in Parquet. `python scripts/arxiv_stream.py FOLDER --events 400000` writes FOLDER/snapshot, FOLDER/events.parquet
-and FOLDER/model.
+changes, in Parquet. `python scripts/arxiv_stream.py FOLDER --events 400000` writes FOLDER/snapshot,
+FOLDER/events.parquet and FOLDER/model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ ADD, DELETE, FEATURES = "add_edge", "del_edge", "set_features"
 ROWS_PER_GROUP = 65_536
 
 
-def expected_degrees(n: int, mean: float, largest: float, rng: np.random.Generator, exponent: float = 2.2) -> np.ndarray:
+def expected_degrees(
+    n: int, mean: float, largest: float, rng: np.random.Generator, exponent: float = 2.2
+) -> np.ndarray:
     """Power-law weights with the given mean and cap, in random order."""
     weights = np.arange(1, n + 1, dtype=np.float64) ** (-1.0 / (exponent - 1.0))
     low, high = 0.0, largest * 1e3
@@ -115,7 +117,8 @@ def write_model(folder: Path, seed: int) -> None:
     from gnn.spec import GraphConv, Relu, chain_tensors
 
     rng = np.random.default_rng(seed)
-    layers = [GraphConv(in_channels=WIDTH, out_channels=HIDDEN), Relu(), GraphConv(in_channels=HIDDEN, out_channels=OUT)]
+    first, second = GraphConv(in_channels=WIDTH, out_channels=HIDDEN), GraphConv(in_channels=HIDDEN, out_channels=OUT)
+    layers = [first, Relu(), second]
     shapes = chain_tensors(layers, "layers")
     weights = {name: rng.standard_normal(shape) * (2.0 / sum(shape)) ** 0.5 * 0.5 for name, shape in shapes.items()}
     save_model(build_model(layers=layers, weights=weights), folder)

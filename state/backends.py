@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from rocksdict import AccessType, Options, Rdict, WriteBatch  # type: ignore[attr-defined]
+from rocksdict import AccessType, Options, Rdict, WriteBatch
 
 from state.sweep import Mutations
 
@@ -96,6 +96,8 @@ class RocksBackend:
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Every entry."""
         for key, value in self._db.items(from_key=self._prefix):
+            assert isinstance(key, bytes)  # raw mode
+            assert isinstance(value, bytes)
             if not key.startswith(self._prefix):
                 break
             yield key[len(self._prefix) :].decode(), value

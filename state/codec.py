@@ -3,7 +3,8 @@
 Everything that travels between operators or stands in the journal is such a block. Decoding copies nothing.
 
 Layout (little-endian):
-    header     24 bytes: magic "FB", version u8, kind u8, layer u8, flags u8, source i16, epoch i64, columns u32, pad u32
+    header     24 bytes: magic "FB", version u8, kind u8, layer u8, flags u8, source i16, epoch i64, columns u32,
+               pad u32
     directory  32 bytes a column: name 12 bytes (ASCII, zero-padded), dtype char u8, dimensions u8, pad u16,
                rows u64, row width u64
     data       the columns in that order, each at a multiple of 8 bytes

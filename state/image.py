@@ -31,8 +31,8 @@ def write_image(tables: TableSet, folder: Path, epoch: int) -> None:
     for table in tables:
         rows = np.ascontiguousarray(table.data[: table.rows])
         rows.tofile(folder / f"{table.name}.bin")
-        shape = list(rows.shape)
-        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "crc32": zlib.crc32(rows.data) if rows.size else 0}
+        crc32 = zlib.crc32(rows.data) if rows.size else 0
+        entries[table.name] = {"dtype": table.dtype.str, "shape": list(rows.shape), "crc32": crc32}
     manifest = orjson.dumps({"format": IMAGE_FORMAT, "epoch": epoch, "tables": entries}, option=orjson.OPT_INDENT_2)
     aside = folder / ".image.json"
     aside.write_bytes(manifest)

@@ -77,10 +77,9 @@ class Sweeper:
         meta = orjson.loads(entries[f"{_META}@{self.marker}"])
         newest: dict[str, int] = {}
         for key in entries:
-            page, _, tag = key.rpartition("@")
-            if "/" not in page:
-                continue
-            self._tags.setdefault(page, []).append(int(tag))
+            page, _, number = key.rpartition("@")
+            if "/" in page:
+                self._tags.setdefault(page, []).append(int(number))
         for page, tags in self._tags.items():
             tags.sort()
             usable = [tag for tag in tags if tag <= self.marker]
