@@ -84,11 +84,11 @@ class Owner:
         for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
             table.touch_rows(slots)
             table.data[slots] = block.get(name, table.dtype.str)
-        for name in ("rd", "ra"):
-            slots = block.get(f"{name}_slot", "i4")
-            self.replica.touch_rows(slots)
-            rows = block.get("ra_rslot", "i4") if name == "ra" else -1
-            self.replica.data[slots, block.get(f"{name}_part", "i2")] = rows
+        gone, added = block.get("rd_slot", "i4"), block.get("ra_slot", "i4")
+        self.replica.touch_rows(gone)
+        self.replica.data[gone, block.get("rd_part", "i2")] = -1
+        self.replica.touch_rows(added)
+        self.replica.data[added, block.get("ra_part", "i2")] = block.get("ra_rslot", "i4")
 
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""

@@ -5,8 +5,8 @@ Everything that travels between operators or stands in the journal is such a blo
 Layout (little-endian):
     header     24 bytes: magic "FB", version u8, kind u8, layer u8, flags u8, source i16, epoch i64, columns u32,
                pad u32
-    directory  32 bytes a column: name 12 bytes (ASCII, zero-padded), dtype char u8, dimensions u8, pad u16,
-               rows u64, row width u64
+    directory  32 bytes a column: name 16 bytes (ASCII, zero-padded), dtype char u8, dimensions u8, pad u16,
+               row width u32, rows u64
     data       the columns in that order, each at a multiple of 8 bytes
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,9 @@ TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
 _MAGIC = b"FB"
 _HEADER = struct.Struct("<2sBBBBhqII")
-_COLUMN = struct.Struct("<12sBBHQQ")
-_DTYPES = {
+_COLUMN = struct.Struct("<16sBBHIQ")
+_NAME_BYTES = 16
+_DTYPES: dict[int, np.dtype[Any]] = {
     ord("b"): np.dtype("<i1"),
     ord("B"): np.dtype("u1"),
     ord("h"): np.dtype("<i2"),
@@ -70,6 +72,7 @@ def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:
 
     Raises:
         KeyError: a dtype that the layout has no code for.
+        ValueError: a column name that is too long.
     """
     kept = [(name, np.ascontiguousarray(column)) for name, column in columns.items() if column.size]
     pieces = [
@@ -87,7 +90,10 @@ def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:
     ]
     for name, column in kept:
         width = column.shape[1] if column.ndim == 2 else 0
-        pieces.append(_COLUMN.pack(name.encode(), _CODES[column.dtype], column.ndim, 0, column.shape[0], width))
+        if len(name) > _NAME_BYTES:
+            message = f"column name {name!r}: expected at most {_NAME_BYTES} bytes"
+            raise ValueError(message)
+        pieces.append(_COLUMN.pack(name.encode(), _CODES[column.dtype], column.ndim, 0, width, column.shape[0]))
     for _, column in kept:
         pieces.append(column.data.cast("B"))  # type: ignore[arg-type]
         pieces.append(_PADDING[-column.nbytes % 8])
@@ -121,7 +127,7 @@ def decode(data: bytes) -> Block:
     columns: dict[str, np.ndarray] = {}
     at = _HEADER.size + count * _COLUMN.size
     for k in range(count):
-        name, code, ndim, _, rows, width = _COLUMN.unpack_from(data, _HEADER.size + k * _COLUMN.size)
+        name, code, ndim, _, width, rows = _COLUMN.unpack_from(data, _HEADER.size + k * _COLUMN.size)
         dtype = _DTYPES[code]
         size = rows * (width if ndim == 2 else 1)
         column = np.frombuffer(data, dtype, size, at)
