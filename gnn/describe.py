@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -41,41 +41,38 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
     }
 
 
-def describe(folder: str | Path, *, width: int = 160) -> str:
-    """Return the description of a model folder as text: a table of its layers and what follows from them.
+def describe(folder: str | Path) -> Group:
+    """Return the description of a model folder for `rich.print`: a table of its layers and what follows from them.
 
     Raises: ModelError as load_model.
     """
     data = describe_data(folder)
     table = Table(show_lines=True)
-    for column in (
-        "",
-        "layer",
-        "in > out",
-        "then",
-        "aggregate",
-        "class",
-        "edge weights",
-        "incremental",
-        "bytes/vertex",
-    ):
-        table.add_column(column, justify="right" if column == "bytes/vertex" else "left", overflow="fold")
+    for column in ("", "layer", "in > out", "aggregate", "state bytes/vertex", "what it does"):
+        table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
     for layer in data["layers"]:
+        dense = [f"before: {', '.join(layer['before'])}"] if layer["before"] else []
+        dense += [f"then: {', '.join(layer['then'])}"] if layer["then"] else []
         table.add_row(
             str(layer["layer"]),
             layer["type"],
             f"{layer['in_width']} > {layer['out_width']}",
-            ", ".join(layer["then"]) or "-",
-            f"{layer['aggregate']}, {layer['message_width']} wide",
-            layer["class"],
-            layer["edge_weights"],
-            layer["incremental"],
-            str(layer["state_bytes_per_vertex"]),
+            f"{layer['aggregate']}\n{layer['message_width']} wide\n{layer['class']}",
+            f"{layer['state_bytes_per_vertex']:,}",
+            Text("\n".join([*dense, layer["edge_weights"], *layer["incremental"]])),
         )
-    console = Console(width=width, no_color=True, record=False)
+    return Group(Text(_headline(data)), table, Text(_footer(data)))
+
+
+def describe_text(folder: str | Path, *, width: int = 100) -> str:
+    """Return the description of a model folder as plain text of the given width.
+
+    Raises: ModelError as load_model.
+    """
+    console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(Text(_headline(data)), table, Text(_footer(data)), sep="\n")
-    return capture.get().rstrip() + "\n"
+        console.print(describe(folder))
+    return capture.get()
 
 
 def _headline(data: dict[str, Any]) -> str:
@@ -123,7 +120,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "aggregate": layer.synopsis.name,
         "class": "invertible",
         "edge_weights": _weights_text(conv),
-        "incremental": _incremental_text(layer),
+        "incremental": _incremental(layer),
         "replica_bytes": message,
         "state_bytes_per_vertex": synopsis + message + 4 * own + out + context,
     }
@@ -133,10 +130,14 @@ def _weights_text(conv: Conv) -> str:
     passed = getattr(conv, "edge_weights", None)
     if passed is None:
         return "edge weights are ignored (the layer reads none)"
-    return "multiply the messages" if passed else "edge weights are ignored (the module hands none to the layer)"
+    return (
+        "edge weights multiply the messages"
+        if passed
+        else "edge weights are ignored (the module hands none to the layer)"
+    )
 
 
-def _incremental_text(layer: LayerPlan) -> str:
+def _incremental(layer: LayerPlan) -> list[str]:
     parts = ["a changed edge or source adds its difference"]
     if layer.source_scaled:
         parts.append("a changed degree re-sends the vertex")
@@ -146,7 +147,7 @@ def _incremental_text(layer: LayerPlan) -> str:
         parts.append("a changed vertex updates itself")
     if layer.skip_loops:
         parts.append("self-loops are kept apart")
-    return "; ".join(parts)
+    return parts
 
 
 def _label(layer: Layer) -> str:

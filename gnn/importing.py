@@ -7,15 +7,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import torch_geometric  # noqa: F401  # so that who lacks it learns so before anything is read
 
 from gnn.export import export_model
 from gnn.export_steps import ExportError
 from gnn.export_weights import load_weights
 from gnn.model import Model
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 
 def import_model(
@@ -39,13 +39,11 @@ def import_model(
     return export_model(module, out, edge_types=edge_types, head=head)
 
 
-def build_module(factory: str) -> Module:
+def build_module(factory: str) -> torch.nn.Module:
     """Return what `package.module:factory` builds.
 
     Raises: ExportError when it cannot be found or builds no torch.nn.Module.
     """
-    import torch
-
     name, _, attribute = factory.partition(":")
     if not name or not attribute:
         msg = f"got {factory!r}, expected package.module:factory"
@@ -66,7 +64,7 @@ def build_module(factory: str) -> Module:
     return module
 
 
-def _load(module: Module, state: Mapping[str, Any], source: str | Path) -> None:
+def _load(module: torch.nn.Module, state: Mapping[str, Any], source: str | Path) -> None:
     try:
         module.load_state_dict(dict(state), strict=True)
     except RuntimeError as error:

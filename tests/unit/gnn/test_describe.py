@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnn.describe import describe, describe_data
+from gnn.describe import describe_data, describe_text
 from gnn.model import save_model
 from tests.support.models import all_small_models, conv, linear, make_model
 
@@ -15,7 +15,7 @@ def test_every_model_can_be_described(name: str, tmp_path: Path) -> None:
     save_model(all_small_models()[name](), tmp_path)
     data = json.loads(json.dumps(describe_data(tmp_path)))
     assert data["layers"] and all(layer["class"] == "invertible" for layer in data["layers"])
-    assert "bytes/vertex" in describe(tmp_path)
+    assert "bytes/vertex" in describe_text(tmp_path)
 
 
 def test_weights_that_a_layer_ignores_are_named(tmp_path: Path) -> None:
@@ -23,14 +23,14 @@ def test_weights_that_a_layer_ignores_are_named(tmp_path: Path) -> None:
     save_model(make_model(0, [*layers, {"type": "relu"}], head=[linear(4, 3)], edge_types=["a", "b"]), tmp_path)
     data = describe_data(tmp_path)
     assert [layer["edge_weights"] for layer in data["layers"]] == [
-        "multiply the messages",
+        "edge weights multiply the messages",
         "edge weights are ignored (the layer reads none)",
         "edge weights are ignored (the module hands none to the layer)",
     ]
     assert [layer["aggregate"] for layer in data["layers"]] == ["weighted sum", "mean", "sum"]
     assert data["layers"][2]["then"] == ["relu"]
     assert (data["features"], data["embedding"], data["logits"], data["head"]) == (6, 4, 3, ["linear 4 > 3"])
-    text = describe(tmp_path, width=200)
+    text = describe_text(tmp_path, width=200)
     assert "edge weights are ignored" in text and "a, b" in text and "3 logits" in text
 
 
