@@ -48,18 +48,16 @@ def describe(folder: str | Path) -> Group:
     """
     data = describe_data(folder)
     table = Table(show_lines=True)
-    for column in ("", "layer", "in > out", "aggregate", "state bytes/vertex", "what it does"):
+    for column in ("layer", "aggregate", "bytes/vertex", "what it does"):
         table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
     for layer in data["layers"]:
         dense = [f"before: {', '.join(layer['before'])}"] if layer["before"] else []
         dense += [f"then: {', '.join(layer['then'])}"] if layer["then"] else []
         table.add_row(
-            str(layer["layer"]),
-            layer["type"],
-            f"{layer['in_width']} > {layer['out_width']}",
+            f"{layer['layer']} {layer['type']}\n{layer['in_width']} > {layer['out_width']}",
             f"{layer['aggregate']}\n{layer['message_width']} wide\n{layer['class']}",
             f"{layer['state_bytes_per_vertex']:,}",
-            Text("\n".join([*dense, layer["edge_weights"], *layer["incremental"]])),
+            Text("; ".join([*dense, layer["edge_weights"], *layer["incremental"]])),
         )
     return Group(Text(_headline(data)), table, Text(_footer(data)))
 
