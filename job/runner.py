@@ -19,7 +19,7 @@ from job.errors import EXIT_DONE, JobFailed, UsageError, one_line
 from job.progress import Progress, Stats
 from job.spec import JobSpec
 from job.summary import closing_summary, progress
-from operators.event_files import EventFileError, plan_chunks
+from operators.event_files import EventFileError, list_files, plan_chunks
 from operators.factory import Settings, load_plan
 from operators.initial import build_image
 from operators.parsing import read_plan, write_plan
@@ -79,7 +79,7 @@ def _prepare(config: RunConfig, out: Path) -> Job:
         parts=config.part_count,
         partitioner=_partitioning(config, plan),
         image=str(out / "base"),
-        sources=tuple(dict.fromkeys(chunk.name for chunk in chunks)),
+        sources=tuple(file.name for file in list_files(config.events)),
         chunks=str(folder / "chunks.jsonl"),
         id_kind=id_kind,
         epoch_events=config.epoch_events,

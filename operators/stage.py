@@ -81,6 +81,11 @@ class Stage:
         marked = any(int(control[MARKER]) >= 0 for control in controls)
         return Outcome(messages, self.sweeper.mark(epoch) if marked else self.sweeper.step())
 
+    def close(self) -> None:
+        """Let the core finish what it does in the background."""
+        if hasattr(self.core, "close"):
+            self.core.close()
+
     @property
     def waiting(self) -> int:
         """Blocks in the inbox."""

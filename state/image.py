@@ -1,8 +1,8 @@
 """Base images: the state of one operator's part as immutable files, one raw array a table.
 
 An image is what the cores held after epoch 0 (the snapshot). Neither messages nor checkpoints carry it: keyed state
-holds the pages that changed since. A folder holds `image.json` (format, epoch, tables with dtype, rows, CRC-32) and
-`TABLE.bin`.
+holds the pages that changed since. A folder holds `image.json` (format, epoch, tables with dtype, shape, rows, CRC-32) and
+`TABLE.bin`; rows that were never touched are left out.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def write_image(tables: TableSet, folder: Path, epoch: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     entries = {}
     for table in tables:
-        rows = np.ascontiguousarray(table.data[: table.rows])
-        rows.tofile(folder / f"{table.name}.bin")
-        crc32 = zlib.crc32(rows.data) if rows.size else 0
-        entries[table.name] = {"dtype": table.dtype.str, "shape": list(rows.shape), "crc32": crc32}
+        written = np.ascontiguousarray(table.data[: table.extent])
+        written.tofile(folder / f"{table.name}.bin")
+        crc32 = zlib.crc32(written.data) if written.size else 0
+        shape = list(written.shape)
+        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": table.rows, "crc32": crc32}
     manifest = orjson.dumps({"format": IMAGE_FORMAT, "epoch": epoch, "tables": entries}, option=orjson.OPT_INDENT_2)
     aside = folder / ".image.json"
     aside.write_bytes(manifest)
@@ -59,8 +60,8 @@ def load_image(tables: TableSet, folder: Path) -> int:
         if data.size and zlib.crc32(data.data) != entry["crc32"]:
             message = f"base image {folder}: table {name} does not fit its checksum; run again without --resume"
             raise DamagedImageError(message)
-        rows = entry["shape"][0]
-        table.reserve(rows)
-        table.data[:rows] = data.reshape(entry["shape"])
-        table.rows = rows
+        written = entry["shape"][0]
+        table.reserve(max(written, entry["rows"]))
+        table.data[:written] = data.reshape(entry["shape"])
+        table.rows = entry["rows"]
     return int(manifest["epoch"])

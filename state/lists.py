@@ -59,7 +59,10 @@ def _grow(lists: ListsView, row: int) -> bool:
         free[k] = pool[at]
     else:
         at = free[_TAIL]
-        if at + capacity > len(pool):
+        room = len(pool)
+        if lists.weighted:  # after a restore the two tables may have grown differently
+            room = min(room, len(lists.weight.data))
+        if at + capacity > room:
             return False
         touch(lists.free, _TAIL)
         free[_TAIL] = at + capacity

@@ -155,6 +155,15 @@ class Table:
         self.data[rows] = np.frombuffer(data, self.dtype).reshape(self.page_rows, *self._row_shape)
 
     @property
+    def extent(self) -> int:
+        """Rows up to the end of the last page that changed since the last marker; what lies beyond holds `fill`.
+
+        Of a table that has not passed a marker that is all that was ever written.
+        """
+        changed = np.flatnonzero(self._flags)
+        return int(changed[-1] + 1) * self.page_rows if changed.size else 0
+
+    @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
         return int(self.data.nbytes + self._shadow.nbytes + self._flags.nbytes + self._where.nbytes)
