@@ -1,0 +1,202 @@
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from state.lists import FIRST_CAPACITY, Lists, append, find, remove
+from state.sweep import Sweeper
+from state.table import TableSet
+
+Entries = list[list[tuple[int, float]]]
+
+
+def make(rows: int, weighted: bool = False) -> tuple[TableSet, Lists]:
+    tables = TableSet()
+    lists = Lists(tables, "out", weighted)
+    lists.reserve(rows)
+    return tables, lists
+
+
+def add(lists: Lists, row: int, value: int, weight: float = 1.0) -> None:
+    while not append(lists.view, row, value, weight):
+        lists.grow()
+
+
+def contents(lists: Lists, row: int) -> list[tuple[int, float]]:
+    at, length, _ = lists.head.data[row].tolist()
+    weights = lists.weight.data[at : at + length].tolist() if lists.weight is not None else [1.0] * length
+    return list(zip(lists.of(row).tolist(), weights, strict=True))
+
+
+def take_out(model: list[tuple[int, float]], value: int, weight: float | None) -> bool:
+    """What `remove` does, on a Python list: the last entry takes the place of the one that goes."""
+    for k, (v, w) in enumerate(model):
+        if v == value and (weight is None or w == weight):
+            model[k] = model[-1]
+            model.pop()
+            return True
+    return False
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "add", "remove"]), st.integers(0, 4), st.integers(0, 3), st.sampled_from([1.0, 2.5])),
+    max_size=200,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@given(operations=OPERATIONS)
+def test_they_are_what_python_lists_are(weighted: bool, operations: list[tuple[str, int, int, float]]) -> None:
+    _, lists = make(5, weighted)
+    model: Entries = [[] for _ in range(5)]
+    for operation, row, value, weight in operations:
+        kept = weight if weighted else 1.0
+        if operation == "add":
+            add(lists, row, value, weight)
+            model[row].append((value, kept))
+        else:
+            known = take_out(model[row], value, kept if weighted else None)
+            assert remove(lists.view, row, value, weight) == known
+        for wanted in range(4):
+            found = find(lists.view, row, wanted, weight)
+            assert (found >= 0) == any(v == wanted and (not weighted or w == weight) for v, w in model[row])
+    assert [contents(lists, row) for row in range(5)] == model
+
+
+@given(operations=OPERATIONS)
+def test_chunks_never_overlap_and_none_is_lost(operations: list[tuple[str, int, int, float]]) -> None:
+    _, lists = make(5)
+    for operation, row, value, weight in operations:
+        add(lists, row, value) if operation == "add" else remove(lists.view, row, value, weight)
+    places = [place for at, _, capacity in lists.head.data[:5].tolist() for place in range(at, at + capacity)]
+    for k in range(31):
+        at = int(lists.free.data[k])
+        while at:
+            places += range(at - 1, at - 1 + (1 << k))
+            at = int(lists.pool.data[at - 1])
+    assert sorted(places) == list(range(int(lists.free.data[31])))
+
+
+@njit
+def churn(lists: object, rows: np.ndarray, values: np.ndarray, held: np.ndarray, most: int) -> int:
+    """Add each value, and take one out again when too many are held; returns where it stopped for want of room."""
+    for i in range(len(rows)):
+        row = rows[i]
+        if held[row] >= most:
+            at = lists.head.data[row, 0]
+            remove(lists, row, lists.pool.data[at + values[i] % held[row]], 1.0)
+            held[row] -= 1
+        if not append(lists, row, values[i], 1.0):
+            return i
+        held[row] += 1
+    return len(rows)
+
+
+def test_the_pool_follows_the_entries_and_not_the_changes() -> None:
+    _, lists = make(50)
+    rng = np.random.default_rng(3)
+    held = np.zeros(50, np.int64)
+    rows, values = rng.integers(0, 50, 100_000), rng.integers(0, 1_000, 100_000)
+    at = 0
+    while at < len(rows):
+        at += churn(lists.view, rows[at:], values[at:], held, 20)
+        if at < len(rows):
+            lists.grow()
+    entries = int(held.sum())
+    assert entries == sum(len(lists.of(row)) for row in range(50)) > 500
+    # A list of 20 lies in a chunk of 32, and has left chunks of 4, 8 and 16 behind, which others use.
+    assert int(lists.free.data[31]) <= 50 * (4 + 8 + 16 + 32)
+    assert lists.pool.data.size <= 1 << 16
+
+
+def test_lists_that_grow_and_vanish_in_turn_use_the_same_room() -> None:
+    _, lists = make(2_000)
+    for number in range(2_000):
+        row, rounds = number, 50
+        for value in range(rounds):
+            add(lists, row, value)
+        for value in range(rounds):
+            assert remove(lists.view, row, value, 1.0)
+    assert not lists.head.data.any()
+    assert int(lists.free.data[31]) <= 128
+
+
+def test_an_empty_list_holds_no_chunk() -> None:
+    _, lists = make(3)
+    add(lists, 1, 7)
+    assert lists.head.data[1].tolist() == [0, 1, FIRST_CAPACITY]
+    remove(lists.view, 1, 7, 1.0)
+    assert lists.head.data[1].tolist() == [0, 0, 0]
+    add(lists, 2, 8)
+    assert lists.head.data[2, 0] == 0, "the chunk is used again"
+
+
+def test_append_without_room_changes_nothing() -> None:
+    tables, lists = make(1)
+    assert not append(lists.view, 0, 3, 1.0)
+    assert not any(table.data.any() for table in tables)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10_000))
+def test_a_restored_pool_is_the_same_one(seed: int) -> None:
+    """Not only the same lists: the same places, so that what comes next is the same too."""
+    rng = random.Random(seed)
+    weighted = rng.random() < 0.5
+    tables, lists = make(6, weighted)
+    sweeper, entries = Sweeper(tables), dict[str, bytes]()
+    for epoch in (1, 2):
+        churn_python(rng, lists)
+        changes = sweeper.mark(epoch)
+        for key, value in changes.puts:
+            entries[key] = value
+        for key in changes.deletes:
+            entries.pop(key, None)
+    restored_tables, restored = make(0, weighted)
+    assert Sweeper(restored_tables).restore(entries.items()) == 1
+    again, seed = random.Random(seed), rng.random()
+    again.random()
+    first_tables, first = make(6, weighted)
+    churn_python(again, first)
+    assert_same(first, restored)
+    for both in (first, restored):
+        churn_python(random.Random(seed), both)
+    assert_same(first, restored)
+
+
+def churn_python(rng: random.Random, lists: Lists) -> None:
+    for _ in range(rng.randint(1, 60)):
+        row, value, weight = rng.randrange(6), rng.randrange(4), float(rng.choice([1, 2]))
+        if rng.random() < 0.6:
+            add(lists, row, value, weight)
+        else:
+            remove(lists.view, row, value, weight)
+
+
+def assert_same(one: Lists, other: Lists) -> None:
+    tail = int(one.free.data[31])
+    assert (one.free.data[:32] == other.free.data[:32]).all()
+    assert (one.head.data[:6] == other.head.data[:6]).all()
+    assert (one.pool.data[:tail] == other.pool.data[:tail]).all()
+    assert Counter(x for row in range(6) for x in contents(one, row)) == Counter(
+        x for row in range(6) for x in contents(other, row)
+    )
+
+
+def test_pages_that_come_back_in_any_order_leave_room_for_weights_too() -> None:
+    """Pool and weights may grow differently while their pages come in; the smaller one decides when it is full."""
+    tables, lists = make(1, weighted=True)
+    page = lists.pool.page_rows
+    for number in range(4):  # grown a page at a time: to 4 pages, then 5
+        lists.pool.load_page(number, bytes(4 * page))
+    assert lists.weight is not None
+    lists.weight.load_page(3, bytes(4 * page))
+    assert lists.weight.data.size < lists.pool.data.size
+    lists.free.data[31] = lists.weight.data.size
+    assert not append(lists.view, 0, 3, 2.0), "there is no room for the weight"
+    add(lists, 0, 3, 2.0)
+    assert contents(lists, 0) == [(3, 2.0)]
