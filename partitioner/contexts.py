@@ -1,0 +1,114 @@
+"""Contexts of vertices (in-edges, weighted in-degree, self-loop), their split and whole transitions, their features."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from partitioner.change import CONTEXT, FEATURES, SPLIT, WHOLE, Out
+from partitioner.index import EdgeIndex, find_edge
+from partitioner.log import (
+    LOGGED_VERTICES,
+    UNCHANGED,
+    V_CONTEXT,
+    V_ROW,
+    V_WAS_LIVE,
+    V_WAS_SPLIT,
+    V_X,
+    ZEROED,
+    Log,
+)
+from partitioner.tables import (
+    AWAY,
+    IN_DEGREE,
+    IN_HEAD,
+    IN_NEXT,
+    LIVE,
+    LOOPS,
+    MASTER,
+    PEAK,
+    SLOTS,
+    SRC,
+    SUM,
+    TYPES,
+    WEIGHT,
+    GraphView,
+)
+
+CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
+
+
+@njit(nogil=True, cache=True)
+def weigh(real: np.ndarray, row: int, old: float, new: float) -> None:
+    """The weight of an in-edge (no self-loop) of a logged vertex changes; NaN stands for no edge."""
+    total = real[row, SUM]
+    if not np.isnan(old):
+        total -= np.float64(old)
+    if not np.isnan(new):
+        total += np.float64(new)
+        real[row, PEAK] = max(real[row, PEAK], abs(np.float64(new)))
+    real[row, SUM] = total
+    real[row, PEAK] = max(real[row, PEAK], abs(total))
+
+
+@njit(nogil=True, cache=True)
+def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int) -> np.float64:
+    """The in-degree, summed afresh where cancellation has left too little of it."""
+    if vertex[row, IN_DEGREE] == vertex[row, LOOPS]:
+        real[row, SUM] = 0.0
+        real[row, PEAK] = 0.0
+    elif abs(real[row, SUM]) < CANCELLED * real[row, PEAK]:
+        total = peak = np.float64(0)
+        at = vertex[row, IN_HEAD]
+        while at >= 0:
+            if edge[at, SRC] != row:
+                total += np.float64(weight[at, WEIGHT])
+                peak = max(peak, abs(np.float64(weight[at, WEIGHT])))
+            at = edge[at, IN_NEXT]
+        real[row, SUM] = total
+        real[row, PEAK] = peak
+    return real[row, SUM]
+
+
+@njit(nogil=True, cache=True)
+def _loop_weight(index: EdgeIndex, edge: np.ndarray, weight: np.ndarray, row: int, types: int) -> np.float32:
+    """The weight of the self-loop, of the first type that has one; NaN where there is none."""
+    for etype in range(types):
+        loop = find_edge(index, edge, row, row, etype)
+        if loop >= 0 and not np.isnan(weight[loop, WEIGHT]):
+            return weight[loop, WEIGHT]
+    return np.float32(np.nan)
+
+
+@njit(nogil=True, cache=True)
+def emit_vertices(g: GraphView, log: Log, out: Out, index: EdgeIndex) -> None:
+    """Contexts that changed, transitions between split and whole, and features, of the live logged vertices."""
+    vertex, n = g.vertex.data, out.n
+    loops = out.c.view(np.float32)
+    for k in range(log.n[LOGGED_VERTICES]):
+        row = log.vertices[k, V_ROW]
+        if not vertex[row, LIVE]:
+            continue
+        was_live, was_split, x = log.vertices[k, V_WAS_LIVE], log.vertices[k, V_WAS_SPLIT], log.vertices[k, V_X]
+        part = vertex[row, MASTER]
+        slot = vertex[row, SLOTS + part]
+        if log.vertices[k, V_CONTEXT] or not was_live:
+            at = n[CONTEXT]
+            n[CONTEXT] += 1
+            out.c[0, at], out.c[1, at] = part, slot
+            out.c[2, at] = vertex[row, IN_DEGREE]
+            out.c_degree[at] = _settle_degree(vertex, g.real, g.edge.data, g.weight, row)
+            types = g.scalars[TYPES] if vertex[row, LOOPS] else 0
+            loops[3, at] = _loop_weight(index, g.edge.data, g.weight, row, types)
+        split = vertex[row, AWAY] > 0
+        if split and not was_split:
+            out.s[0, n[SPLIT]], out.s[1, n[SPLIT]] = part, slot
+            n[SPLIT] += 1
+        elif was_split and not split:
+            out.u[0, n[WHOLE]], out.u[1, n[WHOLE]] = part, slot
+            n[WHOLE] += 1
+        if x >= 0 or (x == ZEROED and was_live):
+            at = n[FEATURES]
+            n[FEATURES] += 1
+            out.x0[0, at], out.x0[1, at] = part, slot
+            out.x0[2, at] = x if x >= 0 else UNCHANGED

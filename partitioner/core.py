@@ -1,0 +1,266 @@
+"""The Partitioner's core: one epoch's events in, its net change by part out; all durable state in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from partitioner import tables as t
+from partitioner.change import BORN, EpochChange, make_out
+from partitioner.closing import close_epoch
+from partitioner.config import REASONS, PartitionerConfig
+from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
+from partitioner.index import capacity_for, edge_index, index_edges, index_keys, key_index, rehash_edges, rehash_keys
+from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
+from partitioner.names import gather_names, index_names, words_for
+from partitioner.netting import apply_events
+from partitioner.placement import Rule
+from partitioner.report import LiveGraph, PartitionStats, live_graph, partition_stats
+from partitioner.resolve import resolve_ints, resolve_names
+from partitioner.splitter import split
+from state.table import TableSet
+
+COUNTERS = ("missing_edge_deletes", "missing_vertex_deletes", "unchanged_edges", "unchanged_vertices")
+_SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
+
+
+class Partitioner:
+    """Owns the graph and its placement.
+
+    Invariant: `tables` holds all that decides what comes next: a Partitioner with the same tables, after
+    `after_restore`, answers the same events with the same bytes.
+    """
+
+    def __init__(self, parts: int, in_width: int, config: PartitionerConfig | None = None) -> None:
+        if not 1 <= parts <= 32_767:
+            message = f"parts: expected 1 to 32767, got {parts}"
+            raise ValueError(message)
+        self.parts, self.in_width = parts, in_width
+        self.config = PartitionerConfig() if config is None else config
+        self._t = t.GraphTables(parts)
+        self._keys, self._edges = key_index(), edge_index()
+        self._log, self._out = empty_log(), make_out(0, 0, parts)
+        self._out_room = (0, 0)
+        self._rows = np.empty((2, 0), np.int32)
+        self._types: dict[str, int] = {}
+        self._translated: tuple[tuple[str, ...], np.ndarray | None] = ((), None)
+        self._t.touch_small()
+        self._intern(self.config.edge_types or (DEFAULT_TYPE,))
+
+    @property
+    def tables(self) -> TableSet:
+        """All durable state."""
+        return self._t.set
+
+    def apply(self, events: Events) -> EpochChange:
+        """Take one whole epoch; the result is good until the next call.
+
+        Raises:
+            ValueError: ids of another kind or features of another width than the job's (the Parser rejects them).
+        """
+        self._check(events)
+        self._t.touch_small()
+        n = len(events)
+        self._make_room(n, int(np.count_nonzero(events.op == OP_ADD_EDGE)))
+        etypes = self._translate(events)
+        op, weight, x_row = _own(events.op), _own(events.weight), _own(events.x_row)
+        self._resolve(events, op)
+        self._apply(op, weight, etypes, x_row)
+        self._close()
+        rejected = [(event, REASONS[reason]) for event, reason in self._log.rejected[: self._log.n[REJECTED]].tolist()]
+        return EpochChange(self._out, events.x, self._born_names(), rejected)
+
+    def split(
+        self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
+    ) -> list[bytes]:
+        """The TOPOLOGY block of each part; the first one also carries the input positions (columns `pos_*`)."""
+        return split(change, self.parts, ctl, epoch, positions or {})
+
+    def after_restore(self) -> None:
+        """Build what is not durable from the tables."""
+        tables = self._t
+        tables.reserve_vertices(0)
+        tables.reserve_edges(0)
+        tables.reserve_slots(0)
+        tables.reserve_words(0)
+        self._log = empty_log()
+        self._keys = key_index(capacity_for(2 * tables.scalar(t.VERTICES)))
+        view = tables.view
+        if self.config.id_kind == STRING:
+            rows, bits = tables.scalar(t.VERTEX_ROWS), self.config.key_bits
+            index_names(self._keys, view.vertex.data, view.wide, view.words.data, rows, bits)
+        else:
+            index_keys(self._keys, view.wide[:, t.KEY], tables.live_vertices())
+        edges = tables.live_edges()
+        self._edges = edge_index(capacity_for(edges.size))
+        index_edges(self._edges, view.edge.data, edges)
+        self._types = {name: k for k, name in enumerate(self._stored_types())}
+        self._translated = ((), None)
+
+    def counters(self) -> dict[str, int]:
+        """How many events had no effect so far, by kind."""
+        return {name: self._t.scalar(t.MISSING_EDGE_DELETES + k) for k, name in enumerate(COUNTERS)}
+
+    @property
+    def vertices(self) -> int:
+        """Live vertices."""
+        return self._t.scalar(t.VERTICES)
+
+    @property
+    def edges(self) -> int:
+        """Edges; an undirected one counts twice, a self-loop once."""
+        return self._t.scalar(t.EDGES)
+
+    def live_graph(self) -> LiveGraph:
+        """The graph as it is now."""
+        return live_graph(self._t, self.config.id_kind, tuple(self._types))
+
+    def stats(self) -> PartitionStats:
+        """How good the partition is."""
+        return partition_stats(self._t)
+
+    def _check(self, events: Events) -> None:
+        if events.a.kind != self.config.id_kind and len(events):
+            message = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
+            raise ValueError(message)
+        if len(events.x) and events.in_width != self.in_width:
+            message = f"expected features of width {self.in_width}, got {events.in_width}"
+            raise ValueError(message)
+
+    def _intern(self, names: tuple[str, ...]) -> np.ndarray:
+        """Type numbers of the names; new ones are kept for good."""
+        tables = self._t
+        for name in names:
+            if name not in self._types:
+                encoded = name.encode()
+                text = np.frombuffer(len(encoded).to_bytes(4, "little") + encoded, np.uint8)
+                begin = tables.scalar(t.TYPE_BYTES)
+                tables.type_names.reserve(begin + text.size)
+                tables.type_names.touch_rows(np.arange(begin, begin + text.size))
+                tables.type_names.data[begin : begin + text.size] = text
+                tables.scalars.data[t.TYPE_BYTES] += text.size
+                self._types[name] = len(self._types)
+                tables.scalars.data[t.TYPES] = len(self._types)
+        return np.array([self._types[name] for name in names], np.int32)
+
+    def _stored_types(self) -> list[str]:
+        """The names of all known types, each behind its length in the table."""
+        text = self._t.type_names.data[: self._t.scalar(t.TYPE_BYTES)].tobytes()
+        names, at = [], 0
+        while at < len(text):
+            length = int.from_bytes(text[at : at + 4], "little")
+            names.append(text[at + 4 : at + 4 + length].decode())
+            at += 4 + length
+        return names
+
+    def _translate(self, events: Events) -> np.ndarray:
+        """Type numbers of the events."""
+        if events.types != self._translated[0]:
+            self._translated = (events.types, self._intern(events.types))
+        table = self._translated[1]
+        assert table is not None
+        if len(table) == 1:
+            return np.broadcast_to(table, (1,)).repeat(len(events))
+        return table[events.etype]
+
+    def _make_room(self, n: int, adds: int) -> None:
+        twice = 2 if self.config.undirected else 1
+        self._t.reserve_edges(twice * adds)
+        if self._rows.shape[1] < n:
+            self._rows = np.empty((2, max(n, 1024)), np.int32)
+        entries = int(self._edges.used[0]) + twice * adds
+        if 2 * entries > self._edges.entries.size:
+            old, self._edges = self._edges, edge_index(capacity_for(entries + entries // 2))
+            rehash_edges(old, self._edges)
+        self._log.n[:] = 0
+        if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
+            self._log = empty_log()
+        self._log = grow_log(self._log, vertices=2 * n, edges=2 * n, events=n)
+
+    def _resolve(self, events: Events, op: np.ndarray) -> None:
+        rows_a, rows_b = self._rows
+        at, n = 0, len(events)
+        if self.config.id_kind == STRING:
+            arrays = (events.a.offsets, events.a.data, events.b.offsets, events.b.data)
+            names = tuple(_own(array) for array in arrays)
+        else:
+            ints = (_own(events.a.ints), _own(events.b.ints))
+        while True:
+            view = self._t.view
+            if self.config.id_kind == STRING:
+                bits = self.config.key_bits
+                at = resolve_names(at, op, *names, view, self._keys, self._log, rows_a, rows_b, bits)
+            else:
+                at = resolve_ints(at, op, *ints, view, self._keys, self._log, rows_a, rows_b)
+            if at == n:
+                break
+            self._grow_dictionary(events, at)
+
+    def _grow_dictionary(self, events: Events, at: int) -> None:
+        self._t.reserve_vertices(2)
+        used = int(self._keys.used[0])
+        if 2 * (used + 4) > self._keys.rows.size:
+            old, self._keys = self._keys, key_index(capacity_for(2 * used))
+            rehash_keys(old, self._keys)
+        if events.a.kind == STRING:
+            ends = (events.a.offsets[at : at + 2], events.b.offsets[at : at + 2])
+            longest = max(int(pair[1] - pair[0]) for pair in ends)
+            self._t.reserve_words(2 * words_for(longest))
+
+    def _apply(self, op: np.ndarray, weight: np.ndarray, etypes: np.ndarray, x_row: np.ndarray) -> None:
+        n = len(op)
+        rows_a, rows_b = self._rows[0], self._rows[1]
+        view, at = self._t.view, 0
+        while True:
+            at = apply_events(
+                at,
+                op,
+                rows_a,
+                rows_b,
+                weight,
+                etypes,
+                x_row,
+                view,
+                self._edges,
+                self._log,
+                self.config.undirected,
+                self.config.forbid_typed_loops,
+            )
+            if at == n:
+                return
+            self._grow_log_for(int(rows_a[at]), 2 * (n - at))
+
+    def _grow_log_for(self, row: int, beside: int) -> None:
+        """Make room for the deletion of a vertex."""
+        vertex, logged = self._t.vertex.data[row], self._log.n
+        more = int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE]) + beside
+        vertices = min(int(logged[LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
+        self._log = grow_log(self._log, vertices, int(logged[LOGGED_EDGES]) + more, 0)
+
+    def _close(self) -> None:
+        edges, vertices = int(self._log.n[LOGGED_EDGES]), int(self._log.n[LOGGED_VERTICES])
+        self._t.reserve_slots(vertices)
+        room = self._out_room
+        if vertices > room[0] or edges > room[1] or sum(room) > max(_SCRATCH_KEPT, 16 * (vertices + edges)):
+            self._out_room = (vertices + vertices // 2, edges + edges // 2)
+            self._out = make_out(*self._out_room, self.parts)
+        config = self.config
+        rule = Rule(
+            config.strategy_code, float(config.hdrf_lambda), float(config.hdrf_epsilon), config.hybrid_threshold
+        )
+        strings = config.id_kind == STRING
+        close_epoch(self._t.view, self._log, self._out, self._keys, self._edges, strings, config.key_bits, rule)
+
+    def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
+        if self.config.id_kind != STRING:
+            return None
+        born = int(self._out.n[BORN])
+        offsets = np.empty(born + 1, np.int64)
+        view = self._t.view
+        return offsets, gather_names(view.vertex.data, view.words.data, self._out.m[2, :born], offsets)
+
+
+def _own(array: np.ndarray) -> np.ndarray:
+    """The array, copied if it is read-only: kernels are compiled once, for writable ones."""
+    return array if array.flags.writeable and array.flags.c_contiguous else array.copy()

@@ -1,0 +1,76 @@
+"""What an epoch has touched, with the state before: scratch memory from which the net change is read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from partitioner.tables import AWAY, EDGE_MARK, LIVE, MARK
+from state.table import View, touch
+
+LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `n`
+E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD is a float32, NaN: was not there
+V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, V_CONTEXT = range(5)  # columns of `vertices`; V_CONTEXT: its in-edges changed
+UNCHANGED, ZEROED = -1, -2  # values of V_X beside rows of x
+
+
+class Log(NamedTuple):
+    """First touches of edges and vertices in the order of the events, and rejected events."""
+
+    n: np.ndarray  # (4,) int64
+    edges: np.ndarray  # (capacity, 2) int32
+    old: np.ndarray  # the same as float32
+    vertices: np.ndarray  # (capacity, 5) int32
+    rejected: np.ndarray  # (capacity, 2) int32: event, reason
+
+
+def empty_log() -> Log:
+    """A log without room."""
+    edges = np.empty((0, 2), np.int32)
+    return Log(np.zeros(4, np.int64), edges, edges.view(np.float32), np.empty((0, 5), np.int32), edges)
+
+
+def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
+    """The log with room for at least that many entries in all."""
+
+    def grown(array: np.ndarray, rows: int) -> np.ndarray:
+        if rows <= len(array):
+            return array
+        larger = np.empty((max(rows, len(array) + len(array) // 2, 1024), array.shape[1]), array.dtype)
+        larger[: len(array)] = array
+        return larger
+
+    more = grown(log.edges, edges)
+    return Log(log.n, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
+
+
+@njit(nogil=True, cache=True)
+def log_vertex(n: np.ndarray, entries: np.ndarray, vertex: View, row: int) -> int:
+    """The vertex's entry; at its first touch it is made, and the row may be written from then on."""
+    data = vertex.data
+    if data[row, MARK]:
+        return data[row, MARK] - 1
+    touch(vertex, row)
+    at = n[LOGGED_VERTICES]
+    n[LOGGED_VERTICES] = at + 1
+    data[row, MARK] = at + 1
+    entries[at, V_ROW] = row
+    entries[at, V_WAS_LIVE] = data[row, LIVE]
+    entries[at, V_WAS_SPLIT] = data[row, AWAY] > 0
+    entries[at, V_X] = UNCHANGED
+    entries[at, V_CONTEXT] = 0
+    return at
+
+
+@njit(nogil=True, cache=True)
+def log_edge(n: np.ndarray, entries: np.ndarray, olds: np.ndarray, edge: View, row: int, old: float) -> None:
+    """At the edge's first touch make its entry; the row may be written from then on."""
+    if edge.data[row, EDGE_MARK] == 0:
+        touch(edge, row)
+        at = n[LOGGED_EDGES]
+        n[LOGGED_EDGES] = at + 1
+        edge.data[row, EDGE_MARK] = at + 1
+        entries[at, E_ROW] = row
+        olds[at, E_OLD] = old

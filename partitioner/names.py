@@ -1,0 +1,150 @@
+"""String ids: their bytes in a pool of 8-byte words, and their keys.
+
+A key is the 64-bit FNV-1a hash of the UTF-8 bytes, moved up by one while another live id has it. The index holds each
+id under its hash, and once more under its key where the two differ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from partitioner.index import KeyIndex, home_of, put_key
+from partitioner.tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
+from state.table import View, touch
+
+
+@njit(nogil=True, cache=True)
+def fnv1a(data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
+    """The lowest `bits` bits of the hash of data[begin:end], as int64."""
+    h = np.uint64(0xCBF29CE484222325)
+    for i in range(begin, end):
+        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+    if bits < 64:
+        h &= (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    return np.int64(h)
+
+
+@njit(nogil=True, cache=True)
+def _class_of(length: int) -> int:
+    """The k of the chunk of 2**k words that holds so many bytes."""
+    words = max(1, (length + 7) >> 3)
+    k = 0
+    while (1 << k) < words:
+        k += 1
+    return k
+
+
+@njit(nogil=True, cache=True)
+def words_for(length: int) -> int:
+    """Words that a name of so many bytes takes."""
+    return 1 << _class_of(length)
+
+
+@njit(nogil=True, cache=True)
+def same_name(vertex: np.ndarray, words: np.ndarray, row: int, data: np.ndarray, begin: int, end: int) -> bool:
+    """Whether the vertex in `row` is called data[begin:end]."""
+    length = end - begin
+    if vertex[row, NAME_BYTES] != length:
+        return False
+    pool = words.view(np.uint8)
+    at = np.int64(vertex[row, NAME_AT]) * 8
+    for i in range(length):
+        if pool[at + i] != data[begin + i]:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def store_name(
+    scalars: np.ndarray, vertex: np.ndarray, words: View, row: int, data: np.ndarray, begin: int, end: int
+) -> None:
+    """Keep data[begin:end] as the name of `row`; the caller has made room."""
+    k = _class_of(end - begin)
+    head = scalars[NAME_FREE + k]
+    if head:
+        first = head - 1
+        scalars[NAME_FREE + k] = words.data[first]
+    else:
+        first = scalars[NAME_TAIL]
+        scalars[NAME_TAIL] = first + (1 << k)
+    for word in range(first, first + (1 << k)):
+        touch(words, word)
+    pool = words.data.view(np.uint8)
+    for i in range(end - begin):
+        pool[first * 8 + i] = data[begin + i]
+    vertex[row, NAME_AT] = first
+    vertex[row, NAME_BYTES] = end - begin
+
+
+@njit(nogil=True, cache=True)
+def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) -> None:
+    """Give the chunk of a name back."""
+    k = _class_of(vertex[row, NAME_BYTES])
+    first = np.int64(vertex[row, NAME_AT])
+    touch(words, first)
+    words.data[first] = scalars[NAME_FREE + k]
+    scalars[NAME_FREE + k] = first + 1
+
+
+@njit(nogil=True, cache=True)
+def stored_hash(vertex: np.ndarray, words: np.ndarray, row: int, bits: int) -> np.int64:
+    """The hash of a kept name."""
+    begin = np.int64(vertex[row, NAME_AT]) * 8
+    return fnv1a(words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
+
+
+@njit(nogil=True, cache=True)
+def find_name(
+    index: KeyIndex, vertex: np.ndarray, words: np.ndarray, data: np.ndarray, begin: int, end: int, bits: int
+) -> int:
+    """The row of the vertex called data[begin:end], or -1."""
+    key = fnv1a(data, begin, end, bits)
+    mask = len(index.rows) - 1
+    at = home_of(index, key)
+    while index.rows[at] >= 0:
+        if index.keys[at] == key and same_name(vertex, words, index.rows[at], data, begin, end):
+            return index.rows[at]
+        at = (at + 1) & mask
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def free_key(index: KeyIndex, wide: np.ndarray, wanted: int) -> int:
+    """The first key from `wanted` on that no vertex has."""
+    mask = len(index.rows) - 1
+    while True:
+        at = home_of(index, wanted)
+        taken = False
+        while index.rows[at] >= 0:
+            taken |= index.keys[at] == wanted and wide[index.rows[at], KEY] == wanted
+            at = (at + 1) & mask
+        if not taken:
+            return wanted
+        wanted += 1
+
+
+@njit(nogil=True, cache=True)
+def index_names(index: KeyIndex, vertex: np.ndarray, wide: np.ndarray, words: np.ndarray, rows: int, bits: int) -> None:
+    """Put all live vertices into an index that is large enough."""
+    for row in range(rows):
+        if vertex[row, LIVE]:
+            hashed = stored_hash(vertex, words, row, bits)
+            put_key(index, hashed, row)
+            if wide[row, KEY] != hashed:
+                put_key(index, wide[row, KEY], row)
+
+
+@njit(nogil=True, cache=True)
+def gather_names(vertex: np.ndarray, words: np.ndarray, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The bytes of the names of these rows, one after the other; `offsets` (n + 1) int64 is filled in."""
+    offsets[0] = 0
+    for k in range(len(rows)):
+        offsets[k + 1] = offsets[k] + vertex[rows[k], NAME_BYTES]
+    out = np.empty(offsets[len(rows)], np.uint8)
+    pool = words.view(np.uint8)
+    for k in range(len(rows)):
+        begin = np.int64(vertex[rows[k], NAME_AT]) * 8
+        for i in range(vertex[rows[k], NAME_BYTES]):
+            out[offsets[k] + i] = pool[begin + i]
+    return out

@@ -1,0 +1,186 @@
+"""Where new edges live and new vertices are mastered: the four strategies.
+
+Every edge is placed once, in the order of the epoch's first touches, with the loads and degrees of what is placed
+already; ties go to the part with the lowest load, then to the lowest part. No randomness, so a replay places alike.
+
+- hybrid: in-edges join the master of their destination until it has `threshold` of them, then HDRF spreads new ones;
+  a new vertex is mastered beside the neighbour that it arrives with, while that part has at most 1.1 times the mean.
+- hdrf: D3-GNN's vertex cut; a vertex is mastered in the part of its first edge.
+- locality: RIPPLE++'s Algorithm 1 for masters; edges live with their destination.
+- hash: masters by hash of the key; edges live with their destination.
+
+Source: D3-GNN section 4.3.1 (HDRF as in its code), RIPPLE++ section 4.4 (Algorithm 1; its load counts vertices).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from partitioner.config import HASH, HDRF, HYBRID
+from partitioner.index import mix
+from partitioner.log import LOGGED_VERTICES, V_ROW
+from partitioner.tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC
+
+LOAD_SLACK = 1.1
+
+
+class Rule(NamedTuple):
+    """Strategy and its numbers, as kernels get them."""
+
+    strategy: int
+    balance: float  # HDRF's lambda
+    epsilon: float
+    threshold: int
+
+
+@njit(nogil=True, cache=True)
+def _least(parts: np.ndarray) -> int:
+    """The part with the fewest masters; ties: with the fewest edges, then the lowest."""
+    best = 0
+    for p in range(1, len(parts)):
+        if parts[p, MASTERS] < parts[best, MASTERS] or (
+            parts[p, MASTERS] == parts[best, MASTERS] and parts[p, PART_EDGES] < parts[best, PART_EDGES]
+        ):
+            best = p
+    return best
+
+
+@njit(nogil=True, cache=True)
+def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> None:
+    vertex[row, MASTER] = part
+    parts[part, MASTERS] += 1
+
+
+@njit(nogil=True, cache=True)
+def _placed_in(parts: np.ndarray, vertex: np.ndarray, row: int) -> int:
+    """In-edges that have a part."""
+    return vertex[row, SLOTS + len(parts) + vertex[row, MASTER]] + vertex[row, AWAY]
+
+
+@njit(nogil=True, cache=True)
+def _beside(parts: np.ndarray, part: int) -> int:
+    """The part, while its load is within the slack of the mean; else the least loaded one."""
+    total = 0
+    for p in range(len(parts)):
+        total += parts[p, MASTERS]
+    if parts[part, MASTERS] * len(parts) <= LOAD_SLACK * total:
+        return part
+    return _least(parts)
+
+
+@njit(nogil=True, cache=True)
+def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
+    if vertex[src, MASTER] < 0 and vertex[dst, MASTER] < 0:
+        _set_master(parts, vertex, dst, _least(parts))
+    if vertex[dst, MASTER] < 0:
+        _set_master(parts, vertex, dst, _beside(parts, vertex[src, MASTER]))
+    if vertex[src, MASTER] < 0:
+        _set_master(parts, vertex, src, _beside(parts, vertex[dst, MASTER]))
+
+
+@njit(nogil=True, cache=True)
+def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
+    """Algorithm 1: a new source joins a destination of high in-degree, else the least loaded part takes what is new."""
+    part = _least(parts)
+    if vertex[dst, MASTER] >= 0:
+        edges = masters = 0
+        for p in range(len(parts)):
+            edges += parts[p, PART_EDGES]
+            masters += parts[p, MASTERS]
+        if _placed_in(parts, vertex, dst) * masters > 2 * edges:
+            part = vertex[dst, MASTER]
+    else:
+        _set_master(parts, vertex, dst, part)
+    if vertex[src, MASTER] < 0:
+        _set_master(parts, vertex, src, part)
+
+
+@njit(nogil=True, cache=True)
+def _there(vertex: np.ndarray, n: int, row: int, part: int) -> bool:
+    """Whether the vertex has a row in the part, or gets one this epoch."""
+    counts = vertex[row, SLOTS + n + part] + vertex[row, SLOTS + 2 * n + part]
+    return vertex[row, SLOTS + part] >= 0 or vertex[row, MASTER] == part or counts > 0
+
+
+@njit(nogil=True, cache=True)
+def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule) -> int:
+    """The part with the highest score."""
+    n = len(parts)
+    src_degree = dst_degree = 1
+    most = least = parts[0, PART_EDGES]
+    for p in range(n):
+        src_degree += vertex[src, SLOTS + n + p] + vertex[src, SLOTS + 2 * n + p]
+        dst_degree += vertex[dst, SLOTS + n + p] + vertex[dst, SLOTS + 2 * n + p]
+        most = max(most, parts[p, PART_EDGES])
+        least = min(least, parts[p, PART_EDGES])
+    share = src_degree / (src_degree + dst_degree)
+    best, best_score = 0, -1.0
+    for p in range(n):
+        size = parts[p, PART_EDGES]
+        score = rule.balance * (most - size) / (rule.epsilon + (most - least))
+        if _there(vertex, n, src, p):
+            score += 2.0 - share
+        if _there(vertex, n, dst, p):
+            score += 1.0 + share
+        if score > best_score or (score == best_score and size < parts[best, PART_EDGES]):
+            best, best_score = p, score
+    return best
+
+
+@njit(nogil=True, cache=True)
+def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, dst: int, rule: Rule) -> int:
+    """The part of a new edge; masters its ends where they have none."""
+    if rule.strategy == HDRF:
+        part = _hdrf(parts, vertex, src, dst, rule)
+        for end in (src, dst):
+            if vertex[end, MASTER] < 0:
+                _set_master(parts, vertex, end, part)
+        return part
+    if rule.strategy == HASH:
+        for end in (src, dst):
+            if vertex[end, MASTER] < 0:
+                _set_master(parts, vertex, end, hash_part(wide[end, KEY], len(parts)))
+    elif rule.strategy == HYBRID:
+        _master_hybrid(parts, vertex, src, dst)
+        if _placed_in(parts, vertex, dst) >= rule.threshold:
+            return _hdrf(parts, vertex, src, dst, rule)
+    else:
+        _master_locality(parts, vertex, src, dst)
+    return vertex[dst, MASTER]
+
+
+@njit(nogil=True, cache=True)
+def hash_part(key: int, parts: int) -> np.int64:
+    """The part that `hash` gives a key."""
+    return np.int64(mix(key) % np.uint64(parts))
+
+
+@njit(nogil=True, cache=True)
+def place_edges(
+    parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, edge: np.ndarray, added: np.ndarray, rule: Rule
+) -> None:
+    """Give each of the added edges a part, and their ends masters. All rows are logged."""
+    n = len(parts)
+    for row in added:
+        src, dst = edge[row, SRC], edge[row, DST]
+        part = _choose(parts, vertex, wide, src, dst, rule)
+        edge[row, PART] = part
+        vertex[dst, SLOTS + n + part] += 1
+        vertex[src, SLOTS + 2 * n + part] += 1
+        parts[part, PART_EDGES] += 1
+        vertex[dst, AWAY] += vertex[dst, MASTER] != part
+
+
+@njit(nogil=True, cache=True)
+def place_isolated(
+    n: np.ndarray, entries: np.ndarray, parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, rule: Rule
+) -> None:
+    """Master the logged vertices that live without any edge so far."""
+    for k in range(n[LOGGED_VERTICES]):
+        row = entries[k, V_ROW]
+        if vertex[row, LIVE] and vertex[row, MASTER] < 0:
+            part = hash_part(wide[row, KEY], len(parts)) if rule.strategy == HASH else _least(parts)
+            _set_master(parts, vertex, row, part)

@@ -1,0 +1,101 @@
+"""What the Partitioner holds, for people and for `freshet export` and `freshet partition`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from partitioner import tables as t
+from partitioner.events import STRING, Ids
+from partitioner.names import gather_names
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGraph:
+    """All live vertices and edges.
+
+    Shapes: ids n; keys, master (n,); src, dst (e,) int64 positions in ids; weight (e,) float32;
+    etype, part (e,), etype into `types`.
+    """
+
+    ids: Ids
+    keys: np.ndarray
+    master: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    weight: np.ndarray
+    etype: np.ndarray
+    part: np.ndarray
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """How good a partition is.
+
+    Units: replication_factor rows per vertex; cut_share of the edges have their ends mastered in different parts;
+    balances are the fullest part's load over the mean; split_share of the vertices have in-edges outside their part.
+    """
+
+    parts: int
+    vertices: int
+    edges: int
+    replication_factor: float
+    cut_share: float
+    vertex_balance: float
+    edge_balance: float
+    split_share: float
+
+    def to_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return asdict(self)
+
+
+def live_graph(tables: t.GraphTables, id_kind: str, types: tuple[str, ...]) -> LiveGraph:
+    """Read the graph out of the tables."""
+    rows = tables.live_vertices()
+    place = np.full(tables.scalar(t.VERTEX_ROWS) + 1, -1, np.int64)
+    place[rows] = np.arange(rows.size)
+    keys = tables.keys()[rows]
+    ids = Ids.of_ints(keys)
+    if id_kind == STRING:
+        offsets = np.empty(rows.size + 1, np.int64)
+        data = gather_names(tables.vertex.data, tables.words.data, rows.astype(np.int32), offsets)
+        ids = Ids(STRING, offsets=offsets, data=data)
+    edges = tables.live_edges()
+    edge = tables.edge.data[edges]
+    return LiveGraph(
+        ids,
+        keys,
+        tables.vertex.data[rows, t.MASTER],
+        place[edge[:, t.SRC]],
+        place[edge[:, t.DST]],
+        tables.weights()[edges],
+        edge[:, t.TYPE],
+        edge[:, t.PART],
+        types,
+    )
+
+
+def _balance(loads: np.ndarray) -> float:
+    return float(loads.max() / loads.mean()) if loads.any() else 1.0
+
+
+def partition_stats(tables: t.GraphTables) -> PartitionStats:
+    """Measure the partition as it is now."""
+    parts = tables.loads
+    rows, edges = tables.live_vertices(), tables.live_edges()
+    vertex = tables.vertex.data
+    edge = tables.edge.data[edges]
+    cut = vertex[edge[:, t.SRC], t.MASTER] != vertex[edge[:, t.DST], t.MASTER]
+    return PartitionStats(
+        len(parts),
+        int(rows.size),
+        int(edges.size),
+        float(parts[:, t.PART_ROWS].sum() / max(1, rows.size)),
+        float(cut.mean()) if edges.size else 0.0,
+        _balance(parts[:, t.MASTERS]),
+        _balance(parts[:, t.PART_EDGES]),
+        float((vertex[rows, t.AWAY] > 0).mean()) if rows.size else 0.0,
+    )

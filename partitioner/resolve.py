@@ -1,0 +1,132 @@
+"""The id dictionary: ids of an epoch's events to vertex rows.
+
+An event that may create its vertex gets a row at once; the vertex itself comes to life when the event is applied, and
+a row whose vertex is not alive at the end of the epoch is given back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
+from partitioner.index import KeyIndex, find_key, put_key
+from partitioner.log import LOGGED_VERTICES, UNCHANGED, V_CONTEXT, V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, Log
+from partitioner.names import find_name, fnv1a, free_key, store_name, words_for
+from partitioner.tables import (
+    FREE_VERTEX,
+    IN_HEAD,
+    KEY,
+    MARK,
+    MASTER,
+    NAME_TAIL,
+    OUT_HEAD,
+    SLOTS,
+    VERTEX_ROWS,
+    GraphView,
+)
+from state.table import View, touch
+
+
+@njit(nogil=True, cache=True)
+def _new_row(scalars: np.ndarray, parts: int, vertex: View, n: np.ndarray, entries: np.ndarray) -> int:
+    """A vertex row, not alive yet, and in the log."""
+    free = scalars[FREE_VERTEX]
+    data = vertex.data
+    if free:
+        row = free - 1
+        scalars[FREE_VERTEX] = data[row, OUT_HEAD]
+    else:
+        row = scalars[VERTEX_ROWS]
+        scalars[VERTEX_ROWS] = row + 1
+    touch(vertex, row)
+    data[row, :] = 0
+    for column in (OUT_HEAD, IN_HEAD, MASTER):
+        data[row, column] = -1
+    for part in range(parts):
+        data[row, SLOTS + part] = -1
+    at = n[LOGGED_VERTICES]
+    n[LOGGED_VERTICES] = at + 1
+    data[row, MARK] = at + 1
+    entries[at, V_ROW] = row
+    entries[at, V_WAS_LIVE] = 0
+    entries[at, V_WAS_SPLIT] = 0
+    entries[at, V_X] = UNCHANGED
+    entries[at, V_CONTEXT] = 0
+    return row
+
+
+@njit(nogil=True, cache=True)
+def resolve_ints(
+    start: int,
+    op: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    g: GraphView,
+    index: KeyIndex,
+    log: Log,
+    rows_a: np.ndarray,
+    rows_b: np.ndarray,
+) -> int:
+    """Rows of the ids of the events from `start` on, -1 where nothing is known; stops where room runs out."""
+    scalars, vertex, wide, parts = g.scalars, g.vertex, g.wide, len(g.parts)
+    for i in range(start, len(op)):
+        if scalars[VERTEX_ROWS] + 2 > len(wide) or 2 * (index.used[0] + 4) > len(index.rows):
+            return i
+        creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
+        rows_b[i] = -1
+        for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
+            wanted = b[i] if end else a[i]
+            row = find_key(index, wanted)
+            if row < 0 and creates:
+                row = _new_row(scalars, parts, vertex, log.n, log.vertices)
+                wide[row, KEY] = wanted
+                put_key(index, wanted, row)
+            if end:
+                rows_b[i] = row
+            else:
+                rows_a[i] = row
+    return len(op)
+
+
+@njit(nogil=True, cache=True)
+def resolve_names(
+    start: int,
+    op: np.ndarray,
+    a_offsets: np.ndarray,
+    a_data: np.ndarray,
+    b_offsets: np.ndarray,
+    b_data: np.ndarray,
+    g: GraphView,
+    index: KeyIndex,
+    log: Log,
+    rows_a: np.ndarray,
+    rows_b: np.ndarray,
+    bits: int,
+) -> int:
+    """`resolve_ints` for string ids."""
+    scalars, vertex, wide, words, parts = g.scalars, g.vertex, g.wide, g.words, len(g.parts)
+    for i in range(start, len(op)):
+        longest = max(a_offsets[i + 1] - a_offsets[i], b_offsets[i + 1] - b_offsets[i])
+        if scalars[VERTEX_ROWS] + 2 > len(wide) or 2 * (index.used[0] + 4) > len(index.rows):
+            return i
+        if scalars[NAME_TAIL] + 2 * words_for(longest) > len(words.data):
+            return i
+        creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
+        rows_b[i] = -1
+        for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
+            offsets, data = (b_offsets, b_data) if end else (a_offsets, a_data)
+            row = find_name(index, vertex.data, words.data, data, offsets[i], offsets[i + 1], bits)
+            if row < 0 and creates:
+                row = _new_row(scalars, parts, vertex, log.n, log.vertices)
+                store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
+                hashed = fnv1a(data, offsets[i], offsets[i + 1], bits)
+                wide[row, KEY] = free_key(index, wide, hashed)
+                put_key(index, hashed, row)
+                if wide[row, KEY] != hashed:
+                    put_key(index, wide[row, KEY], row)
+            if end:
+                rows_b[i] = row
+            else:
+                rows_a[i] = row
+    return len(op)

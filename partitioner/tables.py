@@ -1,0 +1,138 @@
+"""The Partitioner's durable state: the graph, its placement and its free rows, all in tables.
+
+Vertices and edges have row numbers that are reused after a deletion; free rows are chained. Each edge stands in two
+doubly linked lists, its source's out-edges and its destination's in-edges, so that adding and deleting take constant
+time at hubs too. All that is known of a vertex, or of an edge, is one row of 32-bit words (some pairs of which are
+read as one 64-bit value): one touch and one cache miss for all of it. Hash indexes are not durable
+(partitioner/index.py).
+
+Rule for kernels: a vertex row is touched when it enters the epoch's log (or is handed out), an edge row too; nothing
+else writes a row that is not in the log, but for the links of an edge's neighbours in a list.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from state.table import TableSet, View
+
+# Rows of `scalars` (int64).
+VERTEX_ROWS, FREE_VERTEX, VERTICES, EDGE_ROWS, FREE_EDGE, EDGES = range(6)
+MISSING_EDGE_DELETES, MISSING_VERTEX_DELETES, UNCHANGED_EDGES, UNCHANGED_VERTICES = range(6, 10)
+TYPES, TYPE_BYTES, NAME_TAIL = range(10, 13)
+NAME_FREE = 16  # + k heads the chain of free name chunks of 2**k words
+SCALARS = 64
+
+# Columns of `vertex` (int32). A free row is not LIVE and keeps the next free row + 1 in OUT_HEAD.
+# AWAY counts the in-edges that live outside the master's part: the vertex is split while it is not 0.
+# MARK is the row's entry in the epoch's log + 1, and 0 between epochs. NAME_AT is the name's first word.
+OUT_HEAD, IN_HEAD, OUT_DEGREE, IN_DEGREE, LOOPS, MASTER, AWAY, LIVE, MARK, NAME_AT, NAME_BYTES = range(11)
+SLOTS = 18  # + part: the slot there, or -1; then in-edges per part, then out-edges per part
+
+# Columns of the same rows, read as 64-bit values: int64, and float64 for the weighted in-degree and the largest
+# magnitude that it had since it was last summed afresh.
+KEY, SUM, PEAK = 6, 7, 8
+
+# Columns of `edge` (int32, -1 ends a list); WEIGHT is read as float32, NaN while there is no such edge.
+# A free row keeps the next free row + 1 in SRC.
+SRC, DST, TYPE, PART, WEIGHT, EDGE_MARK, OUT_NEXT, OUT_PREV, IN_NEXT, IN_PREV = range(10)
+EDGE_WIDTH = 10
+
+# Columns of `parts` (int64): the next fresh slot, the first free one + 1, and the loads.
+SLOT_TAIL, SLOT_FREE, MASTERS, PART_EDGES, PART_ROWS = range(5)
+
+
+class GraphView(NamedTuple):
+    """What kernels get of the tables."""
+
+    scalars: np.ndarray  # (64,) int64
+    parts: np.ndarray  # (P, 8) int64
+    vertex: View  # (vertices, 18 + 3 P or one more) int32
+    wide: np.ndarray  # the same as int64
+    real: np.ndarray  # the same as float64
+    edge: View  # (edges, 10) int32
+    weight: np.ndarray  # the same as float32
+    chain: View  # (slots, P) int32: after a free slot the next free one + 1
+    words: View  # (words,) int64: UTF-8 bytes of string ids in chunks of 2**k words
+
+
+class GraphTables:
+    """The tables by name, their growth, and what kernels see of them."""
+
+    def __init__(self, parts: int) -> None:
+        self.n_parts = parts
+        self.set = tables = TableSet()
+        self.scalars = tables.add("scalars", "i8")
+        self.parts = tables.add("parts", "i8", 8)
+        width = SLOTS + 3 * parts
+        self.vertex = tables.add("vertex", "i4", width + width % 2)
+        self.edge = tables.add("edge", "i4", EDGE_WIDTH)
+        self.chain = tables.add("chain", "i4", parts)
+        self.words = tables.add("words", "i8")
+        self.type_names = tables.add("type_names", "u1")
+        self.scalars.reserve(SCALARS)
+        self.parts.reserve(parts)
+
+    @property
+    def view(self) -> GraphView:
+        """The tables as kernels see them; stale after any growth."""
+        vertex, edge = self.vertex.view, self.edge.view
+        return GraphView(
+            self.scalars.data,
+            self.loads,
+            vertex,
+            vertex.data.view(np.int64),
+            vertex.data.view(np.float64),
+            edge,
+            edge.data.view(np.float32),
+            self.chain.view,
+            self.words.view,
+        )
+
+    @property
+    def loads(self) -> np.ndarray:
+        """The row of each part."""
+        return self.parts.data[: self.n_parts]
+
+    def scalar(self, row: int) -> int:
+        """One of the scalars."""
+        return int(self.scalars.data[row])
+
+    def touch_small(self) -> None:
+        """Before an epoch: the two small tables that every epoch writes."""
+        self.scalars.touch_all()
+        self.parts.touch_all()
+
+    def reserve_vertices(self, more: int) -> None:
+        """Room for that many vertices beside those that the dictionary knows."""
+        self.vertex.reserve(self.scalar(VERTEX_ROWS) + more)
+
+    def reserve_edges(self, more: int) -> None:
+        """Room for that many edges beside those there are."""
+        self.edge.reserve(self.scalar(EDGE_ROWS) + more)
+
+    def reserve_slots(self, more: int) -> None:
+        """Room for that many fresh slots in every part."""
+        self.chain.reserve(int(self.loads[:, SLOT_TAIL].max()) + more)
+
+    def reserve_words(self, more: int) -> None:
+        """Room for that many more words of names."""
+        self.words.reserve(self.scalar(NAME_TAIL) + more)
+
+    def live_vertices(self) -> np.ndarray:
+        """Rows of all live vertices, ascending."""
+        return np.flatnonzero(self.vertex.data[: self.scalar(VERTEX_ROWS), LIVE])
+
+    def live_edges(self) -> np.ndarray:
+        """Rows of all edges, ascending."""
+        return np.flatnonzero(~np.isnan(self.weights()))
+
+    def weights(self) -> np.ndarray:
+        """Weights of all edge rows in use, NaN in free ones."""
+        return self.edge.data.view(np.float32)[: self.scalar(EDGE_ROWS), WEIGHT]
+
+    def keys(self) -> np.ndarray:
+        """Keys of all vertex rows in use."""
+        return self.vertex.data.view(np.int64)[: self.scalar(VERTEX_ROWS), KEY]

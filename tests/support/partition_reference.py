@@ -1,0 +1,180 @@
+"""Slow, obvious second opinions on the Partitioner: event rules on dicts, and receivers that apply TOPOLOGY blocks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from state.codec import decode
+
+Edge = tuple[object, object, str]
+
+
+class ReferenceGraph:
+    """The graph by the book: one event at a time, on dicts."""
+
+    def __init__(self, undirected: bool = False, one_loop: bool = False) -> None:
+        self.undirected, self.one_loop = undirected, one_loop
+        self.x: dict[object, float] = {}
+        self.edges: dict[Edge, float] = {}
+        self.missing_edges = self.missing_vertices = 0
+
+    def apply(self, rows: list[tuple]) -> list[int]:
+        """Returns the numbers of the rejected events."""
+        rejected = []
+        for number, (op, *fields) in enumerate(rows):
+            if op in ("add_vertex", "set_features"):
+                x = fields[1][0] if len(fields) > 1 else None
+                self.x[fields[0]] = self.x.get(fields[0], 0.0) if x is None else x
+            elif op == "del_vertex":
+                self._delete_vertex(fields[0])
+            elif op == "add_edge":
+                src, dst, weight, etype = [*fields, *[1.0, ""][len(fields) - 2 :]]
+                others = [edge for edge in self.edges if edge[:2] == (src, src) and edge[2] != etype]
+                if self.one_loop and src == dst and others:
+                    rejected.append(number)
+                    continue
+                for a, b in self._ways(src, dst):
+                    self.x.setdefault(a, 0.0)
+                    self.x.setdefault(b, 0.0)
+                    self.edges[a, b, etype] = weight
+            else:
+                src, dst, etype = [*fields, *[""][len(fields) - 2 :]]
+                gone = [self.edges.pop((a, b, etype), None) for a, b in self._ways(src, dst)]
+                self.missing_edges += gone == [None] * len(gone)
+        return rejected
+
+    def _ways(self, src, dst):
+        return [(src, dst), (dst, src)] if self.undirected and src != dst else [(src, dst)]
+
+    def _delete_vertex(self, vertex) -> None:
+        self.missing_vertices += vertex not in self.x
+        self.x.pop(vertex, None)
+        self.edges = {edge: weight for edge, weight in self.edges.items() if vertex not in edge[:2]}
+
+    def context(self, vertex) -> tuple[int, float, float | None]:
+        """Number of in-edges, weighted in-degree without self-loops, weight of the self-loop of the first type."""
+        into = [(src, etype, weight) for (src, dst, etype), weight in self.edges.items() if dst == vertex]
+        loops = sorted((etype, weight) for src, etype, weight in into if src == vertex)
+        return len(into), math.fsum(w for src, _, w in into if src != vertex), loops[0][1] if loops else None
+
+
+class Receiver:
+    """One part as the operators see it: rows and edges, from TOPOLOGY blocks alone."""
+
+    def __init__(self) -> None:
+        self.masters: dict[int, int] = {}  # slot: key
+        self.names: dict[int, str] = {}
+        self.replicas: dict[int, tuple[int, int]] = {}  # slot: address of the master
+        self.edges: Counter = Counter()  # (source slot, destination slot, weight)
+        self.context: dict[int, tuple[int, float, float | None]] = {}
+        self.x: dict[int, float] = {}
+        self.split: set[int] = set()
+        self.replica_sets: dict[int, dict[int, int]] = defaultdict(dict)
+        self.sizes: Counter = Counter()
+
+    def apply(self, data: bytes, part: int, epoch: int) -> None:
+        block = decode(data)
+        assert (block.header.kind, block.header.source, block.header.epoch) == (1, part, epoch)
+        assert all(column.size for column in block.columns.values())
+        columns = {name: column.tolist() for name, column in block.columns.items()}
+        self._get = lambda name: columns.get(name, [])
+        self._new_rows()
+        self._change_edges()
+        self._change_masters()
+        self._drop_rows()
+        names = ("m_slot", "d_slot", "r_slot", "f_slot", "del_src", "rew_src", "add_src")
+        self.sizes = Counter({name: len(self._get(name)) for name in names})
+
+    def _new_rows(self) -> None:
+        get = self._get
+        offsets, text = get("m_off"), bytes(get("m_name"))
+        for k, (slot, key) in enumerate(zip(get("m_slot"), get("m_key"), strict=True)):
+            assert slot not in self.masters and slot not in self.replicas, "a slot in use was handed out"
+            self.masters[slot], self.x[slot] = key, 0.0
+            if offsets:
+                self.names[slot] = text[offsets[k] : offsets[k + 1]].decode()
+        for slot, part, home in zip(get("r_slot"), get("r_part"), get("r_home"), strict=True):
+            assert slot not in self.masters and slot not in self.replicas, "a slot in use was handed out"
+            self.replicas[slot] = (part, home)
+
+    def _change_edges(self) -> None:
+        get = self._get
+        for edge in zip(get("del_src"), get("del_dst"), get("del_w"), strict=True):
+            assert self.edges[edge] > 0, f"{edge} is deleted but not there"
+            self.edges[edge] -= 1
+        for src, dst, old, new in zip(get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new"), strict=True):
+            assert self.edges[src, dst, old] > 0 and old != new
+            self.edges[src, dst, old] -= 1
+            self.edges[src, dst, new] += 1
+        for edge in zip(get("add_src"), get("add_dst"), get("add_w"), strict=True):
+            assert all(slot in self.masters or slot in self.replicas for slot in edge[:2])
+            self.edges[edge] += 1
+        self.edges = +self.edges
+
+    def _change_masters(self) -> None:
+        get = self._get
+        for slot, *context in zip(get("c_slot"), get("c_count"), get("c_degree"), get("c_loop"), strict=True):
+            assert slot in self.masters
+            self.context[slot] = (context[0], context[1], None if math.isnan(context[2]) else context[2])
+        for slot, x in zip(get("x0_slot"), get("x0"), strict=True):
+            self.x[slot] = x[0]
+        for slot in get("s_slot"):
+            assert slot not in self.split
+            self.split.add(slot)
+        for slot in get("u_slot"):
+            self.split.remove(slot)
+        for slot, part in zip(get("rd_slot"), get("rd_part"), strict=True):
+            del self.replica_sets[slot][part]
+        for slot, part, there in zip(get("ra_slot"), get("ra_part"), get("ra_rslot"), strict=True):
+            assert part not in self.replica_sets[slot]
+            self.replica_sets[slot][part] = there
+
+    def _drop_rows(self) -> None:
+        get = self._get
+        for slot, key in zip(get("d_slot"), get("d_key"), strict=True):
+            assert self.masters.pop(slot) == key
+            for rows in (self.names, self.context, self.x, self.replica_sets):
+                rows.pop(slot, None)
+            self.split.discard(slot)
+        for slot in get("f_slot"):
+            del self.replicas[slot]
+        used = {slot for edge in self.edges for slot in edge[:2]}
+        assert used <= self.masters.keys() | self.replicas.keys(), "an edge lost a row"
+        assert self.replicas.keys() <= used, "a replica without an edge"
+
+
+def check_receivers(
+    receivers: list[Receiver], reference: ReferenceGraph, strings: bool
+) -> dict[object, tuple[int, int]]:
+    """Hold what the blocks built against the reference; returns the address of each vertex."""
+    at = {}
+    for part, receiver in enumerate(receivers):
+        for slot, key in receiver.masters.items():
+            vertex = receiver.names[slot] if strings else key
+            assert vertex not in at, "two masters"
+            at[vertex] = (part, slot)
+    assert at.keys() == reference.x.keys()
+    vertex_at = {address: vertex for vertex, address in at.items()}
+    edges: Counter = Counter()
+    replicas = defaultdict(dict)
+    away = set()
+    for part, receiver in enumerate(receivers):
+        for slot, home in receiver.replicas.items():
+            replicas[home][part] = slot
+        names = {slot: vertex_at[part, slot] for slot in receiver.masters}
+        names |= {slot: vertex_at[home] for slot, home in receiver.replicas.items()}
+        for (src, dst, weight), count in receiver.edges.items():
+            edges[names[src], names[dst], weight] += count
+            if dst in receiver.replicas:
+                away.add(names[dst])
+    assert edges == Counter((src, dst, np.float32(w).item()) for (src, dst, _), w in reference.edges.items())
+    for vertex, (part, slot) in at.items():
+        receiver = receivers[part]
+        assert receiver.context[slot] == reference.context(vertex), vertex
+        assert receiver.x[slot] == reference.x[vertex], vertex
+        assert (slot in receiver.split) == (vertex in away), vertex
+        assert receiver.replica_sets.get(slot, {}) == replicas[part, slot], vertex
+    return at

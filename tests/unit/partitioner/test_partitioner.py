@@ -1,0 +1,127 @@
+"""The Partitioner against a slow reference: after every epoch, from the emitted blocks alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partitioner.config import STRATEGIES, PartitionerConfig
+from partitioner.core import Partitioner
+from partitioner.event_builder import events_of
+from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
+
+INTS, STRINGS = [-3, 0, 7, 1 << 40, 5], ["", "a", "b", "ä" * 9, "x" * 40]
+CTL = np.arange(8, dtype=np.int64)
+
+
+class Bench:
+    """A Partitioner, its receivers and the reference, in step."""
+
+    def __init__(self, parts: int, **config) -> None:
+        self.strings = config.get("id_kind") == "string"
+        self.partitioner = Partitioner(parts, 1, PartitionerConfig(**config))
+        self.receivers = [Receiver() for _ in range(parts)]
+        self.reference = ReferenceGraph(config.get("undirected", False), config.get("forbid_typed_loops", False))
+        self.epoch = 0
+
+    def run(self, *rows: tuple) -> list[bytes]:
+        """One epoch, checked."""
+        self.epoch += 1
+        before_x, before = set(self.reference.x), dict(self.reference.edges)
+        events = events_of(rows, 1, "string" if self.strings else "int")
+        change = self.partitioner.apply(events)
+        blocks = self.partitioner.split(change, CTL, self.epoch)
+        assert [event for event, _ in change.rejected] == self.reference.apply(list(rows))
+        for part, (receiver, block) in enumerate(zip(self.receivers, blocks, strict=True)):
+            receiver.apply(block, part, self.epoch)
+        check_receivers(self.receivers, self.reference, self.strings)
+        self._check_net(before_x, before)
+        self._check_partitioner()
+        return blocks
+
+    def _check_net(self, before_x: set, before: dict) -> None:
+        after_x, after = set(self.reference.x), self.reference.edges
+        sizes = sum((receiver.sizes for receiver in self.receivers), start=type(self.receivers[0].sizes)())
+        assert sizes["m_slot"] == len(after_x - before_x)
+        assert sizes["d_slot"] == len(before_x - after_x)
+        assert sizes["del_src"] == len(before.keys() - after.keys())
+        assert sizes["add_src"] == len(after.keys() - before.keys())
+        both = before.keys() & after.keys()
+        assert sizes["rew_src"] == sum(before[edge] != after[edge] for edge in both)
+
+    def _check_partitioner(self) -> None:
+        partitioner, reference = self.partitioner, self.reference
+        assert (partitioner.vertices, partitioner.edges) == (len(reference.x), len(reference.edges))
+        counters = partitioner.counters()
+        assert counters["missing_edge_deletes"] == reference.missing_edges
+        assert counters["missing_vertex_deletes"] == reference.missing_vertices
+        graph = partitioner.live_graph()
+        ids = graph.ids.to_list()
+        found = {
+            (ids[src], ids[dst], graph.types[etype]): weight
+            for src, dst, etype, weight in zip(
+                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.weight)), strict=True
+            )
+        }
+        assert set(ids) == set(reference.x)
+        assert found == reference.edges
+        stats = partitioner.stats()
+        rows = sum(len(receiver.masters) + len(receiver.replicas) for receiver in self.receivers)
+        assert stats.replication_factor == pytest.approx(rows / max(1, len(ids)))
+        assert stats.split_share == pytest.approx(sum(len(r.split) for r in self.receivers) / max(1, len(ids)))
+
+
+def rows_of(ids: list) -> st.SearchStrategy:
+    """Event rows over a tiny domain, so that they meet often."""
+    vertex, number = st.sampled_from(ids), st.sampled_from([-2.0, 0.0, 1.0, 3.0])
+    etype = st.sampled_from(["", "", "t"])
+    x = st.tuples(number)
+    edges = st.one_of(
+        st.tuples(st.just("add_edge"), vertex, vertex),
+        st.tuples(st.just("add_edge"), vertex, vertex),
+        st.tuples(st.just("add_edge"), vertex, vertex, number, etype),
+        st.tuples(st.just("del_edge"), vertex, vertex),
+        st.tuples(st.just("del_edge"), vertex, vertex, etype),
+    )
+    return st.one_of(
+        edges,
+        edges,
+        st.tuples(st.just("add_vertex"), vertex),
+        st.tuples(st.just("add_vertex"), vertex, x),
+        st.tuples(st.just("set_features"), vertex, x),
+        st.tuples(st.just("del_vertex"), vertex),
+    )
+
+
+configs = st.fixed_dictionaries(
+    {
+        "strategy": st.sampled_from(STRATEGIES),
+        "hybrid_threshold": st.integers(0, 3),
+        "hdrf_lambda": st.sampled_from([0.0, 1.0, 8.0]),
+        "undirected": st.booleans(),
+        "forbid_typed_loops": st.booleans(),
+    }
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(configs, st.integers(1, 4), st.lists(st.lists(rows_of(INTS), max_size=12), max_size=8))
+def test_blocks_build_the_reference_graph(config, parts, epochs):
+    bench = Bench(parts, **config)
+    for rows in epochs:
+        bench.run(*rows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    configs,
+    st.integers(1, 4),
+    st.lists(st.lists(rows_of(STRINGS), max_size=12), max_size=8),
+    st.sampled_from([1, 2, 64]),
+)
+def test_blocks_build_the_reference_graph_of_string_ids(config, parts, epochs, key_bits):
+    bench = Bench(parts, id_kind="string", key_bits=key_bits, **config)
+    for rows in epochs:
+        bench.run(*rows)
+        keys = [key for receiver in bench.receivers for key in receiver.masters.values()]
+        assert len(keys) == len(set(keys))
