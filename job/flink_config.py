@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from pyflink.common import Configuration
+    from pyflink.datastream import StreamExecutionEnvironment
 
 
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
@@ -112,11 +112,19 @@ def flink_options(spec: JobSpec) -> dict[str, str]:
     return options | spec.options
 
 
-def configuration(options: dict[str, str]) -> Configuration:
-    """Return the options as PyFlink's configuration; needs the gateway."""
+def environment(options: dict[str, str]) -> StreamExecutionEnvironment:
+    """Return PyFlink's environment with these options; needs the gateway.
+
+    PyFlink's own factory gives an embedded one whatever the target is, except inside `flink run`.
+    """
     from pyflink.common import Configuration
+    from pyflink.datastream import StreamExecutionEnvironment
+    from pyflink.java_gateway import get_gateway
 
     config = Configuration()
     for key, value in options.items():
         config.set_string(key, value)
-    return config
+    if options.get("execution.target") != "remote":
+        return StreamExecutionEnvironment.get_execution_environment(config)
+    java = get_gateway().jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
+    return StreamExecutionEnvironment(java(config._j_configuration))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from job import run_file
-from job.flink_config import configuration, flink_options
+from job.flink_config import environment, flink_options
 from job.flink_errors import NOT_YET_RUNNING, JobFailedError, root_cause
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.gateway import start_gateway, stop_gateway
@@ -67,12 +67,10 @@ class FlinkRun:
         self._java = start_gateway(spec.logs, spec.heap_mb)
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
-        from pyflink.datastream import StreamExecutionEnvironment
-
         try:
-            environment = StreamExecutionEnvironment.get_execution_environment(configuration(options))
-            build(environment, spec)
-            self._client = environment.execute_async(spec.name)
+            env = environment(options)
+            build(env, spec)
+            self._client = env.execute_async(spec.name)
             self.job_id = str(self._client.get_job_id())
             self._result = self._client.get_job_execution_result()
         except Exception as error:

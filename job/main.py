@@ -18,17 +18,15 @@ _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
 
 def submit(spec: JobSpec) -> None:
     """Draw and submit the job from inside `flink run`."""
-    from pyflink.datastream import StreamExecutionEnvironment
-
-    from job.flink_config import configuration, flink_options
+    from job.flink_config import environment, flink_options
     from job.graph import build
 
     # Where the job runs is the client's affair: only what belongs to the job itself is set here.
     theirs = ("taskmanager.", "rest.", "execution.target", "io.tmp.dirs")
     options = {key: value for key, value in flink_options(spec).items() if not key.startswith(theirs)}
-    environment = StreamExecutionEnvironment.get_execution_environment(configuration(options))
-    build(environment, spec)
-    environment.execute(spec.name)
+    env = environment(options)
+    build(env, spec)
+    env.execute(spec.name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
