@@ -79,7 +79,8 @@ class PartitionerStage:
         entries = dict(items)
         journal = sorted(key for key in entries if key.startswith("journal/"))
         sealed = orjson.loads(entries["sealed"]) if "sealed" in entries else {"epoch": 0, "rejected": 0, "refused": 0}
-        self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if "@" in k or k == "format")
+        own = ("journal/", "sealed")
+        self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if not k.startswith(own))
         self.core.after_restore()
         self._sealed_before = sealed["epoch"]
         self.rejected, self.refused = sealed["rejected"], sealed["refused"]
@@ -112,6 +113,7 @@ class PartitionerStage:
         out = Outcome()
         key = f"journal/{self._block:012}/{self.accepted}"
         out.mutations.puts.append((key, block))
+        out.mutations.extend(self.sweeper.stamp())
         self._block += 1
         self._pending.append((self.accepted, events))
         self.accepted += len(events)

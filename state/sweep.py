@@ -4,7 +4,8 @@ After a marker epoch E_k every page that is dirty is owed to marker k, and is wr
 k; all are written before E_k+1 is passed. Cut k is, for each page, the newest tag <= k. A restore finds the last marker
 k that was passed, loads cut k-1 (whose pages are all there) and the caller replays the epochs after E_k-1.
 
-Keys of the entries: `table/page@tag` for pages, `meta@tag` for what goes with a cut (JSON: epoch and rows per table).
+Keys of the entries: `table/page@tag` for pages, `meta@tag` for what goes with a cut (JSON: epoch and rows per table),
+`format`, and `image` (the hash of the base image, where there is one).
 Invariant: everything an operator holds after a restore and replay is bit-equal to what it held without a failure.
 Source: RIPPLE++ and D3-GNN have no durable state; the scheme is Freshet's own, held by tests/simulation.
 """
@@ -18,11 +19,11 @@ from pathlib import Path
 import orjson
 
 from state.codec import UnknownFormatError
-from state.image import load_image
+from state.image import DamagedImageError, image_id, load_image
 from state.table import TableSet
 
 STATE_FORMAT = 1
-_META = "meta"
+_META, _FORMAT, _IMAGE = "meta", "format", "image"
 
 
 @dataclass(slots=True)
@@ -53,18 +54,20 @@ class Sweeper:
         self._pace = 1
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
-        self._format_put = False
+        self._stamped = False
 
     def restore(self, items: Iterable[tuple[str, bytes]]) -> int:
         """Load the newest complete cut; returns the epoch that the tables stand at.
 
         Raises:
             UnknownFormatError: the state was written in a format that this version does not read.
+            DamagedImageError: the base image is not the one that the state builds on.
         """
         entries = dict(items)
         if entries:
-            _check_format(entries.get("format"))
-            self._format_put = True
+            _check_format(entries.get(_FORMAT))
+            _check_image(entries.get(_IMAGE), self.image)
+            self._stamped = True
         metas = sorted(int(key.split("@")[1]) for key in entries if key.startswith(f"{_META}@"))
         self.marker = max(metas[-1] - 1, 0) if metas else 0
         if self.image is not None:
@@ -107,14 +110,24 @@ class Sweeper:
         self._pace = max(1, -(-owed // self._spread))
         meta = {"epoch": epoch, "rows": {table.name: table.rows for table in self.tables}}
         out.puts.append((f"{_META}@{self.marker}", orjson.dumps(meta)))
-        if not self._format_put:
-            out.puts.append(("format", str(STATE_FORMAT).encode()))
-            self._format_put = True
+        out.extend(self.stamp())
         return out
 
     def step(self) -> Mutations:
         """A few of the pages that the last marker still waits for."""
-        return self._write(self._pace)
+        out = self._write(self._pace)
+        out.extend(self.stamp())
+        return out
+
+    def stamp(self) -> Mutations:
+        """Format and base image, once: they go with the first entries that anybody puts, so no state is without."""
+        if self._stamped:
+            return Mutations()
+        self._stamped = True
+        out = Mutations([(_FORMAT, str(STATE_FORMAT).encode())])
+        if self.image is not None:
+            out.puts.append((_IMAGE, image_id(self.image)))
+        return out
 
     def _write(self, limit: int | None) -> Mutations:
         out = Mutations()
@@ -146,9 +159,19 @@ class Sweeper:
 
 def _check_format(stored: bytes | None) -> None:
     if stored is None or stored != str(STATE_FORMAT).encode():
-        got = "none" if stored is None else stored.decode(errors="replace")
         message = (
-            f"state format {got} is not known to this Freshet (it reads {STATE_FORMAT}): "
+            f"state format {_text(stored)} is not known to this Freshet (it reads {STATE_FORMAT}): "
             "restore it with the version that wrote it, or start afresh from a snapshot"
         )
         raise UnknownFormatError(message)
+
+
+def _check_image(stored: bytes | None, image: Path | None) -> None:
+    found = None if image is None else image_id(image)
+    if stored != found:
+        message = f"the state builds on base image {_text(stored)}, but {image or 'no folder'} holds {_text(found)}"
+        raise DamagedImageError(message)
+
+
+def _text(value: bytes | None) -> str:
+    return "none" if value is None else value.decode(errors="replace")

@@ -42,10 +42,8 @@ def take_out(model: list[tuple[int, float]], value: int, weight: float | None) -
     return False
 
 
-OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["add", "add", "add", "remove"]), st.integers(0, 4), st.integers(0, 3), st.sampled_from([1.0, 2.5])),
-    max_size=200,
-)  # fmt: skip
+KINDS, WEIGHTS = st.sampled_from(["add", "add", "add", "remove"]), st.sampled_from([1.0, 2.5])
+OPERATIONS = st.lists(st.tuples(KINDS, st.integers(0, 4), st.integers(0, 3), WEIGHTS), max_size=200)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -160,7 +158,7 @@ def test_a_restored_pool_is_the_same_one(seed: int) -> None:
     assert Sweeper(restored_tables).restore(entries.items()) == 1
     again, seed = random.Random(seed), rng.random()
     again.random()
-    first_tables, first = make(6, weighted)
+    _, first = make(6, weighted)
     churn_python(again, first)
     assert_same(first, restored)
     for both in (first, restored):
@@ -189,7 +187,7 @@ def assert_same(one: Lists, other: Lists) -> None:
 
 def test_pages_that_come_back_in_any_order_leave_room_for_weights_too() -> None:
     """Pool and weights may grow differently while their pages come in; the smaller one decides when it is full."""
-    tables, lists = make(1, weighted=True)
+    _, lists = make(1, weighted=True)
     page = lists.pool.page_rows
     for number in range(4):  # grown a page at a time: to 4 pages, then 5
         lists.pool.load_page(number, bytes(4 * page))

@@ -1,0 +1,167 @@
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from state.codec import UnknownFormatError
+from state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_image, write_image
+from state.sweep import Sweeper
+from state.table import TableSet
+from tests.support.pages import page_bytes
+
+
+def make() -> TableSet:
+    with page_bytes():
+        tables = TableSet()
+        tables.add("x", "f4", 3)
+        tables.add("key", "i8")
+        tables.add("home", "i4", 2, fill=-1)
+        tables.add("loop", "f4", fill=float("nan"))
+    return tables
+
+
+def filled(rows: int = 40) -> TableSet:
+    tables = make()
+    for table in tables:
+        table.reserve(rows)
+    written = np.arange(rows - 5)
+    for name, values in (("x", np.arange(3.0)), ("key", written * 7), ("loop", 1.5)):
+        tables[name].touch_rows(written)
+        tables[name].data[written] = values
+    return tables
+
+
+def assert_same(one: TableSet, other: TableSet) -> None:
+    for table in one:
+        twin = other[table.name]
+        assert twin.rows == table.rows
+        assert twin.data[: twin.rows].tobytes() == table.data[: table.rows].tobytes()
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    tables, again = filled(), make()
+    write_image(tables, tmp_path / "storage1-0", epoch=0)
+    assert load_image(again, tmp_path / "storage1-0") == 0
+    assert_same(tables, again)
+    assert (again["home"].data == -1).all(), "never touched, so not in the file"
+    assert not (tmp_path / "storage1-0" / "home.bin").stat().st_size
+    assert sum(table.freeze() for table in again) == 0, "the pages of an image are clean"
+
+
+def test_an_empty_operator_has_an_image_too(tmp_path: Path) -> None:
+    again = make()
+    write_image(make(), tmp_path, epoch=0)
+    assert load_image(again, tmp_path) == 0
+    assert all(table.rows == 0 for table in again)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    write_image(filled(), tmp_path, epoch=0)
+    path = tmp_path / "x.bin"
+    data = bytearray(path.read_bytes())
+    data[17] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(DamagedImageError, match="table x does not fit its checksum"):
+        load_image(make(), tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 21])
+def test_a_file_cut_short_is_refused(tmp_path: Path, keep: int) -> None:
+    write_image(filled(), tmp_path, epoch=0)
+    path = tmp_path / "key.bin"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DamagedImageError, match=f"table key has {keep // 8} values"):
+        load_image(make(), tmp_path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    write_image(filled(), tmp_path, epoch=0)
+    (tmp_path / "key.bin").unlink()
+    with pytest.raises(DamagedImageError, match="table key has 0 values"):
+        load_image(make(), tmp_path)
+    (tmp_path / "image.json").unlink()
+    with pytest.raises(DamagedImageError, match=r"there is no image\.json"):
+        load_image(make(), tmp_path)
+
+
+def test_an_image_of_other_tables_is_refused(tmp_path: Path) -> None:
+    tables = filled()
+    tables.add("z", "f4", 3)
+    write_image(tables, tmp_path, epoch=0)
+    with pytest.raises(DamagedImageError, match=r"has tables .*'z'"):
+        load_image(make(), tmp_path)
+
+
+def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
+    tables = TableSet()
+    for table in make():
+        tables.add(table.name, table.dtype.str, 6 if table.name == "x" else table.width).reserve(4)
+        tables[table.name].touch_all()
+    write_image(tables, tmp_path, epoch=0)
+    with pytest.raises(DamagedImageError, match="table x"):
+        load_image(make(), tmp_path)
+
+
+def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
+    write_image(filled(), tmp_path, epoch=0)
+    manifest = orjson.loads((tmp_path / "image.json").read_bytes())
+    (tmp_path / "image.json").write_bytes(orjson.dumps(manifest | {"format": IMAGE_FORMAT + 1}))
+    with pytest.raises(UnknownFormatError, match=rf"format {IMAGE_FORMAT + 1} .* reads {IMAGE_FORMAT}"):
+        load_image(make(), tmp_path)
+
+
+def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill in the midst of it: the old manifest must not stand beside new files."""
+    write_image(filled(), tmp_path, epoch=0)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("state.image.os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_image(filled(80), tmp_path, epoch=0)
+    with pytest.raises(DamagedImageError, match=r"no image\.json"):
+        load_image(make(), tmp_path)
+
+
+# -- images below sweeps ----------------------------------------------------------------------------------------------
+
+
+def changed_after(folder: Path) -> tuple[TableSet, dict[str, bytes]]:
+    """An operator that started from the image and has passed two markers."""
+    tables, entries = make(), dict[str, bytes]()
+    sweeper = Sweeper(tables, folder)
+    assert sweeper.restore([]) == 0
+    for epoch in (1, 2):
+        tables["key"].touch_rows(np.array([3]))
+        tables["key"].data[3] = -epoch
+        entries |= dict(sweeper.mark(epoch).puts)
+    return tables, entries
+
+
+def test_pages_that_changed_lie_over_the_image(tmp_path: Path) -> None:
+    write_image(filled(), tmp_path, epoch=0)
+    _, entries = changed_after(tmp_path)
+    assert [key for key in entries if "/" in key] == ["key/0@1"], "the image's own pages are in no checkpoint"
+    again, expected = make(), filled()
+    assert Sweeper(again, tmp_path).restore(entries.items()) == 1
+    expected["key"].data[3] = -1
+    assert_same(expected, again)
+
+
+def test_state_is_not_restored_onto_another_image(tmp_path: Path) -> None:
+    write_image(filled(), tmp_path / "one", epoch=0)
+    write_image(filled(50), tmp_path / "other", epoch=0)
+    assert image_id(tmp_path / "one") != image_id(tmp_path / "other")
+    _, entries = changed_after(tmp_path / "one")
+    with pytest.raises(DamagedImageError, match="other holds"):
+        Sweeper(make(), tmp_path / "other").restore(entries.items())
+    with pytest.raises(DamagedImageError, match="no folder holds none"):
+        Sweeper(make()).restore(entries.items())
+
+
+def test_the_same_content_is_the_same_image(tmp_path: Path) -> None:
+    write_image(filled(), tmp_path / "one", epoch=0)
+    write_image(filled(), tmp_path / "again", epoch=0)
+    assert image_id(tmp_path / "one") == image_id(tmp_path / "again")
