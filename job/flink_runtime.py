@@ -61,7 +61,8 @@ class FlinkRun:
         spec = self.spec
         spec.checkpoints.mkdir(parents=True, exist_ok=True)
         spec.save(spec.checkpoints / "job.json")
-        (spec.out_path / "tmp").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(spec.out_path / "tmp", ignore_errors=True)  # of a run that was killed
+        (spec.out_path / "tmp").mkdir(parents=True)
         (spec.out_path / STOP_FILE).unlink(missing_ok=True)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", pids={"client": os.getpid()})
         self._java = start_gateway(spec.logs, spec.heap_mb)

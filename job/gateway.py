@@ -43,7 +43,8 @@ class GatewayError(RuntimeError):
 
 def _tie_to_parent() -> None:
     """In the child, before exec: die with the parent, and leave the terminal's signals to it."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(AttributeError):  # not Linux: the gateway's own watchdog ends it within seconds
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

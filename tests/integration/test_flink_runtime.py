@@ -211,8 +211,10 @@ def test_the_end_of_input_seals_also_in_a_job_that_stays(job: Job) -> None:
     assert process.wait(20) == 0
     job.assert_complete(chunks=5)
     process = job.start(chunks=5, stay=True, epoch_ms=0, resume=str(savepoint), parallelism=2)
-    wait_for(lambda: read_run(job.out).get("state") == "running")
+    # Nothing will ever arrive, and the start source is done: the standing timer begins the attempt.
+    wait_for(lambda: len((job.out / "begins.txt").read_text().split()) == 2)
     stop_job(job.out)
+    assert (job.out / "begins.txt").read_text().split() == ["0", "4"]
     job.assert_complete(chunks=5)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_HEADER = struct.Struct("<qiqq")  # epoch, sender part, value, first event or count
+_HEADER = struct.Struct("<qiqq")  # epoch, sender part, value; first event or time of sealing (ns)
 MARKER = 10
 
 
@@ -76,6 +76,8 @@ class Partitioner:
         self.epoch = max(self.cuts, default=0)
 
     def begin(self) -> Any:
+        with (Path(self.config["results"]) / "begins.txt").open("a") as file:
+            file.write(f"{self.epoch}\n")
         for epoch in range(self.epoch - self.epoch % MARKER + 1, self.epoch + 1):
             yield Outcome(self._messages(epoch))
 
@@ -97,8 +99,6 @@ class Partitioner:
             outcome.puts.append(("seen", struct.pack("<qq", self.first, self.last)))
         return outcome
 
-    finish_epochs = 0
-
     def finish(self) -> Outcome:
         return self.tick(0.0)
 
@@ -114,11 +114,12 @@ class Partitioner:
 
     def _messages(self, epoch: int) -> list[Message]:
         first, end = self.cuts[epoch]
+        sealed = time.time_ns()
         values = [0] * self.parts
         for number in range(first, end) if self.size == 0 else ():
             values[number % self.parts] += number
         return [
-            Message("storage", p, _pack(epoch, 0, values[p], end - first, self.size // self.parts))
+            Message("storage", p, _pack(epoch, 0, values[p], sealed, self.size // self.parts))
             for p in range(self.parts)
         ]
 
@@ -158,17 +159,19 @@ class Stage:
         time.sleep(self.config.get("act_ms", 0) / 1e3)
         value = sum(_HEADER.unpack_from(block)[2] for block in blocks)
         self.total, self.done = self.total + value, epoch
-        outcome = Outcome(self._sent(epoch, value))
+        sealed = max(_HEADER.unpack_from(block)[3] for block in blocks)
+        outcome = Outcome(self._sent(epoch, value, sealed))
         if epoch % MARKER == 0:
             outcome.puts += [("total", _number(self.total)), ("done", _number(epoch))]
         for page in range(self.pages["count"]):
             outcome.puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
         if self.kind == "sink":
             with (Path(self.config["results"]) / f"sink-{self.part}.txt").open("a") as file:
-                file.write(f"{epoch} {value} {time.time()}\n")
+                now = time.time_ns()
+                file.write(f"{epoch} {value} {now / 1e9} {(now - sealed) / 1e6:.2f}\n")
         return outcome
 
-    def _sent(self, epoch: int, value: int) -> list[Message]:
+    def _sent(self, epoch: int, value: int, sealed: int) -> list[Message]:
         if self.kind == "sink":
             return []
         near = (self.part + 1) % self.parts
@@ -176,9 +179,9 @@ class Stage:
         to = "sink" if self.layer == self.config["layers"] else "storage"
         messages = []
         for q in range(self.parts):
-            messages.append(Message(to, q, _pack(epoch, self.part, (value - tail) * (q == near), 0, self.size)))
+            messages.append(Message(to, q, _pack(epoch, self.part, (value - tail) * (q == near), sealed, self.size)))
             if self.kind == "storage" and self.layer > 0 and self.parts > 1:
-                messages.append(Message("tail", q, _pack(epoch, self.part, tail * (q == near), 0, 0)))
+                messages.append(Message("tail", q, _pack(epoch, self.part, tail * (q == near), sealed, 0)))
         return messages
 
     def _maybe_fail(self, epoch: int) -> None:
