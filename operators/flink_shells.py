@@ -19,9 +19,9 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
-from pyflink.datastream.state import MapState, MapStateDescriptor
 
 from operators.worker import Worker
+from state.flink_backend import FlinkBackend
 
 MAX_TIMESTAMP = 2**63 - 1
 PARTITIONER_KEY = 0
@@ -108,22 +108,18 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare the state."""
         super().open(runtime_context)
-        descriptor = MapStateDescriptor("pages", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
-        self._state: MapState = runtime_context.get_map_state(descriptor)
+        self._backend = FlinkBackend(runtime_context)
 
     def _restored(self, part: int) -> Any:
         """Build the stage of the current key and restore it from the key's state."""
         stage = self._build(part)
-        self._worker.call(stage.restore, list(self._state.items()))
+        self._worker.call(stage.restore, list(self._backend.items()))
         self._stages[part] = stage
         return stage
 
     def _apply(self, outcome: Any) -> Iterator[Any]:
         """Write an outcome's state changes, then yield its messages: a barrier never comes between the two."""
-        if outcome.puts:
-            self._state.put_all(dict(outcome.puts))
-        for key in outcome.deletes:
-            self._state.remove(key)
+        self._backend.apply(outcome.puts, outcome.deletes)
         return self._elements(outcome.messages)
 
 

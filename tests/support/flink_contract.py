@@ -1,0 +1,78 @@
+"""Runs the backend contract inside a real Flink job, where alone keyed state can be read: `python -m ... OUT BACKEND`.
+
+Each test gets a key of its own, and so a map state without entries. OUT/results.json says what failed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import WatermarkStrategy
+from pyflink.common.typeinfo import Types
+from pyflink.datastream import KeyedProcessFunction, RuntimeContext
+from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+
+from job.flink_config import flink_options
+from job.flink_runtime import environment
+from job.gateway import start_gateway, stop_gateway
+from job.spec import JobSpec
+from state.flink_backend import FlinkBackend
+from tests.unit.state.backend_contract import BackendContract
+
+TESTS = sorted(name for name in vars(BackendContract) if name.startswith("test_"))
+
+
+def apply_test(backend: FlinkBackend) -> None:
+    """What only this body has: many changes in one call."""
+    backend.apply([], [])
+    backend.apply([("a", b"1"), ("a", b"2"), ("b", b"3"), ("c", b"")], ["b", "nothing"])
+    assert sorted(backend.items()) == [("a", b"2"), ("c", b"")]
+
+
+class Contract(KeyedProcessFunction):
+    """Runs test number `key`; the one after the last is `apply_test`."""
+
+    def __init__(self, out: str) -> None:
+        self.out = Path(out)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.backend = FlinkBackend(runtime_context)
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        name = TESTS[value] if value < len(TESTS) else "apply_test"
+        try:
+            if value < len(TESTS):
+                getattr(BackendContract(), name)(self.backend)
+            else:
+                apply_test(self.backend)
+            error = ""
+        except Exception:
+            error = traceback.format_exc()
+        (self.out / f"{name}.txt").write_text(error)
+        yield value
+
+
+def main(out: Path, backend: str) -> None:
+    spec = JobSpec(out=str(out), layers=1, parts=1, backend=backend, heap_mb=512)
+    for folder in (spec.checkpoints, out / "tmp"):
+        folder.mkdir(parents=True)
+    java = start_gateway(spec.logs, spec.heap_mb)
+    try:
+        env = environment(flink_options(spec))
+        source = NumberSequenceSource(0, len(TESTS))
+        numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", type_info=Types.LONG())
+        keyed = numbers.key_by(lambda number: number, key_type=Types.LONG())
+        keyed.process(Contract(str(out)), Types.LONG()).print()
+        env.execute("backend contract")
+    finally:
+        stop_gateway(java)
+    results = {path.stem: path.read_text() for path in out.glob("*.txt")}
+    (out / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
