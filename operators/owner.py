@@ -11,6 +11,7 @@ import numpy as np
 
 from gnn.plan import Context, LayerPlan
 from operators.messages import SINK, STORAGE, Columns, Message
+from operators.rows import gather, store
 from state.codec import ROWS, SYNC, Block, Header, encode
 from state.table import TableSet
 
@@ -21,6 +22,7 @@ TOPOLOGY_COLUMNS = (
     *("s_slot", "u_slot", "pos_source", "pos_partition", "pos_next", "pos_events"),
 )
 MASTER, SPLIT = 1, 2
+_NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 
 
@@ -57,8 +59,10 @@ class Owner:
         self.replica = tables.add("replica", "i4", parts, fill=-1)
         self._all = (self.x, self.key, self.flags, self.count, self.degree, self.loop, self.replica)
 
-    def context(self, slots: np.ndarray) -> Context:
-        """Context of these vertices."""
+    def context(self, slots: np.ndarray, needed: bool = True) -> Context:
+        """Context of these vertices; empty where it is not needed."""
+        if not needed:
+            return _NO_CONTEXT
         return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
 
     def topology(self, block: Block) -> None:
@@ -103,13 +107,8 @@ class Owner:
 
     def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> np.ndarray:
         """Store new rows; returns the slots whose bits changed, and those that are forced. Order is kept."""
-        old = self.x.data[slots]
-        changed = (old.view(np.int32) != x.view(np.int32)).any(axis=1)
-        writes = slots[changed]
-        self.x.touch_rows(writes)
-        self.x.data[writes] = x[changed]
-        if forced.size:
-            changed |= np.isin(slots, forced)
+        changed = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
+        store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
         return slots[changed]
 
     def fan_out(self, epoch: int, changed: np.ndarray, block: Block, passed: Columns) -> list[Message]:
@@ -122,7 +121,7 @@ class Owner:
         if layer.source_scaled:
             degrees = self.mine(block.get("c_slot", "i4"))
             changed = np.concatenate([changed, degrees[~np.isin(degrees, changed)]])
-        rows = layer.send(self.x.data[changed], self.context(changed))
+        rows = layer.send(gather(self.x.data, changed), self.context(changed, layer.source_scaled))
         header = Header(SYNC, epoch, self.layer + 1, self.part, self._sender)
         messages = []
         for part in range(self.parts):
@@ -144,14 +143,14 @@ class Owner:
         added = self.mine(added)
         added = added[~np.isin(added, changed)]
         if added.size:
-            pushed = layer.send(self.x.data[added], self.context(added))[:, :width]
+            pushed = layer.send(gather(self.x.data, added), self.context(added, layer.source_scaled))[:, :width]
             slots = np.concatenate([slots, self.replica.data[added, part]])
             values = np.concatenate([values, pushed])
         return {"z_slot": slots, "z": values}
 
     def publish(self, epoch: int, changed: np.ndarray, block: Block | None) -> list[Message]:
         """The blocks for the sink parts: embeddings of changed vertices; with the topology also what was deleted."""
-        keys, rows = self.key.data[changed], self.x.data[changed]
+        keys, rows = self.key.data[changed], gather(self.x.data, changed)
         header = Header(ROWS, epoch, self.layer, self.part, self._sender)
         control: Columns = {}
         dead = np.empty(0, np.int64)

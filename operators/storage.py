@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.plan import LayerPlan
-from operators import scatter
+from operators import rows, scatter
 from operators.messages import TAIL, Columns, Message
-from operators.owner import Owner, topology_of
+from operators.owner import SPLIT, Owner, topology_of
 from state.codec import PARTIAL, Block, Header, encode
 from state.lists import Lists
 from state.table import TableSet
@@ -104,6 +104,7 @@ class LayerStorage:
         return scatter.Synopses(
             self.z.view,
             self.s.view,
+            self.s.data.view(np.int32),
             self.peak.view,
             self.local.view,
             self.out.view,
@@ -150,11 +151,11 @@ class LayerStorage:
         own = EMPTY_SLOTS
         for block in blocks:
             if "o_slot" in block.columns:
-                slots, rows = block.columns["o_slot"], block.columns["zo"]
-                scatter.spread(syn, slots, rows, serial)
+                slots, values = block.columns["o_slot"], block.columns["zo"]
+                scatter.spread(syn, slots, values, serial)
                 if self.own is not None:
                     self.own.touch_rows(slots)
-                    self.own.data[slots] = rows[:, self.shape.layer.message_width :]
+                    self.own.data[slots] = values[:, self.shape.layer.message_width :]
                 own = np.concatenate([own, slots]) if own.size else slots
             elif "z_slot" in block.columns:
                 scatter.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
@@ -180,11 +181,11 @@ class LayerStorage:
         if layer.reads_context:
             candidates.append(topology.get("c_slot", "i4"))
         count = 0
-        for rows in candidates:
-            count = scatter.also(rows, self._stamp_active, epoch + 1, self._active, count)
+        for slots in candidates:
+            count = scatter.also(slots, self._stamp_active, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
-        x = layer.update(self.s.data[active], self._own_rows(active), owner.context(active))
+        x = layer.update(rows.gather(self.s.data, active), self._own_rows(active), owner.context(active, layer.reads_context))
         changed = owner.store(active, x, np.concatenate([born, whole_again]))
         if self.shape.following is None:
             return owner.publish(epoch, changed, topology)
@@ -192,9 +193,9 @@ class LayerStorage:
 
     def _own_rows(self, slots: np.ndarray) -> np.ndarray:
         if self.shape.layer.self_is_message:
-            return self.z.data[slots]
+            return rows.gather(self.z.data, slots)
         if self.own is not None:
-            return self.own.data[slots]
+            return rows.gather(self.own.data, slots)
         return np.empty((slots.size, 0), np.float32)
 
     def _partials(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
@@ -202,21 +203,21 @@ class LayerStorage:
         owner, shape = self.owner, self.shape
         splits = topology.get("s_slot", "i4")
         count = scatter.also(splits, self._stamp, epoch + 1, self._touched, touched.size)
-        rows = self._touched[:count].copy()
-        here = owner.flags.data[rows] != 0
-        part = np.where(here, shape.part, self.home.data[rows, 0])
-        address = np.where(here, rows, self.home.data[rows, 1]).astype(np.int32)
-        split_here = ~here | (owner.flags.data[rows] == owner.owned | 2)
+        slots = self._touched[:count].copy()
+        here = owner.flags.data[slots] != 0
+        part = np.where(here, shape.part, self.home.data[slots, 0])
+        address = np.where(here, slots, self.home.data[slots, 1]).astype(np.int32)
+        split_here = ~here | (owner.flags.data[slots] == owner.owned | SPLIT)
         mine = np.unique(np.concatenate([own, splits]))
-        mine = mine[owner.flags.data[mine] == owner.owned | 2]
+        mine = mine[owner.flags.data[mine] == owner.owned | SPLIT]
         header = Header(PARTIAL, epoch, shape.number, shape.part)
         messages = []
         for to in range(shape.parts):
             chosen = (part == to) & split_here
             columns: Columns = {
                 "p_slot": address[chosen],
-                "p": self.s.data[rows[chosen]],
-                "p_count": self.local.data[rows[chosen]],
+                "p": rows.gather(self.s.data, slots[chosen]),
+                "p_count": self.local.data[slots[chosen]],
             }
             if to == shape.part:
                 columns |= {**topology_of(topology), "t_slot": mine, "t": self._own_rows(mine)}

@@ -120,7 +120,7 @@ class LayerTail:
         self.touched = int(active.size)
         merged = _merged(self.index.data, self.partial.data, active)
         own = self.own.data[active, : self._own_width]
-        x = layer.update(merged, own, owner.context(active))
+        x = layer.update(merged, own, owner.context(active, layer.reads_context))
         changed = owner.store(active, x, splits)
         if self.shape.following is None:
             messages = owner.publish(epoch, changed, None)

@@ -1,0 +1,53 @@
+"""Row kernels: gather and store rows of tables at random places, without waiting for one before asking for the next."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from state.prefetch import prefetch_row
+from state.table import View, touch
+
+_AHEAD = 8
+
+
+@njit(nogil=True, cache=True)
+def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """The rows `data[slots]`.
+
+    Shapes: data (rows, width) of 4-byte values; slots (n,) int32; result (n, width).
+    """
+    n, width = len(slots), data.shape[1]
+    out = np.empty((n, width), data.dtype)
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(data, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(data, slots[i + _AHEAD])
+        row = slots[i]
+        for j in range(width):
+            out[i, j] = data[row, j]
+    return out
+
+
+@njit(nogil=True, cache=True)
+def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, changed: np.ndarray) -> None:
+    """Write those rows that differ from the stored ones in any bit, and say which in `changed` (which may be set before).
+
+    Shapes: bits is the table's data as int32; slots (n,) int32, distinct; rows (n, width) int32; changed (n,) bool.
+    """
+    n, width = len(slots), bits.shape[1]
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(bits, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(bits, slots[i + _AHEAD])
+        row = slots[i]
+        difference = np.int32(0)
+        for j in range(width):
+            difference |= bits[row, j] ^ rows[i, j]
+        if difference != 0:
+            touch(table, row)
+            for j in range(width):
+                bits[row, j] = rows[i, j]
+            changed[i] = True

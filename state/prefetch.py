@@ -1,0 +1,47 @@
+"""Ask the processor for a cache line ahead of its use: what random rows cost is mostly waiting for memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.core import cgutils
+from numba.core.imputils import impl_ret_untracked
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+_LINE_BYTES = 64
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Prefetch for writing the cache line that holds flat element `index` of a C-contiguous array."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = make_array(signature.args[0])(context, builder, args[0]).data
+        item = context.get_abi_sizeof(context.get_value_type(signature.args[0].dtype))
+        word, i8p, i32 = ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(32)
+        offset = builder.mul(args[1], ir.Constant(word, item))
+        pointer = builder.inttoptr(builder.add(builder.ptrtoint(data, word), offset), i8p)
+        kind = ir.FunctionType(ir.VoidType(), [i8p, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, i32(1), i32(3), i32(1)])
+        return impl_ret_untracked(context, builder, types.void, context.get_dummy_value())
+
+    return types.void(array, types.int64), generate
+
+
+if config.DISABLE_JIT:  # kernels as plain Python, for debugging
+
+    def prefetch(array: Any, index: Any) -> None:  # noqa: F811
+        """Nothing to ask for."""
+
+
+@njit(nogil=True, cache=True, inline="always")
+def prefetch_row(rows: np.ndarray, row: int) -> None:
+    """Prefetch a whole row of a 2-D array of 4-byte values."""
+    width = rows.shape[1]
+    for column in range(0, width, 16):
+        prefetch(rows, np.int64(row) * width + column)
