@@ -49,8 +49,8 @@ def _python_options() -> dict[str, str]:
 
 def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
     options = {
-        "execution.checkpointing.dir": spec.checkpoints.as_uri(),
-        "execution.checkpointing.savepoint-dir": spec.savepoints.as_uri(),
+        "execution.checkpointing.dir": spec.checkpoint_uri,
+        "execution.checkpointing.savepoint-dir": spec.savepoint_uri,
         "execution.checkpointing.mode": "EXACTLY_ONCE",
         # At an aligned barrier every operator stands at the same epoch with an empty inbox: state relies on it.
         "execution.checkpointing.unaligned.enabled": "false",

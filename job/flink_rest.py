@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from job.flink_errors import NOT_YET_RUNNING, root_cause_of_text
+from job.spec import location
 
 _POLL_S = 0.1
 
@@ -42,8 +42,8 @@ class FlinkRest:
         """Return how many checkpoints have completed."""
         return int(self._call("GET", f"/jobs/{self.job_id}/checkpoints")["counts"]["completed"])
 
-    def stop(self, savepoint_dir: Path, timeout_s: float) -> Path:
-        """Stop the job with a savepoint below `savepoint_dir` and return the savepoint's folder.
+    def stop(self, target: str, timeout_s: float) -> str:
+        """Stop the job with a savepoint below the folder `target` (a URI) and return where it is.
 
         A job whose tasks are still starting is asked again. Raises: FlinkRestError when Flink refuses, fails, or is not
         done in time.
@@ -51,21 +51,21 @@ class FlinkRest:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                return self._stop(savepoint_dir, deadline)
+                return self._stop(target, deadline)
             except FlinkRestError as error:
                 if NOT_YET_RUNNING not in str(error) or time.monotonic() >= deadline:
                     raise
             time.sleep(_POLL_S)
 
-    def _stop(self, savepoint_dir: Path, deadline: float) -> Path:
-        body = {"targetDirectory": savepoint_dir.absolute().as_uri(), "drain": False}
+    def _stop(self, target: str, deadline: float) -> str:
+        body = {"targetDirectory": target, "drain": False}
         trigger = self._call("POST", f"/jobs/{self.job_id}/stop", body)["request-id"]
         while time.monotonic() < deadline:
             answer = self._call("GET", f"/jobs/{self.job_id}/savepoints/{trigger}")
             if answer["status"]["id"] == "COMPLETED":
                 operation = answer["operation"]
                 if "location" in operation:
-                    return Path(str(operation["location"]).removeprefix("file:"))
+                    return location(str(operation["location"]))
                 cause = root_cause_of_text(operation.get("failure-cause", {}).get("stack-trace", ""))
                 message = f"job {self.job_id}: no savepoint: {cause}"
                 raise FlinkRestError(message)

@@ -19,7 +19,7 @@ from job.flink_errors import NOT_YET_RUNNING, JobFailedError, root_cause
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.gateway import start_gateway, stop_gateway
 from job.graph import build
-from job.spec import JobSpec
+from job.spec import JobSpec, location, savepoint_target
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
@@ -32,7 +32,7 @@ class RunResult:
 
     state: str
     job_id: str
-    savepoint: Path | None = None
+    savepoint: str | None = None
     signal: int | None = None
 
 
@@ -85,7 +85,7 @@ class FlinkRun:
             flink_ui=f"http://{self.rest_address}/#/job/{self.job_id}/overview",
             cluster=spec.cluster,
             pids={"client": os.getpid(), "java": self._java.pid},
-            checkpoints=str(spec.checkpoints),
+            checkpoints=spec.checkpoint_uri,
             logs=str(spec.logs),
             started_ms=int(time.time() * 1e3),
         )
@@ -113,16 +113,15 @@ class FlinkRun:
             time.sleep(_POLL_S)
         return self._ended()
 
-    def stop(self, savepoint_dir: Path | None = None, by_signal: int | None = None) -> RunResult:
+    def stop(self, savepoint_dir: Path | str | None = None, by_signal: int | None = None) -> RunResult:
         """Stop the job with a savepoint, after all it has begun is complete; a job that has just ended is `finished`.
 
         Raises: JobFailedError when the job fails meanwhile or the savepoint can't be written.
         """
-        folder = (savepoint_dir or self.spec.savepoints).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
+        target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
         while True:
             try:
-                path = self._stop_with_savepoint(folder)
+                path = self._stop_with_savepoint(target)
                 break
             except Exception as error:
                 if self._is_done():
@@ -130,8 +129,8 @@ class FlinkRun:
                 if NOT_YET_RUNNING not in str(error):
                     raise self._failed(error) from error
                 time.sleep(_POLL_S)
-        savepoint = Path(path.removeprefix("file:"))
-        self._record(run_file.STOPPED, savepoint=str(savepoint))
+        savepoint = location(path)
+        self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
 
     def close(self) -> None:
@@ -143,12 +142,12 @@ class FlinkRun:
             self._java = None
         shutil.rmtree(self.spec.out_path / "tmp", ignore_errors=True)
 
-    def _stop_with_savepoint(self, folder: Path) -> str:
+    def _stop_with_savepoint(self, target: str) -> str:
         """Call Java itself: PyFlink's own method calls a signature that Flink 2 no longer has."""
         from pyflink.java_gateway import get_gateway
 
         canonical = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
-        return str(self._client._j_job_client.stopWithSavepoint(False, folder.as_uri(), canonical).get())
+        return str(self._client._j_job_client.stopWithSavepoint(False, target, canonical).get())
 
     def _is_done(self) -> bool:
         assert self._java is not None
@@ -172,7 +171,7 @@ class FlinkRun:
         request = read_stop(self.spec.out_path)
         if request.get("job_id") == self.job_id:
             savepoint = _await_savepoint(self.spec.out_path)
-            self._record(run_file.STOPPED, savepoint=str(savepoint) if savepoint else None)
+            self._record(run_file.STOPPED, savepoint=savepoint)
             return RunResult(run_file.STOPPED, self.job_id, savepoint)
         self._record(run_file.FINISHED)
         return RunResult(run_file.FINISHED, self.job_id)
@@ -250,11 +249,11 @@ def read_stop(out: Path) -> dict[str, Any]:
     return request
 
 
-def _await_savepoint(out: Path, timeout_s: float = 10.0) -> Path | None:
+def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
     """Return the savepoint that the stopping process wrote down; it hears of it about when we see the job end."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if "savepoint" in (request := read_stop(out)):
-            return Path(request["savepoint"])
+            return str(request["savepoint"])
         time.sleep(_POLL_S)
     return None

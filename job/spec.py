@@ -66,13 +66,20 @@ class JobSpec(BaseModel):
 
     @property
     def checkpoints(self) -> Path:
-        """Return the checkpoint folder, absolute."""
-        return Path(self.checkpoint_dir).absolute() if self.checkpoint_dir else self.out_path / "checkpoints"
+        """Return the checkpoint folder, absolute; what is kept locally where the checkpoints go to another store."""
+        folder = self.checkpoint_dir.removeprefix("file://")
+        return Path(folder).absolute() if folder and "://" not in folder else self.out_path / "checkpoints"
 
     @property
-    def savepoints(self) -> Path:
-        """Return the folder for savepoints that no other was asked for: below the checkpoints, where a resume looks."""
-        return self.checkpoints / "savepoints"
+    def checkpoint_uri(self) -> str:
+        """Return where Flink writes checkpoints: a folder as file://, another store (s3://...) as it was given."""
+        remote = "://" in self.checkpoint_dir and not self.checkpoint_dir.startswith("file://")
+        return self.checkpoint_dir.rstrip("/") if remote else self.checkpoints.as_uri()
+
+    @property
+    def savepoint_uri(self) -> str:
+        """Return where savepoints go by default: below the checkpoints, where a resume looks."""
+        return f"{self.checkpoint_uri}/savepoints"
 
     def save(self, path: Path) -> None:
         """Write the spec as JSON."""
@@ -85,3 +92,18 @@ class JobSpec(BaseModel):
         Raises: pydantic.ValidationError naming the field that is wrong.
         """
         return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def savepoint_target(folder: Path | str) -> str:
+    """Return a folder as a URI; a local one is made if need be."""
+    text = str(folder).removeprefix("file://")
+    if "://" in text:
+        return text
+    path = Path(text).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    return path.as_uri()
+
+
+def location(uri: str) -> str:
+    """Return a savepoint's URI as people write it: a plain path where it is local."""
+    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

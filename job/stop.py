@@ -10,6 +10,7 @@ from job import run_file
 from job.checkpoints import NoCheckpointError, find_latest
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.flink_runtime import STOP_FILE
+from job.spec import location, savepoint_target
 
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -18,7 +19,7 @@ class NothingToStopError(RuntimeError):
     """No job runs there; the message says what was found."""
 
 
-def stop_job(out: Path, savepoint_dir: Path | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Path:
+def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
     """Stop the job of `out` with a savepoint, wait until its process has ended too, and return the savepoint.
 
     Raises: NothingToStopError when `run.json` names no running job; FlinkRestError when Flink can't do it.
@@ -28,29 +29,29 @@ def stop_job(out: Path, savepoint_dir: Path | None = None, timeout_s: float = DE
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
         message = f"{out}: no running job ({run_file.NAME} says {run.get('state', 'nothing')!r})"
         raise NothingToStopError(message)
-    folder = (savepoint_dir or Path(run["checkpoints"]) / "savepoints").absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    request = {"job_id": run["job_id"], "savepoint_dir": str(folder)}
+    target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
+    request = {"job_id": run["job_id"], "savepoint_dir": target}
     run_file.write_json(out / STOP_FILE, request)
     began = time.time_ns()
     rest = FlinkRest(run["rest"], run["job_id"])
     try:
-        savepoint = rest.stop(folder, timeout_s)
+        savepoint = rest.stop(target, timeout_s)
     except FlinkRestError:
         # An embedded cluster goes down with its job, and its answer sometimes with it: then the savepoint is there.
-        found = _written_since(folder, began)
+        found = _written_since(target, began)
         if found is None:
             (out / STOP_FILE).unlink(missing_ok=True)
             raise
         savepoint = found
     finally:
         rest.close()
-    run_file.write_json(out / STOP_FILE, {**request, "savepoint": str(savepoint)})
+    run_file.write_json(out / STOP_FILE, {**request, "savepoint": savepoint})
     _await_end(out, run["pids"].get("client"), timeout_s)
     return savepoint
 
 
-def _written_since(folder: Path, began_ns: int) -> Path | None:
+def _written_since(target: str, began_ns: int) -> str | None:
+    folder = Path(location(target))
     deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
         try:
@@ -58,7 +59,7 @@ def _written_since(folder: Path, began_ns: int) -> Path | None:
         except NoCheckpointError:
             found = None
         if found is not None and (found / "_metadata").stat().st_mtime_ns >= began_ns:
-            return found
+            return str(found)
         time.sleep(0.1)
     return None
 

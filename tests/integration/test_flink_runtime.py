@@ -147,12 +147,12 @@ def test_stop_with_a_savepoint_and_resume_with_another_parallelism(job: Job, bef
     savepoint = stop_job(job.out)
     assert process.wait(20) == 0
     assert read_run(job.out)["state"] == "stopped"
-    assert read_run(job.out)["savepoint"] == str(savepoint)
-    assert find_latest(job.out / "checkpoints") == savepoint
+    assert read_run(job.out)["savepoint"] == savepoint
+    assert str(find_latest(job.out / "checkpoints")) == savepoint
     with pytest.raises(NothingToStopError):
         stop_job(job.out)
     assert max(job.epochs()) < 307
-    code, errors = job.run(chunks=400, parallelism=after, resume=str(savepoint))
+    code, errors = job.run(chunks=400, parallelism=after, resume=savepoint)
     assert code == 0, errors
     job.assert_complete(chunks=400)
 
@@ -210,7 +210,7 @@ def test_the_end_of_input_seals_also_in_a_job_that_stays(job: Job) -> None:
     savepoint = stop_job(job.out)
     assert process.wait(20) == 0
     job.assert_complete(chunks=5)
-    process = job.start(chunks=5, stay=True, epoch_ms=0, resume=str(savepoint), parallelism=2)
+    process = job.start(chunks=5, stay=True, epoch_ms=0, resume=savepoint, parallelism=2)
     # Nothing will ever arrive, and the start source is done: the standing timer begins the attempt.
     wait_for(lambda: len((job.out / "begins.txt").read_text().split()) == 2)
     stop_job(job.out)

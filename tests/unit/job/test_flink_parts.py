@@ -14,7 +14,7 @@ from job.checkpoints import NoCheckpointError, find_latest, find_state, state_si
 from job.flink_config import flink_options, free_port
 from job.flink_errors import root_cause, root_cause_of_text, strip_prefixes
 from job.run_file import read_run, update_run
-from job.spec import JobSpec
+from job.spec import JobSpec, location, savepoint_target
 from job.stop import NothingToStopError, stop_job
 
 
@@ -44,6 +44,19 @@ def test_options_of_an_embedded_and_a_cluster_job(tmp_path: Path) -> None:
     assert (cluster["rest.address"], cluster["rest.port"]) == ("example", "8081")
     assert cluster["execution.state-recovery.path"] == "file:/x"
     assert not any(key.startswith("taskmanager.") for key in cluster)
+
+
+def test_checkpoints_may_lie_in_another_store(tmp_path: Path) -> None:
+    remote = JobSpec(out=str(tmp_path), layers=1, checkpoint_dir="s3://bucket/job/")
+    assert remote.checkpoint_uri == "s3://bucket/job"
+    assert remote.checkpoints == tmp_path / "checkpoints", "what Freshet itself keeps beside them"
+    local = JobSpec(out=str(tmp_path), layers=1, checkpoint_dir=f"file://{tmp_path}/c")
+    assert local.checkpoint_uri == f"file://{tmp_path}/c"
+    assert local.checkpoints == tmp_path / "c"
+    assert savepoint_target("s3://bucket/s") == "s3://bucket/s"
+    assert savepoint_target(tmp_path / "s") == f"file://{tmp_path}/s"
+    assert (tmp_path / "s").is_dir()
+    assert location(f"file:{tmp_path}/s") == location(f"file://{tmp_path}/s") == f"{tmp_path}/s"
 
 
 def test_a_taken_port_gives_way_to_the_next() -> None:
