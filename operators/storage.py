@@ -93,6 +93,8 @@ class LayerStorage:
     def _reserve(self, rows: int) -> None:
         for table in self._rows:
             table.reserve(rows)
+        # asked of replicas, too, and a part may have more of those than masters, or no master at all
+        self.owner.flags.reserve(rows)
         self.out.reserve(rows)
         self.inn.reserve(rows)
         capacity = max(table.data.shape[0] for table in self._rows)
