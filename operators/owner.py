@@ -44,12 +44,15 @@ class Owner:
         part: int,
         parts: int,
         width: int,
+        layer: LayerPlan | None,
         following: LayerPlan | None,
-        layer: int,
+        number: int,
         owned: int = MASTER,
     ) -> None:
-        self.part, self.parts, self.layer, self.following, self.owned = part, parts, layer, following, owned
+        self.part, self.parts, self.number, self.following, self.owned = part, parts, number, following, owned
         self._sender = FROM_TAIL if owned & SPLIT else 0
+        self._reads_context = layer is not None and layer.reads_context
+        self._sends_context = following is not None and following.source_scaled
         self.x = tables.add("x", "f4", width)
         self.key = tables.add("key", "i8")
         self.flags = tables.add("flags", "u1")
@@ -57,12 +60,21 @@ class Owner:
         self.degree = tables.add("degree", "f8")
         self.loop = tables.add("loop", "f4", fill=float("nan"))
         self.replica = tables.add("replica", "i4", parts, fill=-1)
-        self._all = (self.x, self.key, self.flags, self.count, self.degree, self.loop, self.replica)
+        kept = [self.x, self.key, self.flags]
+        if self._reads_context or self._sends_context:
+            kept += [self.count, self.degree, self.loop]
+        if parts > 1 and following is not None:
+            kept.append(self.replica)
+        self._kept = tuple(kept)
 
-    def context(self, slots: np.ndarray, needed: bool = True) -> Context:
-        """Context of these vertices; empty where it is not needed."""
-        if not needed:
-            return _NO_CONTEXT
+    def read_context(self, slots: np.ndarray) -> Context:
+        """What UPDATE reads of these vertices' contexts; empty where it reads none."""
+        return self._context(slots) if self._reads_context else _NO_CONTEXT
+
+    def _send_context(self, slots: np.ndarray) -> Context:
+        return self._context(slots) if self._sends_context else _NO_CONTEXT
+
+    def _context(self, slots: np.ndarray) -> Context:
         return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
 
     def topology(self, block: Block) -> None:
@@ -70,7 +82,7 @@ class Owner:
         born = block.get("m_slot", "i4")
         if born.size:
             rows = int(born.max()) + 1
-            for table in self._all:
+            for table in self._kept:
                 table.reserve(rows)
             for table in (self.flags, self.key):
                 table.touch_rows(born)
@@ -79,15 +91,20 @@ class Owner:
         dead = block.get("d_slot", "i4")
         self.flags.touch_rows(dead)
         self.flags.data[dead] = 0
-        if self.layer:  # the features of split vertices, too, are owned by Storage 0
+        if self.number:  # the features of split vertices, too, are owned by Storage 0
             for name, bits in (("s_slot", SPLIT), ("u_slot", 0)):
                 slots = block.get(name, "i4")
                 self.flags.touch_rows(slots)
                 self.flags.data[slots] = MASTER | bits
-        slots = block.get("c_slot", "i4")
-        for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
-            table.touch_rows(slots)
-            table.data[slots] = block.get(name, table.dtype.str)
+        if self._reads_context or self._sends_context:
+            slots = block.get("c_slot", "i4")
+            for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
+                table.touch_rows(slots)
+                table.data[slots] = block.get(name, table.dtype.str)
+        if self.replica in self._kept:
+            self._replica_sets(block)
+
+    def _replica_sets(self, block: Block) -> None:
         gone, added = block.get("rd_slot", "i4"), block.get("ra_slot", "i4")
         self.replica.touch_rows(gone)
         self.replica.data[gone, block.get("rd_part", "i2")] = -1
@@ -97,7 +114,7 @@ class Owner:
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
         dead = block.get("d_slot", "i4")
-        for table in self._all:
+        for table in self._kept:
             table.touch_rows(dead)
             table.data[dead] = table.fill
 
@@ -105,24 +122,25 @@ class Owner:
         """Those of the slots whose vertex this operator owns."""
         return slots[self.flags.data[slots] == self.owned]
 
-    def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> np.ndarray:
-        """Store new rows; returns the slots whose bits changed, and those that are forced. Order is kept."""
+    def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Store new rows; returns slots and rows whose bits changed, and those that are forced. Order is kept."""
         changed = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
         store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
-        return slots[changed]
+        return (slots, x) if changed.all() else (slots[changed], x[changed])
 
-    def fan_out(self, epoch: int, changed: np.ndarray, block: Block, passed: Columns) -> list[Message]:
+    def fan_out(self, epoch: int, changed: np.ndarray, x: np.ndarray, block: Block, passed: Columns) -> list[Message]:
         """The blocks for the next layer, one per part: rows of changed vertices, and pushes to new replicas.
 
-        `passed` travels on to the own part.
+        `x` are the rows of the `changed` vertices; `passed` travels on to the own part.
         """
         layer = self.following
         assert layer is not None
         if layer.source_scaled:
             degrees = self.mine(block.get("c_slot", "i4"))
-            changed = np.concatenate([changed, degrees[~np.isin(degrees, changed)]])
-        rows = layer.send(gather(self.x.data, changed), self.context(changed, layer.source_scaled))
-        header = Header(SYNC, epoch, self.layer + 1, self.part, self._sender)
+            degrees = degrees[~np.isin(degrees, changed)]
+            changed, x = np.concatenate([changed, degrees]), np.concatenate([x, gather(self.x.data, degrees)])
+        rows = layer.send(x, self._send_context(changed))
+        header = Header(SYNC, epoch, self.number + 1, self.part, self._sender)
         messages = []
         for part in range(self.parts):
             if part == self.part:
@@ -143,15 +161,15 @@ class Owner:
         added = self.mine(added)
         added = added[~np.isin(added, changed)]
         if added.size:
-            pushed = layer.send(gather(self.x.data, added), self.context(added, layer.source_scaled))[:, :width]
+            pushed = layer.send(gather(self.x.data, added), self._send_context(added))[:, :width]
             slots = np.concatenate([slots, self.replica.data[added, part]])
             values = np.concatenate([values, pushed])
         return {"z_slot": slots, "z": values}
 
-    def publish(self, epoch: int, changed: np.ndarray, block: Block | None) -> list[Message]:
+    def publish(self, epoch: int, changed: np.ndarray, rows: np.ndarray, block: Block | None) -> list[Message]:
         """The blocks for the sink parts: embeddings of changed vertices; with the topology also what was deleted."""
-        keys, rows = self.key.data[changed], gather(self.x.data, changed)
-        header = Header(ROWS, epoch, self.layer, self.part, self._sender)
+        keys = self.key.data[changed]
+        header = Header(ROWS, epoch, self.number, self.part, self._sender)
         control: Columns = {}
         dead = np.empty(0, np.int64)
         if block is not None:

@@ -26,7 +26,7 @@ class FeatureStorage:
 
     def __init__(self, part: int, parts: int, following: LayerPlan) -> None:
         self.tables = TableSet()
-        self.owner = Owner(self.tables, part, parts, following.in_width, following, 0)
+        self.owner = Owner(self.tables, part, parts, following.in_width, None, following, 0)
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -39,12 +39,15 @@ class FeatureStorage:
         owner.topology(block)
         slots, x = block.get("x0_slot", "i4"), block.get("x0", "f4")
         born = block.get("m_slot", "i4")
-        changed = slots
+        changed, values = slots, x.reshape(-1, owner.x.data.shape[1])
         if slots.size:
-            changed = owner.store(slots, x, born)
-        changed = np.concatenate([changed, born[~np.isin(born, slots)]])
+            changed, values = owner.store(slots, x, born)
+        featureless = born[~np.isin(born, slots)]
+        if featureless.size:
+            zeros = np.zeros((featureless.size, values.shape[1]), np.float32)
+            changed, values = np.concatenate([changed, featureless]), np.concatenate([values, zeros])
         self.touched = int(changed.size)
-        messages = owner.fan_out(epoch, changed, block, topology_of(block))
+        messages = owner.fan_out(epoch, changed, values, block, topology_of(block))
         owner.clear(block)
         return messages
 
@@ -70,7 +73,7 @@ class LayerStorage:
         self.shape = shape
         layer = shape.layer
         self.tables = tables = TableSet()
-        self.owner = Owner(tables, shape.part, shape.parts, layer.out_width, shape.following, shape.number)
+        self.owner = Owner(tables, shape.part, shape.parts, layer.out_width, layer, shape.following, shape.number)
         self.z = tables.add("z", "f4", layer.message_width)
         self.s = tables.add("s", "f4", layer.message_width)
         self.peak = tables.add("peak", "f4")
@@ -187,11 +190,11 @@ class LayerStorage:
             count = scatter.also(slots, self._stamp_active, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
-        x = layer.update(rows.gather(self.s.data, active), self._own_rows(active), owner.context(active, layer.reads_context))
-        changed = owner.store(active, x, np.concatenate([born, whole_again]))
+        x = layer.update(rows.gather(self.s.data, active), self._own_rows(active), owner.read_context(active))
+        changed, x = owner.store(active, x, np.concatenate([born, whole_again]))
         if self.shape.following is None:
-            return owner.publish(epoch, changed, topology)
-        return owner.fan_out(epoch, changed, topology, topology_of(topology))
+            return owner.publish(epoch, changed, x, topology)
+        return owner.fan_out(epoch, changed, x, topology, topology_of(topology))
 
     def _own_rows(self, slots: np.ndarray) -> np.ndarray:
         if self.shape.layer.self_is_message:

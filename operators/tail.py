@@ -73,7 +73,7 @@ class LayerTail:
         layer = shape.layer
         self.tables = tables = TableSet()
         width, owned = layer.out_width, MASTER | SPLIT
-        self.owner = Owner(tables, shape.part, shape.parts, width, shape.following, shape.number, owned)
+        self.owner = Owner(tables, shape.part, shape.parts, width, layer, shape.following, shape.number, owned)
         self.partial = tables.add("partial", "f4", layer.message_width)
         self.chain = tables.add("chain", "i4")
         self.scalars = tables.add("scalars", "i8")
@@ -120,12 +120,12 @@ class LayerTail:
         self.touched = int(active.size)
         merged = _merged(self.index.data, self.partial.data, active)
         own = self.own.data[active, : self._own_width]
-        x = layer.update(merged, own, owner.context(active, layer.reads_context))
-        changed = owner.store(active, x, splits)
+        x = layer.update(merged, own, owner.read_context(active))
+        changed, x = owner.store(active, x, splits)
         if self.shape.following is None:
-            messages = owner.publish(epoch, changed, None)
+            messages = owner.publish(epoch, changed, x, None)
         else:
-            messages = owner.fan_out(epoch, changed, topology, {})
+            messages = owner.fan_out(epoch, changed, x, topology, {})
         owner.clear(topology)
         return messages
 

@@ -35,7 +35,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 if config.DISABLE_JIT:  # kernels as plain Python, for debugging
 
-    def prefetch(array: Any, index: Any) -> None:  # noqa: F811
+    def prefetch(array: Any, index: Any) -> None:
         """Nothing to ask for."""
 
 
