@@ -32,7 +32,7 @@ def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, changed: np.ndarray) -> None:
-    """Write those rows that differ from the stored ones in any bit, and say which in `changed` (which may be set before).
+    """Write those rows that differ from the stored ones in any bit, and say which in `changed` (some may be set before).
 
     Shapes: bits is the table's data as int32; slots (n,) int32, distinct; rows (n, width) int32; changed (n,) bool.
     """

@@ -17,6 +17,7 @@ from state.table import TableSet, View, touch
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
 _TAIL = 31  # the row of `free` that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
+_STRIDE = 16
 
 
 class ListsView(NamedTuple):
@@ -81,7 +82,7 @@ def _grow(lists: ListsView, row: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     """Add an entry to the list of `row`; False, with nothing changed, when the pool must grow first."""
     head = lists.head.data
@@ -98,18 +99,28 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def find(lists: ListsView, row: int, value: int, weight: float) -> int:
     """Where in the pool the entry stands (with that weight, where weights are kept), or -1."""
     at, length = lists.head.data[row, _AT], lists.head.data[row, _LENGTH]
     pool = lists.pool.data
-    for i in range(at, at + length):
+    begin, end = at, at + length
+    while begin + _STRIDE <= end:  # a stride without the value is passed in a few vector instructions
+        hit = np.int32(0)
+        for i in range(_STRIDE):
+            hit |= np.int32(pool[begin + i] == value)
+        if hit:
+            for i in range(begin, begin + _STRIDE):
+                if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
+                    return i
+        begin += _STRIDE
+    for i in range(begin, end):
         if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
             return i
     return -1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     head, pool = lists.head.data, lists.pool.data
@@ -127,7 +138,7 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
         head[row, _CAPACITY] = 0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def remove(lists: ListsView, row: int, value: int, weight: float) -> bool:
     """Take out one such entry; False where there is none."""
     place = find(lists, row, value, weight)

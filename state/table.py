@@ -7,14 +7,17 @@ by the first touch (copy before change), so the marker's image stays true while 
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16
+_HUGE_BYTES = 4 << 20
 
 
 class View(NamedTuple):
@@ -31,9 +34,11 @@ class View(NamedTuple):
 @njit(nogil=True, cache=True)
 def _first_touch(view: View, page: int) -> None:
     if view.flags[page] == PENDING:
-        rows = 1 << view.shift
-        place = view.where[page]
-        view.shadow[place, :] = view.data[page * rows : (page + 1) * rows]
+        place = np.int64(view.where[page])
+        data, shadow = view.data.reshape(-1), view.shadow.reshape(-1)
+        size = len(shadow) // len(view.shadow)
+        for i in range(size):  # a loop, since an assignment of slices may allocate (state/kernel.py)
+            shadow[place * size + i] = data[page * size + i]
         view.copied[place] = 1
     view.flags[page] = DIRTY
 
@@ -50,6 +55,16 @@ def touch(view: View, row: int) -> None:
 def _touch_rows(view: View, rows: np.ndarray) -> None:
     for row in rows:
         touch(view, row)
+
+
+def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeros, mapped lazily, in huge pages where they are large: random rows of small pages wait for address look-ups."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(shape, dtype)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 class Table:
@@ -94,8 +109,9 @@ class Table:
             return
         pages = -(-max(rows, capacity + capacity // 2) // self.page_rows)
         shape = (pages * self.page_rows, *self._row_shape)
-        # zeros are mapped lazily, so a sparse table costs what it holds
-        grown = np.full(shape, self.fill, self.dtype) if self.fill else np.zeros(shape, self.dtype)
+        grown = _allocate(shape, self.dtype)
+        if self.fill:
+            grown[capacity:] = self.fill
         grown[:capacity] = self.data
         self.data = grown
         self._flags = np.concatenate([self._flags, np.zeros(pages - self._flags.size, np.uint8)])
