@@ -9,11 +9,10 @@ Invariants (tests/unit/partitioner checks them against a slow reference):
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from partitioner.change import DELETED, DROPS, NEW, REWEIGHTED, Out
 from partitioner.contexts import emit_vertices, weigh
-from partitioner.index import EdgeIndex, KeyIndex, drop_edge, drop_key
+from partitioner.index import HashIndex, drop, hash_edge, hash_key
 from partitioner.log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
 from partitioner.names import free_name, stored_hash
 from partitioner.placement import Rule, place_edges, place_isolated
@@ -38,9 +37,10 @@ from partitioner.tables import (
     WEIGHT,
     GraphView,
 )
+from state.kernel import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
     part = edge[row, PART]
     records[0, at] = part
@@ -48,7 +48,7 @@ def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarra
     records[2, at] = vertex[edge[row, DST], SLOTS + part]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _unplace(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
     """A deleted edge leaves counts and loads."""
     src, dst, part = edge[row, SRC], edge[row, DST], edge[row, PART]
@@ -59,7 +59,7 @@ def _unplace(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int) 
     parts[part, PART_EDGES] -= 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _net_edges(g: GraphView, log: Log, out: Out) -> None:
     """Sort the logged edges into deleted, reweighted and added ones; the first two are done with here."""
     vertex, edge, weight, n = g.vertex.data, g.edge.data, g.weight, out.n
@@ -90,7 +90,7 @@ def _net_edges(g: GraphView, log: Log, out: Out) -> None:
             _unplace(g.parts, vertex, edge, row)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _unload_dead(n: np.ndarray, entries: np.ndarray, parts: np.ndarray, vertex: np.ndarray) -> None:
     for k in range(n[LOGGED_VERTICES]):
         row = entries[k, V_ROW]
@@ -98,7 +98,7 @@ def _unload_dead(n: np.ndarray, entries: np.ndarray, parts: np.ndarray, vertex: 
             parts[vertex[row, MASTER], MASTERS] -= 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _emit_added(vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, added: np.ndarray, add: np.ndarray) -> None:
     weights = add.view(np.float32)
     for k in range(len(added)):
@@ -106,19 +106,19 @@ def _emit_added(vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, added:
         weights[3, k] = weight[added[k], WEIGHT]
 
 
-@njit(nogil=True, cache=True)
-def _free_edges(scalars: np.ndarray, edge: np.ndarray, weight: np.ndarray, log: Log, index: EdgeIndex) -> None:
+@kernel
+def _free_edges(scalars: np.ndarray, edge: np.ndarray, weight: np.ndarray, log: Log, index: HashIndex) -> None:
     for k in range(log.n[LOGGED_EDGES]):
         row = log.edges[k, E_ROW]
         edge[row, EDGE_MARK] = 0
         if np.isnan(weight[row, WEIGHT]):
-            drop_edge(index, edge[row, SRC], edge[row, DST], edge[row, TYPE], row)
+            drop(index, hash_edge(edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)
             edge[row, SRC] = scalars[FREE_EDGE]
             scalars[FREE_EDGE] = row + 1
 
 
-@njit(nogil=True, cache=True)
-def _free_vertices(g: GraphView, log: Log, index: KeyIndex, strings: bool, bits: int) -> None:
+@kernel
+def _free_vertices(g: GraphView, log: Log, index: HashIndex, strings: bool, bits: int) -> None:
     scalars, vertex = g.scalars, g.vertex.data
     for k in range(log.n[LOGGED_VERTICES]):
         row = log.vertices[k, V_ROW]
@@ -126,19 +126,19 @@ def _free_vertices(g: GraphView, log: Log, index: KeyIndex, strings: bool, bits:
         if vertex[row, LIVE]:
             continue
         key = g.wide[row, KEY]
-        drop_key(index, key, row)
+        drop(index, hash_key(key), row)
         if strings:
             hashed = stored_hash(vertex, g.words.data, row, bits)
             if hashed != key:
-                drop_key(index, hashed, row)
+                drop(index, hash_key(hashed), row)
             free_name(scalars, vertex, g.words, row)
         vertex[row, OUT_HEAD] = scalars[FREE_VERTEX]
         scalars[FREE_VERTEX] = row + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def close_epoch(
-    g: GraphView, log: Log, out: Out, keys: KeyIndex, edges: EdgeIndex, strings: bool, bits: int, rule: Rule
+    g: GraphView, log: Log, out: Out, keys: HashIndex, edges: HashIndex, strings: bool, bits: int, rule: Rule
 ) -> None:
     """Write the net change of the logged epoch to `out`, and bring all tables to the state after it."""
     vertex, edge = g.vertex.data, g.edge.data

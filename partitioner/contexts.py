@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from partitioner.change import CONTEXT, FEATURES, SPLIT, WHOLE, Out
-from partitioner.index import EdgeIndex, find_edge
+from partitioner.index import HashIndex, find_edge
 from partitioner.log import (
     LOGGED_VERTICES,
     UNCHANGED,
@@ -34,11 +33,12 @@ from partitioner.tables import (
     WEIGHT,
     GraphView,
 )
+from state.kernel import kernel
 
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def weigh(real: np.ndarray, row: int, old: float, new: float) -> None:
     """The weight of an in-edge (no self-loop) of a logged vertex changes; NaN stands for no edge."""
     total = real[row, SUM]
@@ -51,7 +51,7 @@ def weigh(real: np.ndarray, row: int, old: float, new: float) -> None:
     real[row, PEAK] = max(real[row, PEAK], abs(total))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int) -> np.float64:
     """The in-degree, summed afresh where cancellation has left too little of it."""
     if vertex[row, IN_DEGREE] == vertex[row, LOOPS]:
@@ -70,8 +70,8 @@ def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weigh
     return real[row, SUM]
 
 
-@njit(nogil=True, cache=True)
-def _loop_weight(index: EdgeIndex, edge: np.ndarray, weight: np.ndarray, row: int, types: int) -> np.float32:
+@kernel
+def _loop_weight(index: HashIndex, edge: np.ndarray, weight: np.ndarray, row: int, types: int) -> np.float32:
     """The weight of the self-loop, of the first type that has one; NaN where there is none."""
     for etype in range(types):
         loop = find_edge(index, edge, row, row, etype)
@@ -80,8 +80,8 @@ def _loop_weight(index: EdgeIndex, edge: np.ndarray, weight: np.ndarray, row: in
     return np.float32(np.nan)
 
 
-@njit(nogil=True, cache=True)
-def emit_vertices(g: GraphView, log: Log, out: Out, index: EdgeIndex) -> None:
+@kernel
+def emit_vertices(g: GraphView, log: Log, out: Out, index: HashIndex) -> None:
     """Contexts that changed, transitions between split and whole, and features, of the live logged vertices."""
     vertex, n = g.vertex.data, out.n
     loops = out.c.view(np.float32)

@@ -11,13 +11,13 @@ from partitioner.change import BORN, EpochChange, make_out
 from partitioner.closing import close_epoch
 from partitioner.config import REASONS, PartitionerConfig
 from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
-from partitioner.index import capacity_for, edge_index, index_edges, index_keys, key_index, rehash_edges, rehash_keys
+from partitioner.index import grown, index_edges, index_keys, make_index
 from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
 from partitioner.names import gather_names, index_names, words_for
 from partitioner.netting import apply_events
 from partitioner.placement import Rule
 from partitioner.report import LiveGraph, PartitionStats, live_graph, partition_stats
-from partitioner.resolve import resolve_ints, resolve_names
+from partitioner.resolve import MORE, resolve_ints, resolve_names
 from partitioner.splitter import split
 from state.table import TableSet
 
@@ -39,7 +39,7 @@ class Partitioner:
         self.parts, self.in_width = parts, in_width
         self.config = PartitionerConfig() if config is None else config
         self._t = t.GraphTables(parts)
-        self._keys, self._edges = key_index(), edge_index()
+        self._keys, self._edges = make_index(), make_index()
         self._log, self._out = empty_log(), make_out(0, 0, parts)
         self._out_room = (0, 0)
         self._rows = np.empty((2, 0), np.int32)
@@ -85,15 +85,15 @@ class Partitioner:
         tables.reserve_slots(0)
         tables.reserve_words(0)
         self._log = empty_log()
-        self._keys = key_index(capacity_for(2 * tables.scalar(t.VERTICES)))
+        self._keys = make_index(2 * tables.scalar(t.VERTICES))
         view = tables.view
         if self.config.id_kind == STRING:
             rows, bits = tables.scalar(t.VERTEX_ROWS), self.config.key_bits
             index_names(self._keys, view.vertex.data, view.wide, view.words.data, rows, bits)
         else:
-            index_keys(self._keys, view.wide[:, t.KEY], tables.live_vertices())
+            index_keys(self._keys, view.wide, tables.live_vertices())
         edges = tables.live_edges()
-        self._edges = edge_index(capacity_for(edges.size))
+        self._edges = make_index(edges.size)
         index_edges(self._edges, view.edge.data, edges)
         self._types = {name: k for k, name in enumerate(self._stored_types())}
         self._translated = ((), None)
@@ -169,10 +169,7 @@ class Partitioner:
         self._t.reserve_edges(twice * adds)
         if self._rows.shape[1] < n:
             self._rows = np.empty((2, max(n, 1024)), np.int32)
-        entries = int(self._edges.used[0]) + twice * adds
-        if 2 * entries > self._edges.entries.size:
-            old, self._edges = self._edges, edge_index(capacity_for(entries + entries // 2))
-            rehash_edges(old, self._edges)
+        self._edges = grown(self._edges, int(self._edges.used[0]) + twice * adds)
         self._log.n[:] = 0
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
             self._log = empty_log()
@@ -199,10 +196,7 @@ class Partitioner:
 
     def _grow_dictionary(self, events: Events, at: int) -> None:
         self._t.reserve_vertices(2)
-        used = int(self._keys.used[0])
-        if 2 * (used + 4) > self._keys.rows.size:
-            old, self._keys = self._keys, key_index(capacity_for(2 * used))
-            rehash_keys(old, self._keys)
+        self._keys = grown(self._keys, int(self._keys.used[0]) + MORE)
         if events.a.kind == STRING:
             ends = (events.a.offsets[at : at + 2], events.b.offsets[at : at + 2])
             longest = max(int(pair[1] - pair[0]) for pair in ends)

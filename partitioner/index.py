@@ -1,6 +1,7 @@
 """Open-addressing hash indexes over the tables. They are rebuilt after a restore and never decide an order.
 
-Linear probing; a removal moves later entries back, so that no tombstones gather.
+An entry holds 32 bits of the hash and the row + 1; its home is in those bits, so that nothing else is read to move it.
+Linear probing; a removal moves later entries back, so that no tombstones gather. Rows are compared through the tables.
 """
 
 from __future__ import annotations
@@ -8,168 +9,100 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from partitioner.tables import DST, SRC, TYPE
+from partitioner.tables import DST, KEY, SRC, TYPE
+from state.kernel import kernel
 
 FIRST_CAPACITY = 1024
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-class KeyIndex(NamedTuple):
-    """Keys (int64) to rows; a key may stand there more than once."""
+class HashIndex(NamedTuple):
+    """Hashes to rows; a hash may stand there more than once."""
 
-    keys: np.ndarray  # (capacity,) int64
-    rows: np.ndarray  # (capacity,) int32, -1 where free
+    entries: np.ndarray  # (capacity,) uint64, 0 where free; capacity is a power of two
     used: np.ndarray  # (1,) int64
 
 
-class EdgeIndex(NamedTuple):
-    """(source, destination, type) to edge rows, compared through the edge table.
-
-    An entry holds the upper half of the hash and the row + 1; its home is in that half, so nothing else is read to
-    move it.
-    """
-
-    entries: np.ndarray  # (capacity,) uint64, 0 where free
-    used: np.ndarray  # (1,) int64
+def make_index(entries: int = 0) -> HashIndex:
+    """An empty index with room for so many entries and half as many more."""
+    capacity = max(FIRST_CAPACITY, 1 << (2 * entries).bit_length())
+    return HashIndex(np.zeros(capacity, np.uint64), np.zeros(1, np.int64))
 
 
-def key_index(capacity: int = FIRST_CAPACITY) -> KeyIndex:
-    """An empty index; capacity is a power of two."""
-    return KeyIndex(np.zeros(capacity, np.int64), np.full(capacity, -1, np.int32), np.zeros(1, np.int64))
+def grown(index: HashIndex, entries: int) -> HashIndex:
+    """The index, or a larger one with the same entries if it has no room for so many in all."""
+    if has_room(index, entries):
+        return index
+    larger = make_index(entries)
+    _rehash(index, larger)
+    return larger
 
 
-def edge_index(capacity: int = FIRST_CAPACITY) -> EdgeIndex:
-    """An empty index; capacity is a power of two."""
-    return EdgeIndex(np.zeros(capacity, np.uint64), np.zeros(1, np.int64))
+@kernel
+def has_room(index: HashIndex, entries: int) -> bool:
+    """Whether the index may hold so many entries in all."""
+    return 4 * entries <= 3 * len(index.entries)
 
 
-def capacity_for(entries: int) -> int:
-    """A power of two that keeps the load below one half."""
-    return max(FIRST_CAPACITY, 1 << (2 * entries).bit_length())
-
-
-@njit(nogil=True, cache=True)
+@kernel
 def mix(value: int) -> np.uint64:
-    """SplitMix64's finaliser, uint64."""
+    """SplitMix64's finaliser."""
     z = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
-def home_of(index: KeyIndex, key: int) -> np.int64:
-    """Where the search for a key begins."""
-    return np.int64(mix(key) & np.uint64(len(index.rows) - 1))
+@kernel
+def hash_key(key: int) -> np.uint64:
+    """32 bits of hash of a vertex key."""
+    return mix(key) >> _HALF
 
 
-@njit(nogil=True, cache=True)
-def put_key(index: KeyIndex, key: int, row: int) -> None:
-    """Add an entry; the caller has made room."""
-    mask = len(index.rows) - 1
-    at = home_of(index, key)
-    while index.rows[at] >= 0:
-        at = (at + 1) & mask
-    index.keys[at] = key
-    index.rows[at] = row
-    index.used[0] += 1
-
-
-@njit(nogil=True, cache=True)
-def find_key(index: KeyIndex, key: int) -> int:
-    """The row of a key that stands there at most once, or -1."""
-    mask = len(index.rows) - 1
-    at = home_of(index, key)
-    while index.rows[at] >= 0:
-        if index.keys[at] == key:
-            return index.rows[at]
-        at = (at + 1) & mask
-    return -1
-
-
-@njit(nogil=True, cache=True)
-def drop_key(index: KeyIndex, key: int, row: int) -> None:
-    """Take out an entry that is there."""
-    mask = len(index.rows) - 1
-    at = home_of(index, key)
-    while index.rows[at] != row or index.keys[at] != key:
-        at = (at + 1) & mask
-    hole = at
-    while True:
-        at = (at + 1) & mask
-        if index.rows[at] < 0:
-            break
-        home = home_of(index, index.keys[at])
-        if (at - home) & mask >= (at - hole) & mask:
-            index.keys[hole] = index.keys[at]
-            index.rows[hole] = index.rows[at]
-            hole = at
-    index.rows[hole] = -1
-    index.used[0] -= 1
-
-
-@njit(nogil=True, cache=True)
-def rehash_keys(old: KeyIndex, new: KeyIndex) -> None:
-    """All entries of `old` into the empty, larger `new`."""
-    for at in range(len(old.rows)):
-        if old.rows[at] >= 0:
-            put_key(new, old.keys[at], old.rows[at])
-
-
-@njit(nogil=True, cache=True)
-def index_keys(index: KeyIndex, keys: np.ndarray, rows: np.ndarray) -> None:
-    """Put the keys of these rows into an index that is large enough."""
-    for row in rows:
-        put_key(index, keys[row], row)
-
-
-@njit(nogil=True, cache=True)
-def _edge_hash(src: int, dst: int, etype: int) -> np.uint64:
+@kernel
+def hash_edge(src: int, dst: int, etype: int) -> np.uint64:
+    """32 bits of hash of an edge between vertex rows."""
     ends = (np.uint64(src) << _HALF) | np.uint64(dst)
     return mix(ends ^ (np.uint64(etype) * np.uint64(0xD6E8FEB86659FD93))) >> _HALF
 
 
-@njit(nogil=True, cache=True)
-def find_edge(index: EdgeIndex, edge: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
-    """The row of the edge, or -1."""
-    mask = len(index.entries) - 1
-    half = _edge_hash(src, dst, etype)
-    at = np.int64(half & np.uint64(mask))
-    while index.entries[at]:
-        if index.entries[at] >> _HALF == half:
-            row = np.int64(index.entries[at] & _LOW) - 1
-            if edge[row, SRC] == src and edge[row, DST] == dst and edge[row, TYPE] == etype:
-                return row
-        at = (at + 1) & mask
-    return np.int64(-1)
+@kernel
+def home_of(index: HashIndex, half: int) -> np.int64:
+    """Where the search for a hash begins."""
+    return np.int64(half & np.uint64(len(index.entries) - 1))
 
 
-@njit(nogil=True, cache=True)
-def _put_entry(index: EdgeIndex, entry: int) -> None:
+@kernel
+def row_at(index: HashIndex, at: int) -> np.int64:
+    """The row in this place, or -1."""
+    return np.int64(index.entries[at] & _LOW) - 1
+
+
+@kernel
+def matches(index: HashIndex, at: int, half: int) -> bool:
+    """Whether the entry in this place has the hash."""
+    return index.entries[at] >> _HALF == half
+
+
+@kernel
+def put(index: HashIndex, half: int, row: int) -> None:
+    """Add an entry; the caller has made room."""
     mask = len(index.entries) - 1
-    at = np.int64((entry >> _HALF) & np.uint64(mask))
+    at = home_of(index, half)
     while index.entries[at]:
         at = (at + 1) & mask
-    index.entries[at] = entry
+    index.entries[at] = (half << _HALF) | np.uint64(row + 1)
     index.used[0] += 1
 
 
-@njit(nogil=True, cache=True)
-def put_edge(index: EdgeIndex, src: int, dst: int, etype: int, row: int) -> None:
-    """Add an edge that is not there; the caller has made room."""
-    _put_entry(index, (_edge_hash(src, dst, etype) << _HALF) | np.uint64(row + 1))
-
-
-@njit(nogil=True, cache=True)
-def drop_edge(index: EdgeIndex, src: int, dst: int, etype: int, row: int) -> None:
-    """Take out an edge that is there."""
+@kernel
+def drop(index: HashIndex, half: int, row: int) -> None:
+    """Take out an entry that is there."""
     mask = len(index.entries) - 1
-    half = _edge_hash(src, dst, etype)
     entry = (half << _HALF) | np.uint64(row + 1)
-    at = np.int64(half & np.uint64(mask))
+    at = home_of(index, half)
     while index.entries[at] != entry:
         at = (at + 1) & mask
     hole = at
@@ -177,7 +110,7 @@ def drop_edge(index: EdgeIndex, src: int, dst: int, etype: int, row: int) -> Non
         at = (at + 1) & mask
         if index.entries[at] == 0:
             break
-        home = np.int64((index.entries[at] >> _HALF) & np.uint64(mask))
+        home = home_of(index, index.entries[at] >> _HALF)
         if (at - home) & mask >= (at - hole) & mask:
             index.entries[hole] = index.entries[at]
             hole = at
@@ -185,16 +118,51 @@ def drop_edge(index: EdgeIndex, src: int, dst: int, etype: int, row: int) -> Non
     index.used[0] -= 1
 
 
-@njit(nogil=True, cache=True)
-def rehash_edges(old: EdgeIndex, new: EdgeIndex) -> None:
-    """All entries of `old` into the empty, larger `new`."""
+@kernel
+def _rehash(old: HashIndex, new: HashIndex) -> None:
     for entry in old.entries:
         if entry:
-            _put_entry(new, entry)
+            put(new, entry >> _HALF, np.int64(entry & _LOW) - 1)
 
 
-@njit(nogil=True, cache=True)
-def index_edges(index: EdgeIndex, edge: np.ndarray, rows: np.ndarray) -> None:
+@kernel
+def find_key(index: HashIndex, wide: np.ndarray, key: int) -> np.int64:
+    """The row of the vertex with this key, or -1."""
+    mask = len(index.entries) - 1
+    half = hash_key(key)
+    at = home_of(index, half)
+    while index.entries[at]:
+        row = row_at(index, at)
+        if matches(index, at, half) and wide[row, KEY] == key:
+            return row
+        at = (at + 1) & mask
+    return np.int64(-1)
+
+
+@kernel
+def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
+    """The row of the edge, or -1."""
+    mask = len(index.entries) - 1
+    half = hash_edge(src, dst, etype)
+    at = home_of(index, half)
+    while index.entries[at]:
+        if matches(index, at, half):
+            row = row_at(index, at)
+            if edge[row, SRC] == src and edge[row, DST] == dst and edge[row, TYPE] == etype:
+                return row
+        at = (at + 1) & mask
+    return np.int64(-1)
+
+
+@kernel
+def index_keys(index: HashIndex, wide: np.ndarray, rows: np.ndarray) -> None:
+    """Put these vertices into an index that is large enough."""
+    for row in rows:
+        put(index, hash_key(wide[row, KEY]), row)
+
+
+@kernel
+def index_edges(index: HashIndex, edge: np.ndarray, rows: np.ndarray) -> None:
     """Put these edges into an index that is large enough."""
     for row in rows:
-        put_edge(index, edge[row, SRC], edge[row, DST], edge[row, TYPE], row)
+        put(index, hash_edge(edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)

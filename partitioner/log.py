@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from partitioner.tables import AWAY, EDGE_MARK, LIVE, MARK
-from state.table import View, touch
+from state.kernel import kernel
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `n`
 E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD is a float32, NaN: was not there
@@ -46,13 +45,11 @@ def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
     return Log(log.n, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
 
 
-@njit(nogil=True, cache=True)
-def log_vertex(n: np.ndarray, entries: np.ndarray, vertex: View, row: int) -> int:
-    """The vertex's entry; at its first touch it is made, and the row may be written from then on."""
-    data = vertex.data
+@kernel
+def log_vertex(n: np.ndarray, entries: np.ndarray, data: np.ndarray, row: int) -> int:
+    """The entry of a vertex (a row that was touched), made when it is first asked for."""
     if data[row, MARK]:
         return data[row, MARK] - 1
-    touch(vertex, row)
     at = n[LOGGED_VERTICES]
     n[LOGGED_VERTICES] = at + 1
     data[row, MARK] = at + 1
@@ -64,13 +61,12 @@ def log_vertex(n: np.ndarray, entries: np.ndarray, vertex: View, row: int) -> in
     return at
 
 
-@njit(nogil=True, cache=True)
-def log_edge(n: np.ndarray, entries: np.ndarray, olds: np.ndarray, edge: View, row: int, old: float) -> None:
-    """At the edge's first touch make its entry; the row may be written from then on."""
-    if edge.data[row, EDGE_MARK] == 0:
-        touch(edge, row)
+@kernel
+def log_edge(n: np.ndarray, entries: np.ndarray, olds: np.ndarray, edge: np.ndarray, row: int, old: float) -> None:
+    """Make the entry of an edge (a row that was touched), if it has none."""
+    if edge[row, EDGE_MARK] == 0:
         at = n[LOGGED_EDGES]
         n[LOGGED_EDGES] = at + 1
-        edge.data[row, EDGE_MARK] = at + 1
+        edge[row, EDGE_MARK] = at + 1
         entries[at, E_ROW] = row
         olds[at, E_OLD] = old

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from partitioner.index import KeyIndex, home_of, put_key
+from partitioner.index import HashIndex, hash_key, home_of, matches, put, row_at
 from partitioner.tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
+from state.kernel import kernel
 from state.table import View, touch
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fnv1a(data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
     """The lowest `bits` bits of the hash of data[begin:end], as int64."""
     h = np.uint64(0xCBF29CE484222325)
@@ -25,7 +26,7 @@ def fnv1a(data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
     return np.int64(h)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _class_of(length: int) -> int:
     """The k of the chunk of 2**k words that holds so many bytes."""
     words = max(1, (length + 7) >> 3)
@@ -35,13 +36,13 @@ def _class_of(length: int) -> int:
     return k
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def words_for(length: int) -> int:
     """Words that a name of so many bytes takes."""
     return 1 << _class_of(length)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def same_name(vertex: np.ndarray, words: np.ndarray, row: int, data: np.ndarray, begin: int, end: int) -> bool:
     """Whether the vertex in `row` is called data[begin:end]."""
     length = end - begin
@@ -55,7 +56,7 @@ def same_name(vertex: np.ndarray, words: np.ndarray, row: int, data: np.ndarray,
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def store_name(
     scalars: np.ndarray, vertex: np.ndarray, words: View, row: int, data: np.ndarray, begin: int, end: int
 ) -> None:
@@ -77,7 +78,7 @@ def store_name(
     vertex[row, NAME_BYTES] = end - begin
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) -> None:
     """Give the chunk of a name back."""
     k = _class_of(vertex[row, NAME_BYTES])
@@ -87,52 +88,61 @@ def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) ->
     scalars[NAME_FREE + k] = first + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def stored_hash(vertex: np.ndarray, words: np.ndarray, row: int, bits: int) -> np.int64:
     """The hash of a kept name."""
     begin = np.int64(vertex[row, NAME_AT]) * 8
     return fnv1a(words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def find_name(
-    index: KeyIndex, vertex: np.ndarray, words: np.ndarray, data: np.ndarray, begin: int, end: int, bits: int
-) -> int:
+    index: HashIndex, vertex: np.ndarray, words: np.ndarray, data: np.ndarray, begin: int, end: int, bits: int
+) -> np.int64:
     """The row of the vertex called data[begin:end], or -1."""
-    key = fnv1a(data, begin, end, bits)
-    mask = len(index.rows) - 1
-    at = home_of(index, key)
-    while index.rows[at] >= 0:
-        if index.keys[at] == key and same_name(vertex, words, index.rows[at], data, begin, end):
-            return index.rows[at]
+    half = hash_key(fnv1a(data, begin, end, bits))
+    mask = len(index.entries) - 1
+    at = home_of(index, half)
+    while index.entries[at]:
+        row = row_at(index, at)
+        if matches(index, at, half) and same_name(vertex, words, row, data, begin, end):
+            return row
         at = (at + 1) & mask
-    return -1
+    return np.int64(-1)
 
 
-@njit(nogil=True, cache=True)
-def free_key(index: KeyIndex, wide: np.ndarray, wanted: int) -> int:
+@kernel
+def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
     """The first key from `wanted` on that no vertex has."""
-    mask = len(index.rows) - 1
+    mask = len(index.entries) - 1
     while True:
-        at = home_of(index, wanted)
+        at = home_of(index, hash_key(wanted))
         taken = False
-        while index.rows[at] >= 0:
-            taken |= index.keys[at] == wanted and wide[index.rows[at], KEY] == wanted
+        while index.entries[at]:
+            taken |= wide[row_at(index, at), KEY] == wanted
             at = (at + 1) & mask
         if not taken:
             return wanted
         wanted += 1
 
 
-@njit(nogil=True, cache=True)
-def index_names(index: KeyIndex, vertex: np.ndarray, wide: np.ndarray, words: np.ndarray, rows: int, bits: int) -> None:
+@kernel
+def index_name(index: HashIndex, row: int, hashed: int, key: int) -> None:
+    """Put a vertex in under its name's hash, and under its key where that is another."""
+    put(index, hash_key(hashed), row)
+    if key != hashed:
+        put(index, hash_key(key), row)
+
+
+@kernel
+def index_names(
+    index: HashIndex, vertex: np.ndarray, wide: np.ndarray, words: np.ndarray, rows: int, bits: int
+) -> None:
     """Put all live vertices into an index that is large enough."""
     for row in range(rows):
         if vertex[row, LIVE]:
             hashed = stored_hash(vertex, words, row, bits)
-            put_key(index, hashed, row)
-            if wide[row, KEY] != hashed:
-                put_key(index, wide[row, KEY], row)
+            index_name(index, row, hashed, wide[row, KEY])
 
 
 @njit(nogil=True, cache=True)

@@ -7,11 +7,10 @@ deleted vertex takes its edges along; undirected events act both ways, on a self
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from partitioner.config import LOOP_OF_SECOND_TYPE
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.index import EdgeIndex, find_edge, put_edge
+from partitioner.index import HashIndex, find_edge, hash_edge, home_of, put, row_at
 from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, V_X, ZEROED, Log, log_edge, log_vertex
 from partitioner.tables import (
     DST,
@@ -39,13 +38,16 @@ from partitioner.tables import (
     WEIGHT,
     GraphView,
 )
+from state.kernel import kernel
+from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
+WARM = 128  # events that are read ahead
 
-@njit(nogil=True, cache=True)
-def _attach(scalars: np.ndarray, vertex: np.ndarray, edge: View, row: int) -> None:
+
+@kernel
+def _attach(scalars: np.ndarray, vertex: np.ndarray, edge: View, data: np.ndarray, row: int) -> None:
     """Put an edge in front of its source's out-list and its destination's in-list."""
-    data = edge.data
     for way in range(2):
         at, head, following = data[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
         first = vertex[at, head]
@@ -60,12 +62,17 @@ def _attach(scalars: np.ndarray, vertex: np.ndarray, edge: View, row: int) -> No
     scalars[EDGES] += 1
 
 
-@njit(nogil=True, cache=True)
-def _detach(scalars: np.ndarray, vertex: np.ndarray, edge: View, row: int) -> None:
-    """Take an edge out of its lists."""
-    data = edge.data
+@kernel
+def _delete(
+    scalars: np.ndarray, vertex: np.ndarray, edge: View, data: np.ndarray, weight: np.ndarray, log: Log, row: int
+) -> None:
+    """The edge in `row`, which is there, goes. Its ends were touched."""
+    touch(edge, row)
+    log_edge(log.n, log.edges, log.old, data, row, weight[row, WEIGHT])
+    weight[row, WEIGHT] = np.nan
     for way in range(2):
         at, head, following = data[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
+        log_vertex(log.n, log.vertices, vertex, at)
         for step in range(2):  # the edge before gets the edge after as its next one, and the other way round
             near, far = data[row, following + 1 - step], data[row, following + step]
             if near >= 0:
@@ -78,17 +85,21 @@ def _detach(scalars: np.ndarray, vertex: np.ndarray, edge: View, row: int) -> No
     scalars[EDGES] -= 1
 
 
-@njit(nogil=True, cache=True)
-def _delete(scalars: np.ndarray, vertex: View, edge: View, weight: np.ndarray, log: Log, row: int) -> None:
-    """The edge in `row`, which is there, goes."""
-    log_edge(log.n, log.edges, log.old, edge, row, weight[row, WEIGHT])
+@kernel
+def _delete_vertex(g: GraphView, log: Log, row: int) -> None:
+    vertex, edge, data = g.vertex, g.edge, g.edge.data
+    touch(vertex, row)
+    log_vertex(log.n, log.vertices, vertex.data, row)
     for way in range(2):
-        log_vertex(log.n, log.vertices, vertex, edge.data[row, SRC + way])
-    weight[row, WEIGHT] = np.nan
-    _detach(scalars, vertex.data, edge, row)
+        while vertex.data[row, OUT_HEAD + way] >= 0:
+            first = np.int64(vertex.data[row, OUT_HEAD + way])
+            touch(vertex, data[first, DST - way])
+            _delete(g.scalars, vertex.data, edge, data, g.weight, log, first)
+    vertex.data[row, LIVE] = 0
+    g.scalars[VERTICES] -= 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _new_edge(scalars: np.ndarray, edge: np.ndarray) -> int:
     if scalars[FREE_EDGE]:
         row = scalars[FREE_EDGE] - 1
@@ -98,74 +109,98 @@ def _new_edge(scalars: np.ndarray, edge: np.ndarray) -> int:
     return scalars[EDGE_ROWS] - 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add(
     scalars: np.ndarray,
     vertex: np.ndarray,
     edge: View,
+    data: np.ndarray,
     weight: np.ndarray,
-    index: EdgeIndex,
+    index: HashIndex,
     log: Log,
     src: int,
     dst: int,
     etype: int,
     value: float,
-) -> bool:
-    """Add the edge between logged vertices, or set its weight; False where nothing changes."""
-    row = find_edge(index, edge.data, src, dst, etype)
-    if row >= 0:
-        old = weight[row, WEIGHT]
-        if old == value:
-            return False
-        log_edge(log.n, log.edges, log.old, edge, row, old)
-        weight[row, WEIGHT] = value
-        if np.isnan(old):
-            _attach(scalars, vertex, edge, row)
-        return True
-    row = _new_edge(scalars, edge.data)
+) -> None:
+    """Add an edge between logged vertices, or set its weight."""
+    row = find_edge(index, data, src, dst, etype)
+    if row < 0:
+        row = _new_edge(scalars, data)
+        touch(edge, row)
+        data[row, SRC] = src
+        data[row, DST] = dst
+        data[row, TYPE] = etype
+        data[row, PART] = -1
+        data[row, EDGE_MARK] = 0
+        weight[row, WEIGHT] = np.nan
+        put(index, hash_edge(src, dst, etype), row)
     touch(edge, row)
-    edge.data[row, SRC] = src
-    edge.data[row, DST] = dst
-    edge.data[row, TYPE] = etype
-    edge.data[row, PART] = -1
-    edge.data[row, EDGE_MARK] = 0
-    weight[row, WEIGHT] = np.nan
-    log_edge(log.n, log.edges, log.old, edge, row, weight[row, WEIGHT])
+    old = weight[row, WEIGHT]
+    log_edge(log.n, log.edges, log.old, data, row, old)
     weight[row, WEIGHT] = value
-    put_edge(index, src, dst, etype, row)
-    _attach(scalars, vertex, edge, row)
-    return True
+    if np.isnan(old):
+        _attach(scalars, vertex, edge, data, row)
 
 
-@njit(nogil=True, cache=True)
-def _revive(scalars: np.ndarray, vertex: View, log: Log, row: int) -> bool:
+@kernel
+def _revive(scalars: np.ndarray, vertex: np.ndarray, n: np.ndarray, entries: np.ndarray, row: int) -> bool:
     """Log a vertex and bring it to life; False where it was there already."""
-    at = log_vertex(log.n, log.vertices, vertex, row)
-    if vertex.data[row, LIVE]:
+    at = log_vertex(n, entries, vertex, row)
+    if vertex[row, LIVE]:
         return False
-    log.vertices[at, V_X] = ZEROED
-    vertex.data[row, LIVE] = 1
+    entries[at, V_X] = ZEROED
+    vertex[row, LIVE] = 1
     scalars[VERTICES] += 1
     return True
 
 
-@njit(nogil=True, cache=True)
-def _find_live(index: EdgeIndex, edge: np.ndarray, weight: np.ndarray, src: int, dst: int, etype: int) -> int:
+@kernel
+def _find_live(index: HashIndex, edge: np.ndarray, weight: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
     """The row of the edge, or -1 where it is not there (any more)."""
-    if src < 0 or dst < 0:
-        return -1
-    row = find_edge(index, edge, src, dst, etype)
-    return row if row >= 0 and not np.isnan(weight[row, WEIGHT]) else -1
+    row = np.int64(-1)
+    if src >= 0 and dst >= 0:
+        row = find_edge(index, edge, src, dst, etype)
+        if row >= 0 and np.isnan(weight[row, WEIGHT]):
+            row = np.int64(-1)
+    return row
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fits(log: Log, rows: int, more: int) -> bool:
     """Whether `more` edges, and as many vertices but no more than there are rows, fit the log."""
     vertices = min(log.n[LOGGED_VERTICES] + more, rows)
     return log.n[LOGGED_EDGES] + more <= len(log.edges) and vertices <= len(log.vertices)
 
 
-@njit(nogil=True, cache=True)
+@kernel
+def _prepare(
+    start: int,
+    stop: int,
+    rows_a: np.ndarray,
+    rows_b: np.ndarray,
+    etypes: np.ndarray,
+    vertex: View,
+    edge: np.ndarray,
+    index: HashIndex,
+) -> None:
+    """Touch the vertices of the next events, and ask for all that these will read, which is mostly waited for."""
+    for i in range(start, stop):
+        for row in (rows_a[i], rows_b[i]):
+            if row >= 0:
+                touch(vertex, row)
+                prefetch_row(vertex.data, row)
+        if rows_b[i] >= 0:
+            prefetch(index.entries, home_of(index, hash_edge(rows_a[i], rows_b[i], etypes[i])))
+    for i in range(start, stop):
+        a, b = rows_a[i], rows_b[i]
+        if a >= 0 and b >= 0:
+            same = row_at(index, home_of(index, hash_edge(a, b, etypes[i])))
+            for row in (same, np.int64(vertex.data[a, OUT_HEAD]), np.int64(vertex.data[b, IN_HEAD])):
+                prefetch_row(edge, max(row, 0))
+
+
+@kernel
 def apply_events(
     start: int,
     op: np.ndarray,
@@ -175,55 +210,58 @@ def apply_events(
     etypes: np.ndarray,
     x_rows: np.ndarray,
     g: GraphView,
-    index: EdgeIndex,
+    index: HashIndex,
     log: Log,
     undirected: bool,
     one_loop: bool,
 ) -> int:
     """Apply the events from `start` on; stops before a vertex deletion that the log has no room for."""
-    scalars, vertex, edge, weight = g.scalars, g.vertex, g.edge, g.weight
+    scalars, vertex, edge, data, weight = g.scalars, g.vertex.data, g.edge, g.edge.data, g.weight
+    n, entries = log.n, log.vertices
+    prepared = start
     for i in range(start, len(op)):
+        if i == prepared:
+            prepared = min(i + WARM, len(op))
+            _prepare(i, prepared, rows_a, rows_b, etypes, g.vertex, data, index)
         a, b, etype = np.int64(rows_a[i]), np.int64(rows_b[i]), etypes[i]
+        ways = 2 if undirected and a != b else 1
         if op[i] == OP_ADD_EDGE:
-            if one_loop and a == b and vertex.data[a, LOOPS] and _find_live(index, edge.data, weight, a, a, etype) < 0:
-                log.rejected[log.n[REJECTED], 0] = i
-                log.rejected[log.n[REJECTED], 1] = LOOP_OF_SECOND_TYPE
-                log.n[REJECTED] += 1
+            row = _find_live(index, data, weight, a, b, etype)
+            if one_loop and a == b and row < 0 and vertex[a, LOOPS]:
+                log.rejected[n[REJECTED], 0] = i
+                log.rejected[n[REJECTED], 1] = LOOP_OF_SECOND_TYPE
+                n[REJECTED] += 1
                 continue
-            for end in (a, b):
-                _revive(scalars, vertex, log, end)
             value = weights[i] + np.float32(0)  # -0.0 becomes 0.0: equal weights have equal bits
-            changed = False
-            for way in range(2 if undirected and a != b else 1):
+            if row >= 0 and weight[row, WEIGHT] == value:
+                scalars[UNCHANGED_EDGES] += 1
+                continue
+            for way in range(2):
+                _revive(scalars, vertex, n, entries, b if way else a)
+            for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
-                changed |= _add(scalars, vertex.data, edge, weight, index, log, src, dst, etype, value)
-            scalars[UNCHANGED_EDGES] += not changed
+                _add(scalars, vertex, edge, data, weight, index, log, src, dst, etype, value)
         elif op[i] == OP_DEL_EDGE:
-            missing = True
-            for way in range(2 if undirected and a != b else 1):
+            missing = 0
+            for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
-                row = _find_live(index, edge.data, weight, src, dst, etype)
+                row = _find_live(index, data, weight, src, dst, etype)
                 if row >= 0:
-                    missing = False
-                    _delete(scalars, vertex, edge, weight, log, row)
-            scalars[MISSING_EDGE_DELETES] += missing
+                    _delete(scalars, vertex, edge, data, weight, log, row)
+                missing += row < 0
+            scalars[MISSING_EDGE_DELETES] += missing == ways
         elif op[i] == OP_DEL_VERTEX:
-            if a < 0 or not vertex.data[a, LIVE]:
+            if a < 0 or not vertex[a, LIVE]:
                 scalars[MISSING_VERTEX_DELETES] += 1
                 continue
-            edges = vertex.data[a, OUT_DEGREE] + vertex.data[a, IN_DEGREE]
+            edges = vertex[a, OUT_DEGREE] + vertex[a, IN_DEGREE]
             if not _fits(log, scalars[VERTEX_ROWS], edges + 2 * (len(op) - i)):  # a later event logs up to two
                 return i
-            log_vertex(log.n, log.vertices, vertex, a)
-            for head in range(OUT_HEAD, IN_HEAD + 1):
-                while vertex.data[a, head] >= 0:
-                    _delete(scalars, vertex, edge, weight, log, np.int64(vertex.data[a, head]))
-            vertex.data[a, LIVE] = 0
-            scalars[VERTICES] -= 1
+            _delete_vertex(g, log, a)
         else:
-            born = _revive(scalars, vertex, log, a)
+            born = _revive(scalars, vertex, n, entries, a)
             if x_rows[i] >= 0:
-                log.vertices[vertex.data[a, MARK] - 1, V_X] = x_rows[i]
+                entries[vertex[a, MARK] - 1, V_X] = x_rows[i]
             else:
                 scalars[UNCHANGED_VERTICES] += not born
     return len(op)

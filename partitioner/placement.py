@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from partitioner.config import HASH, HDRF, HYBRID
 from partitioner.index import mix
 from partitioner.log import LOGGED_VERTICES, V_ROW
 from partitioner.tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC
+from state.kernel import kernel
 
 LOAD_SLACK = 1.1
 
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     threshold: int
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _least(parts: np.ndarray) -> int:
     """The part with the fewest masters; ties: with the fewest edges, then the lowest."""
     best = 0
@@ -48,19 +48,19 @@ def _least(parts: np.ndarray) -> int:
     return best
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> None:
     vertex[row, MASTER] = part
     parts[part, MASTERS] += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _placed_in(parts: np.ndarray, vertex: np.ndarray, row: int) -> int:
     """In-edges that have a part."""
     return vertex[row, SLOTS + len(parts) + vertex[row, MASTER]] + vertex[row, AWAY]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _beside(parts: np.ndarray, part: int) -> int:
     """The part, while its load is within the slack of the mean; else the least loaded one."""
     total = 0
@@ -71,7 +71,7 @@ def _beside(parts: np.ndarray, part: int) -> int:
     return _least(parts)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
     if vertex[src, MASTER] < 0 and vertex[dst, MASTER] < 0:
         _set_master(parts, vertex, dst, _least(parts))
@@ -81,7 +81,7 @@ def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) ->
         _set_master(parts, vertex, src, _beside(parts, vertex[dst, MASTER]))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
     """Algorithm 1: a new source joins a destination of high in-degree, else the least loaded part takes what is new."""
     part = _least(parts)
@@ -98,14 +98,14 @@ def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) 
         _set_master(parts, vertex, src, part)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _there(vertex: np.ndarray, n: int, row: int, part: int) -> bool:
     """Whether the vertex has a row in the part, or gets one this epoch."""
     counts = vertex[row, SLOTS + n + part] + vertex[row, SLOTS + 2 * n + part]
     return vertex[row, SLOTS + part] >= 0 or vertex[row, MASTER] == part or counts > 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule) -> int:
     """The part with the highest score."""
     n = len(parts)
@@ -130,7 +130,7 @@ def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule)
     return best
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, dst: int, rule: Rule) -> int:
     """The part of a new edge; masters its ends where they have none."""
     if rule.strategy == HDRF:
@@ -152,13 +152,13 @@ def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, d
     return vertex[dst, MASTER]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def hash_part(key: int, parts: int) -> np.int64:
     """The part that `hash` gives a key."""
     return np.int64(mix(key) % np.uint64(parts))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def place_edges(
     parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, edge: np.ndarray, added: np.ndarray, rule: Rule
 ) -> None:
@@ -174,7 +174,7 @@ def place_edges(
         vertex[dst, AWAY] += vertex[dst, MASTER] != part
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def place_isolated(
     n: np.ndarray, entries: np.ndarray, parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, rule: Rule
 ) -> None:

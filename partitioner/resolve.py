@@ -7,12 +7,11 @@ a row whose vertex is not alive at the end of the epoch is given back.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.index import KeyIndex, find_key, put_key
+from partitioner.index import HashIndex, find_key, has_room, hash_key, put
 from partitioner.log import LOGGED_VERTICES, UNCHANGED, V_CONTEXT, V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, Log
-from partitioner.names import find_name, fnv1a, free_key, store_name, words_for
+from partitioner.names import find_name, fnv1a, free_key, index_name, store_name, words_for
 from partitioner.tables import (
     FREE_VERTEX,
     IN_HEAD,
@@ -25,10 +24,13 @@ from partitioner.tables import (
     VERTEX_ROWS,
     GraphView,
 )
+from state.kernel import kernel
 from state.table import View, touch
 
+MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key
 
-@njit(nogil=True, cache=True)
+
+@kernel
 def _new_row(scalars: np.ndarray, parts: int, vertex: View, n: np.ndarray, entries: np.ndarray) -> int:
     """A vertex row, not alive yet, and in the log."""
     free = scalars[FREE_VERTEX]
@@ -56,14 +58,14 @@ def _new_row(scalars: np.ndarray, parts: int, vertex: View, n: np.ndarray, entri
     return row
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def resolve_ints(
     start: int,
     op: np.ndarray,
     a: np.ndarray,
     b: np.ndarray,
     g: GraphView,
-    index: KeyIndex,
+    index: HashIndex,
     log: Log,
     rows_a: np.ndarray,
     rows_b: np.ndarray,
@@ -71,17 +73,17 @@ def resolve_ints(
     """Rows of the ids of the events from `start` on, -1 where nothing is known; stops where room runs out."""
     scalars, vertex, wide, parts = g.scalars, g.vertex, g.wide, len(g.parts)
     for i in range(start, len(op)):
-        if scalars[VERTEX_ROWS] + 2 > len(wide) or 2 * (index.used[0] + 4) > len(index.rows):
+        if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
         creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             wanted = b[i] if end else a[i]
-            row = find_key(index, wanted)
+            row = find_key(index, wide, wanted)
             if row < 0 and creates:
                 row = _new_row(scalars, parts, vertex, log.n, log.vertices)
                 wide[row, KEY] = wanted
-                put_key(index, wanted, row)
+                put(index, hash_key(wanted), row)
             if end:
                 rows_b[i] = row
             else:
@@ -89,7 +91,7 @@ def resolve_ints(
     return len(op)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def resolve_names(
     start: int,
     op: np.ndarray,
@@ -98,7 +100,7 @@ def resolve_names(
     b_offsets: np.ndarray,
     b_data: np.ndarray,
     g: GraphView,
-    index: KeyIndex,
+    index: HashIndex,
     log: Log,
     rows_a: np.ndarray,
     rows_b: np.ndarray,
@@ -108,7 +110,7 @@ def resolve_names(
     scalars, vertex, wide, words, parts = g.scalars, g.vertex, g.wide, g.words, len(g.parts)
     for i in range(start, len(op)):
         longest = max(a_offsets[i + 1] - a_offsets[i], b_offsets[i + 1] - b_offsets[i])
-        if scalars[VERTEX_ROWS] + 2 > len(wide) or 2 * (index.used[0] + 4) > len(index.rows):
+        if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
         if scalars[NAME_TAIL] + 2 * words_for(longest) > len(words.data):
             return i
@@ -122,9 +124,7 @@ def resolve_names(
                 store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
                 hashed = fnv1a(data, offsets[i], offsets[i + 1], bits)
                 wide[row, KEY] = free_key(index, wide, hashed)
-                put_key(index, hashed, row)
-                if wide[row, KEY] != hashed:
-                    put_key(index, wide[row, KEY], row)
+                index_name(index, row, hashed, wide[row, KEY])
             if end:
                 rows_b[i] = row
             else:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from partitioner.change import BORN, DEAD, DROPS, FREED, REPLICA, RETIRED, Out
 from partitioner.log import LOGGED_VERTICES, V_ROW, Log
 from partitioner.tables import KEY, LIVE, MASTER, PART_ROWS, SLOT_FREE, SLOT_TAIL, SLOTS, GraphView
+from state.kernel import kernel
 from state.table import View, touch
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _take_slot(parts: np.ndarray, chain: np.ndarray, part: int) -> int:
     """A slot of the part: the one freed last, else a fresh one."""
     if parts[part, SLOT_FREE]:
@@ -24,7 +24,7 @@ def _take_slot(parts: np.ndarray, chain: np.ndarray, part: int) -> int:
     return slot
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _assign_master(g: GraphView, out: Out, row: int) -> None:
     """The slot of a newborn; the end of the slot of a dead vertex."""
     parts, vertex, n = g.parts, g.vertex.data, out.n
@@ -44,7 +44,7 @@ def _assign_master(g: GraphView, out: Out, row: int) -> None:
         out.m_key[at] = g.wide[row, KEY]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def assign_slots(g: GraphView, log: Log, out: Out) -> None:
     """Hand out and take back slots of all logged vertices; what is taken back stays in place until the epoch's end."""
     parts, vertex, chain, n = g.parts, g.vertex.data, g.chain.data, out.n
@@ -79,7 +79,7 @@ def assign_slots(g: GraphView, log: Log, out: Out) -> None:
                 out.rd[0, at], out.rd[1, at], out.rd[2, at] = master, home, part
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def free_slots(parts: np.ndarray, vertex: np.ndarray, chain: View, drop: np.ndarray, drops: int) -> None:
     """Give the dropped slots back; they are handed out from the next epoch on."""
     for k in range(drops):
