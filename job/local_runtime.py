@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gnn.plan import Plan
+from job.memory import keep_freed_memory
 from operators.factory import Settings, load_plan, make_stage
 from operators.messages import Outcome
 from operators.network import PARTITIONER, Network, operators_of
@@ -58,6 +59,7 @@ class LocalRuntime:
         self.settings, self.chunks = settings, chunks
         self.plan: Plan = load_plan(settings.model)
         self.times = StageTimes()
+        keep_freed_memory()
         self._config = settings.to_dict()
         self._store = RocksStore(state)
         self._stop = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 
 from gnn.plan import Plan
 from job import run_file
@@ -50,13 +52,26 @@ def run(config: RunConfig) -> int:
     Raises: UsageError for wrong use or a bad input file; JobFailed with the root cause.
     """
     out = config.out.absolute()
-    began = time.perf_counter()
+    clock = StartUp()
     job = _resume(config, out) if config.resume else _prepare(config, out)
-    took = time.perf_counter() - began
+    took = clock.reached("prepared")
     say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.records:,} records of input")
-    code = _run_local(job, config, out) if config.runtime == "local" else _run_flink(job, config, out)
+    code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
+    run_file.update_run(out, startup_seconds=clock.seconds)
     print(orjson.dumps(closing_summary(out)).decode(), flush=True)
     return code
+
+
+class StartUp:
+    """Seconds from the start of the command to the milestones of its start-up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = psutil.Process().create_time()
+
+    def reached(self, milestone: str) -> float:
+        """Note a milestone, the first time; returns when it was reached."""
+        return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
 # -- preparation ------------------------------------------------------------------------------------------------
@@ -198,7 +213,7 @@ def _resume(config: RunConfig, out: Path) -> Job:
 # -- running ----------------------------------------------------------------------------------------------------
 
 
-def _watch(job: Job, out: Path, bar: Progress) -> Callable[[], None]:
+def _watch(job: Job, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
     last = [0.0]
 
@@ -209,6 +224,8 @@ def _watch(job: Job, out: Path, bar: Progress) -> Callable[[], None]:
         last[0] = now
         figures = progress(out)
         seconds, events = figures["seconds"], figures["events"]
+        if figures["epochs"]:
+            clock.reached("first_epoch")
         bar.update(
             Stats(
                 events=events,
@@ -224,14 +241,14 @@ def _watch(job: Job, out: Path, bar: Progress) -> Callable[[], None]:
     return update
 
 
-def _run_local(job: Job, config: RunConfig, out: Path) -> int:
+def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.flink_runtime import stop_signals
     from job.local_runtime import LocalRuntime
 
     runtime = LocalRuntime(job.settings, job.chunks, out / "state")
-    run_file.update_run(out, state=run_file.RUNNING, runtime="local", pids={"client": _pid()}, started_ms=_now_ms())
+    run_file.update_run(out, state=run_file.RUNNING, runtime="local", pids={"client": os.getpid()}, started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught:
-        update = _watch(job, out, bar)
+        update = _watch(job, out, bar, clock)
 
         def on_progress() -> None:
             if caught:
@@ -252,18 +269,20 @@ def _run_local(job: Job, config: RunConfig, out: Path) -> int:
     return EXIT_DONE
 
 
-def _run_flink(job: Job, config: RunConfig, out: Path) -> int:
+def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.flink_errors import JobFailedError
     from job.flink_runtime import FlinkRun, run_job
 
     spec = _spec(job, config, out)
 
     def started(run: FlinkRun) -> None:
+        clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
     with Progress() as bar:
         try:
-            result = run_job(spec, started, _watch(job, out, bar), lambda cause: say(f"restarted after: {cause}"))
+            watch = _watch(job, out, bar, clock)
+            result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
         except JobFailedError as error:
             raise JobFailed(str(error)) from error
     if result.signal or result.state == run_file.STOPPED:
@@ -308,12 +327,6 @@ def _state_to_resume(job: Job, config: RunConfig, out: Path) -> str | None:
 
 def _checkpoints(config: RunConfig, out: Path) -> Path:
     return Path(config.checkpoint_dir).absolute() if config.checkpoint_dir else out / "checkpoints"
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()
 
 
 def _now_ms() -> int:
