@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from state.kernel import kernel
 from state.prefetch import prefetch_row
 from state.table import View, touch
 
 _AHEAD = 8
 
 
-@njit(nogil=True, cache=True)
 def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """The rows `data[slots]`.
 
     Shapes: data (rows, width) of 4-byte values; slots (n,) int32; result (n, width).
     """
+    out = np.empty((len(slots), data.shape[1]), data.dtype)
+    _gather(data, slots, out)
+    return out
+
+
+@kernel
+def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
     n, width = len(slots), data.shape[1]
-    out = np.empty((n, width), data.dtype)
     for i in range(min(_AHEAD, n)):
         prefetch_row(data, slots[i])
     for i in range(n):
@@ -27,12 +32,11 @@ def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
         row = slots[i]
         for j in range(width):
             out[i, j] = data[row, j]
-    return out
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, changed: np.ndarray) -> None:
-    """Write those rows that differ from the stored ones in any bit, and say which in `changed` (some may be set before).
+    """Write those rows that differ from the stored ones in any bit, and say which in `changed` (some may be set).
 
     Shapes: bits is the table's data as int32; slots (n,) int32, distinct; rows (n, width) int32; changed (n,) bool.
     """

@@ -2,7 +2,7 @@
 
 One message per edge, layer and epoch: a deleted edge takes back weight * old source value, a kept one whose source
 changed brings weight * (new - old), an added one brings weight * new. So per epoch: `retract` and `reweight` with the
-old values, then `spread` (which stores the new ones) over the kept edges, then `attach`. Each first lists its messages
+old values, then `spread` (which stores the new ones) over the kept edges, then `attach`. Each first lists some messages
 (destination, row, weight) and then merges the list, so that the rows of later messages are on their way from memory
 while earlier ones are added.
 Source: RIPPLE++ section 3.3.3, with the cures of the digest (sums and counts are kept, edges act in every layer).
@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from state.kernel import kernel
 from state.lists import ListsView, append, remove
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -25,7 +25,25 @@ CANCELLATION_BITS = np.int32(8 << 23)
 INFINITY_BITS = np.int32(0x7F800000)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _AHEAD = 12
+_LISTED = 4096  # messages listed before they are merged
+_ROWS = 512  # changed rows looked at before their messages are listed
 OK, MISSING_EDGE = 0, 1
+
+
+class Scratch(NamedTuple):
+    """Memory of the kernels: a list of messages, and the changes of source rows."""
+
+    src: np.ndarray  # (_LISTED,) int32: slot of the source, or row of `delta`
+    dst: np.ndarray  # (_LISTED,) int32
+    weight: np.ndarray  # (_LISTED,) float32
+    delta: np.ndarray  # (_ROWS, message_width) float32
+    scale: np.ndarray  # (_ROWS,) float32: bound of the values that a row of `delta` is the difference of, -1: unchanged
+
+
+def make_scratch(width: int) -> Scratch:
+    """Scratch memory for messages of that width."""
+    lists = (np.empty(_LISTED, np.int32), np.empty(_LISTED, np.int32), np.empty(_LISTED, np.float32))
+    return Scratch(*lists, np.empty((_ROWS, width), np.float32), np.empty(_ROWS, np.float32))
 
 
 class Synopses(NamedTuple):
@@ -33,7 +51,6 @@ class Synopses(NamedTuple):
 
     z: View  # (slots, message_width) float32: the replicated value of each source
     s: View  # (slots, message_width) float32: un-normalised sum of the messages of the in-edges in this part
-    s_bits: np.ndarray  # the data of `s` as int32
     peak: View  # (slots,) float32: largest |term| or |sum| since the row was last recomputed
     local: View  # (slots,) int32: in-edges in this part that carry messages
     out: ListsView  # per source: destinations (and weights)
@@ -41,11 +58,12 @@ class Synopses(NamedTuple):
     stamp: np.ndarray  # (slots,) int64: the last epoch that touched the row
     touched: np.ndarray  # (slots,) int32: rows touched in this epoch, in order
     counter: np.ndarray  # (4,) int64: how many rows are touched; messages merged
+    scratch: Scratch
     weighted: bool
     skip_loops: bool
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def largest(bits: np.ndarray, row: int) -> np.int32:
     """The largest magnitude of a row, as bits: integers order as the floats do, and NaN comes out above infinity."""
     found = np.int32(0)
@@ -54,70 +72,73 @@ def largest(bits: np.ndarray, row: int) -> np.int32:
     return found
 
 
-@njit(nogil=True, cache=True)
-def magnitudes(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """The largest magnitude of each of these rows."""
-    bits, found = rows.view(np.int32), np.empty(len(which), np.int32)
-    for i in range(len(which)):
-        if i + _AHEAD < len(which):
-            prefetch_row(rows, which[i + _AHEAD])
-        found[i] = largest(bits, which[i])
-    return found.view(np.float32)
+@kernel
+def _mark(syn: Synopses, row: int, serial: int) -> None:
+    """The synopsis of `row` changes in this epoch."""
+    if syn.stamp[row] != serial:
+        syn.stamp[row] = serial
+        syn.touched[syn.counter[0]] = row
+        syn.counter[0] += 1
+        touch(syn.s, row)
+        touch(syn.peak, row)
 
 
-@njit(nogil=True, cache=True)
-def merge(
-    syn: Synopses,
-    dst: np.ndarray,
-    rows: np.ndarray,
-    which: np.ndarray,
-    weight: np.ndarray,
-    scale: np.ndarray,
-    serial: int,
-) -> None:
-    """Add `weight[i] * rows[which[i]]` to the synopsis of `dst[i]`, in order; `scale[which[i]]` bounds the row."""
-    s, peak, stamp, touched = syn.s.data, syn.peak.data, syn.stamp, syn.touched
-    n, width, count = len(dst), syn.s.data.shape[1], syn.counter[0]
-    for i in range(min(_AHEAD, n)):
-        prefetch_row(s, dst[i])
-    for i in range(n):
-        if i + _AHEAD < n:
+@kernel
+def _merge_changes(syn: Synopses, count: int, serial: int) -> None:
+    """Add the listed messages: weight * row of `delta`."""
+    s, peak, stamp = syn.s.data, syn.peak.data, syn.stamp
+    src, dst, weight, delta, scale = (
+        syn.scratch.src,
+        syn.scratch.dst,
+        syn.scratch.weight,
+        syn.scratch.delta,
+        syn.scratch.scale,
+    )
+    for i in range(count):
+        if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
             prefetch_row(s, ahead)
             prefetch(stamp, ahead)
             prefetch(peak, ahead)
-        v, r, w = dst[i], which[i], weight[i]
-        if stamp[v] != serial:
-            stamp[v] = serial
-            touched[count] = v
-            count += 1
-            touch(syn.s, v)
-            touch(syn.peak, v)
-        for j in range(width):
-            s[v, j] += w * rows[r, j]
+        v, r, w = dst[i], src[i], weight[i]
+        _mark(syn, v, serial)
+        for j in range(s.shape[1]):
+            s[v, j] += w * delta[r, j]
         peak[v] = max(peak[v], abs(w) * scale[r])
-    syn.counter[0] = count
-    syn.counter[1] += n
+    syn.counter[1] += count
 
 
-@njit(nogil=True, cache=True)
-def _merge_edges(
-    syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, count: int, serial: int
-) -> None:
-    """The full source values of these edges."""
-    rows = np.empty((count, syn.z.data.shape[1]), np.float32)
-    which = np.arange(count)
-    z = syn.z.data
+@kernel
+def _merge_values(syn: Synopses, count: int, serial: int) -> None:
+    """Add the listed messages: weight * value of the source."""
+    s, z, peak, stamp = syn.s.data, syn.z.data, syn.peak.data, syn.stamp
+    z_bits, scale = syn.z.data.view(np.int32), syn.scratch.scale
+    scale_bits = syn.scratch.scale.view(np.int32)
+    src, dst, weight = syn.scratch.src, syn.scratch.dst, syn.scratch.weight
     for i in range(count):
         if i + _AHEAD < count:
-            prefetch_row(z, src[i + _AHEAD])
-        u = src[i]
-        for j in range(rows.shape[1]):
-            rows[i, j] = z[u, j]
-    merge(syn, dst[:count], rows, which, weight[:count], magnitudes(rows, which), serial)
+            ahead = np.int64(dst[i + _AHEAD])
+            prefetch_row(s, ahead)
+            prefetch_row(z, np.int64(src[i + _AHEAD]))
+            prefetch(stamp, ahead)
+            prefetch(peak, ahead)
+        v, u, w = dst[i], src[i], weight[i]
+        _mark(syn, v, serial)
+        scale_bits[0] = largest(z_bits, u)
+        for j in range(s.shape[1]):
+            s[v, j] += w * z[u, j]
+        peak[v] = max(peak[v], abs(w) * scale[0])
+    syn.counter[1] += count
 
 
-@njit(nogil=True, cache=True)
+@kernel
+def _list(syn: Synopses, at: int, src: int, dst: int, weight: float) -> None:
+    syn.scratch.src[at] = src
+    syn.scratch.dst[at] = dst
+    syn.scratch.weight[at] = weight
+
+
+@kernel
 def _prefetch_lists(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> None:
     """Heads well ahead, the lists themselves (whose place the heads tell) a little later."""
     if i + 16 < len(src):
@@ -130,13 +151,11 @@ def _prefetch_lists(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> 
         prefetch(syn.inn.pool.data, np.int64(inn[v, 0] + inn[v, 1]))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
     """Deleted edges: take back what they brought, and forget them."""
-    n = len(src)
-    us, vs, ws = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
     count = 0
-    for i in range(n):
+    for i in range(len(src)):
         _prefetch_lists(syn, src, dst, i)
         u, v = src[i], dst[i]
         if syn.skip_loops and u == v:
@@ -146,13 +165,16 @@ def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray,
             return MISSING_EDGE
         touch(syn.local, v)
         syn.local.data[v] -= 1
-        us[count], vs[count], ws[count] = u, v, -w
+        _list(syn, count, u, v, -w)
         count += 1
-    _merge_edges(syn, us, vs, ws, count, serial)
+        if count == _LISTED:
+            _merge_values(syn, count, serial)
+            count = 0
+    _merge_values(syn, count, serial)
     return OK
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np.float32) -> bool:
     at, length = lists.head.data[row, 0], lists.head.data[row, 1]
     for i in range(at, at + length):
@@ -163,91 +185,82 @@ def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np
     return False
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int) -> int:
     """Edges with a new weight: bring the difference, of the old source value."""
     if not syn.weighted:
         return OK
-    n = len(src)
-    us, vs, ws = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
     count = 0
-    for i in range(n):
+    for i in range(len(src)):
         u, v = src[i], dst[i]
         if syn.skip_loops and u == v:
             continue
         if not _set_weight(syn.out, u, v, old[i], new[i]) or not _set_weight(syn.inn, v, u, old[i], new[i]):
             return MISSING_EDGE
-        us[count], vs[count], ws[count] = u, v, new[i] - old[i]
+        _list(syn, count, u, v, new[i] - old[i])
         count += 1
-    _merge_edges(syn, us, vs, ws, count, serial)
+        if count == _LISTED:
+            _merge_values(syn, count, serial)
+            count = 0
+    _merge_values(syn, count, serial)
     return OK
 
 
-@njit(nogil=True, cache=True)
-def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, delta: np.ndarray, scale: np.ndarray) -> int:
-    """Store the new source values; their differences go to `delta`. Returns how many messages the changed ones send.
-
-    `scale` of an unchanged row is -1.
-    """
+@kernel
+def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
+    """Store the new source values `rows[begin:end]`; their differences and bounds go to the scratch memory."""
     z, z_bits, row_bits = syn.z.data, syn.z.data.view(np.int32), rows.view(np.int32)
-    head, width, n = syn.out.head.data, syn.z.data.shape[1], len(slots)
-    scale_bits = scale.view(np.int32)
-    total = 0
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch_row(z, slots[i + _AHEAD])
+    head, pool, delta, scale = syn.out.head.data, syn.out.pool.data, syn.scratch.delta, syn.scratch.scale
+    scale_bits = syn.scratch.scale.view(np.int32)
+    for i in range(begin, end):
+        if i + _AHEAD < end:
+            prefetch_row(z, np.int64(slots[i + _AHEAD]))
             prefetch(head, np.int64(slots[i + _AHEAD]) * 3)
-        u = slots[i]
+        u, k = slots[i], i - begin
+        prefetch(pool, np.int64(head[u, 0]))
         difference, size = np.int32(0), np.int32(0)
-        for j in range(width):
+        for j in range(z.shape[1]):
             old, new = z_bits[u, j], row_bits[i, j]
             difference |= old ^ new
             size = max(size, max(old & _MAGNITUDE, new & _MAGNITUDE))
         if difference == 0:
-            scale[i] = np.float32(-1)
+            scale[k] = np.float32(-1)
             continue
-        scale_bits[i] = size
+        scale_bits[k] = size
         touch(syn.z, u)
-        for j in range(width):
-            delta[i, j] = rows[i, j] - z[u, j]
+        for j in range(z.shape[1]):
+            delta[k, j] = rows[i, j] - z[u, j]
             z[u, j] = rows[i, j]
-        total += head[u, 1]
-    return total
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> None:
     """New source values: bring the difference over the kept edges, and store them. Unchanged rows bring nothing.
 
     Shapes: slots (n,) int32; rows (n, >= message_width) float32, C-contiguous.
     """
-    n = len(slots)
-    delta, scale = np.empty((n, syn.z.data.shape[1]), np.float32), np.empty(n, np.float32)
-    total = _take_over(syn, slots, rows, delta, scale)
-    dst, which, weight = np.empty(total, np.int32), np.empty(total, np.int32), np.ones(total, np.float32)
-    head, pool = syn.out.head.data, syn.out.pool.data
-    count = 0
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(pool, np.int64(head[slots[i + _AHEAD], 0]))
-        if scale[i] == np.float32(-1):
-            continue
-        at, length = head[slots[i], 0], head[slots[i], 1]
-        for k in range(at, at + length):
-            dst[count] = pool[k]
-            which[count] = i
-            if syn.weighted:
-                weight[count] = syn.out.weight.data[k]
-            count += 1
-    merge(syn, dst, delta, which, weight, scale, serial)
+    n, head, pool, scale = len(slots), syn.out.head.data, syn.out.pool.data, syn.scratch.scale
+    for begin in range(0, n, _ROWS):
+        end, count = min(begin + _ROWS, n), 0
+        _take_over(syn, slots, rows, begin, end)
+        for i in range(begin, end):
+            if scale[i - begin] == np.float32(-1):
+                continue
+            at, length = head[slots[i], 0], head[slots[i], 1]
+            for k in range(at, at + length):
+                w = syn.out.weight.data[k] if syn.weighted else np.float32(1)
+                _list(syn, count, i - begin, pool[k], w)
+                count += 1
+                if count == _LISTED:
+                    _merge_changes(syn, count, serial)
+                    count = 0
+        _merge_changes(syn, count, serial)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
     """Added edges from index `start` on: bring the full new value. Returns where it stopped, when a pool must grow."""
-    n = len(src)
-    us, vs, ws = np.empty(n - start, np.int32), np.empty(n - start, np.int32), np.empty(n - start, np.float32)
-    count, stop = 0, n
+    n, count, stop = len(src), 0, len(src)
     for i in range(start, n):
         _prefetch_lists(syn, src, dst, i)
         u, v = src[i], dst[i]
@@ -263,57 +276,59 @@ def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, 
             break
         touch(syn.local, v)
         syn.local.data[v] += 1
-        us[count], vs[count], ws[count] = u, v, w
+        _list(syn, count, u, v, w)
         count += 1
-    _merge_edges(syn, us, vs, ws, count, serial)
+        if count == _LISTED:
+            _merge_values(syn, count, serial)
+            count = 0
+    _merge_values(syn, count, serial)
     return stop
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def recompute(syn: Synopses, row: int) -> None:
     """The synopsis of one row from its in-edges in this part."""
-    s, z = syn.s.data, syn.z.data
-    touch(syn.s, row)
-    touch(syn.peak, row)
-    s[row, :] = np.float32(0)
-    z_bits = z.view(np.int32)
-    at, length = syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
-    scale = np.empty(1, np.int32)
+    s, z, z_bits = syn.s.data, syn.z.data, syn.z.data.view(np.int32)
+    scale, scale_bits = syn.scratch.scale, syn.scratch.scale.view(np.int32)
+    for j in range(s.shape[1]):
+        s[row, j] = np.float32(0)
     peak = np.float32(0)
+    at, length = syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
     for k in range(at, at + length):
         w = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
         u = syn.inn.pool.data[k]
-        scale[0] = largest(z_bits, u)
-        peak = max(peak, abs(w) * scale.view(np.float32)[0])
+        scale_bits[0] = largest(z_bits, u)
+        peak = max(peak, abs(w) * scale[0])
         for j in range(s.shape[1]):
             s[row, j] += w * z[u, j]
     syn.peak.data[row] = peak
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def settle(syn: Synopses) -> int:
     """After all messages: an empty neighbourhood is exactly 0; rows that lost bits or are not finite are recomputed."""
-    peak_bits, local, touched = syn.peak.data.view(np.int32), syn.local.data, syn.touched
-    recomputed, n = 0, syn.counter[0]
+    s, s_bits, peak_bits = syn.s.data, syn.s.data.view(np.int32), syn.peak.data.view(np.int32)
+    local, touched, recomputed, n = syn.local.data, syn.touched, 0, syn.counter[0]
     for i in range(n):
         if i + _AHEAD < n:
-            prefetch_row(syn.s.data, touched[i + _AHEAD])
+            prefetch_row(s, np.int64(touched[i + _AHEAD]))
             prefetch(local, np.int64(touched[i + _AHEAD]))
         row = touched[i]
         if local[row] == 0:
-            syn.s.data[row, :] = np.float32(0)
+            for j in range(s.shape[1]):
+                s[row, j] = np.float32(0)
             peak_bits[row] = 0
             continue
-        size = largest(syn.s_bits, row)
+        size = largest(s_bits, row)
         if size >= INFINITY_BITS or size < peak_bits[row] - CANCELLATION_BITS:
             recompute(syn, row)
             recomputed += 1
-            size = largest(syn.s_bits, row)
+            size = largest(s_bits, row)
         peak_bits[row] = max(peak_bits[row] & _MAGNITUDE, size)
     return recomputed
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def also(rows: np.ndarray, stamp: np.ndarray, serial: int, out: np.ndarray, count: int) -> int:
     """Append to `out[:count]` those rows that are not stamped yet; returns the new count."""
     for row in rows:

@@ -84,6 +84,7 @@ class LayerStorage:
         self.inn = Lists(tables, "in", layer.weighted)
         self._rows = (self.z, self.s, self.peak, self.local, self.home) + ((self.own,) if self.own is not None else ())
         self._counter = np.zeros(4, np.int64)
+        self._scratch = scatter.make_scratch(layer.message_width)
         self._stamp = self._stamp_active = np.zeros(0, np.int64)
         self._touched = self._active = EMPTY_SLOTS
         self.touched = 0
@@ -109,7 +110,6 @@ class LayerStorage:
         return scatter.Synopses(
             self.z.view,
             self.s.view,
-            self.s.data.view(np.int32),
             self.peak.view,
             self.local.view,
             self.out.view,
@@ -117,6 +117,7 @@ class LayerStorage:
             self._stamp,
             self._touched,
             self._counter,
+            self._scratch,
             self.shape.layer.weighted,
             self.shape.layer.skip_loops,
         )

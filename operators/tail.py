@@ -7,22 +7,23 @@ one row per (vertex, part), merges them in the order of the parts, applies UPDAT
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from operators import scatter
 from operators.messages import Message
 from operators.owner import MASTER, SPLIT, Owner
 from operators.storage import EMPTY_SLOTS, LayerShape
 from state.codec import Block
+from state.kernel import kernel
 from state.table import TableSet, View, touch
 
 _USED, _FREE = 0, 1
 
 
-@njit(nogil=True, cache=True)
-def _place(index: View, chain: View, scalars: View, slots: np.ndarray, part: int, counts: np.ndarray) -> np.ndarray:
+@kernel
+def _place(
+    index: View, chain: View, scalars: View, slots: np.ndarray, part: int, counts: np.ndarray, rows: np.ndarray
+) -> None:
     """The row of each (slot, part), given or taken back as `counts` says; -1 for what is taken back."""
-    rows = np.empty(len(slots), np.int32)
     touch(scalars, 0)
     for i in range(len(slots)):
         slot = slots[i]
@@ -45,20 +46,17 @@ def _place(index: View, chain: View, scalars: View, slots: np.ndarray, part: int
             touch(index, slot)
             index.data[slot, part] = row
         rows[i] = row
-    return rows
 
 
-@njit(nogil=True, cache=True)
-def _merged(index: np.ndarray, partial: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """The merged synopsis of each slot: its partials, added in the order of the parts."""
-    out = np.zeros((len(slots), partial.shape[1]), np.float32)
+@kernel
+def _merge(index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
+    """The merged synopsis of each slot: its partials, added in the order of the parts to `out`, which is zero."""
     for i in range(len(slots)):
         for part in range(index.shape[1]):
             row = index[slots[i], part]
             if row >= 0:
                 for j in range(partial.shape[1]):
                     out[i, j] += partial[row, j]
-    return out
 
 
 class LayerTail:
@@ -118,7 +116,8 @@ class LayerTail:
             count = scatter.also(contexts, self._stamp, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
-        merged = _merged(self.index.data, self.partial.data, active)
+        merged = np.zeros((active.size, layer.message_width), np.float32)
+        _merge(self.index.data, self.partial.data, active, merged)
         own = self.own.data[active, : self._own_width]
         x = layer.update(merged, own, owner.read_context(active))
         changed, x = owner.store(active, x, splits)
@@ -137,12 +136,17 @@ class LayerTail:
         if not slots.size or rows is None:
             return EMPTY_SLOTS
         self.chain.reserve(int(self.scalars.data[_USED]) + slots.size)
-        places = _place(self.index.view, self.chain.view, self.scalars.view, slots, block.header.source, counts)
+        places = self._place(slots, block.header.source, counts)
         self.partial.reserve(int(self.scalars.data[_USED]))
         held = places >= 0
         self.partial.touch_rows(places[held])
         self.partial.data[places[held]] = rows[kept][held]
         return slots
+
+    def _place(self, slots: np.ndarray, part: int, counts: np.ndarray) -> np.ndarray:
+        rows = np.empty(slots.size, np.int32)
+        _place(self.index.view, self.chain.view, self.scalars.view, slots, part, counts, rows)
+        return rows
 
     def _drop(self, slots: np.ndarray) -> None:
         """These vertices are not split any more: their rows go."""
@@ -150,7 +154,7 @@ class LayerTail:
             return
         nothing = np.zeros(slots.size, np.int32)
         for part in range(self.shape.parts):
-            _place(self.index.view, self.chain.view, self.scalars.view, slots, part, nothing)
+            self._place(slots, part, nothing)
         for table in (self.own, self.owner.x):
             table.touch_rows(slots)
             table.data[slots] = table.fill

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from state.kernel import kernel
 from state.table import TableSet, View, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
@@ -30,7 +30,7 @@ class ListsView(NamedTuple):
     weighted: bool
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _log2(capacity: int) -> int:
     k = 0
     while (1 << k) < capacity:
@@ -38,7 +38,7 @@ def _log2(capacity: int) -> int:
     return k
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _release(lists: ListsView, at: int, capacity: int) -> None:
     k = _log2(capacity)
     touch(lists.pool, at)
@@ -47,7 +47,7 @@ def _release(lists: ListsView, at: int, capacity: int) -> None:
     lists.free.data[k] = at + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _grow(lists: ListsView, row: int) -> bool:
     """Move the list of `row` to a chunk of twice the size; False when the pool has no room."""
     head, pool, free = lists.head.data, lists.pool.data, lists.free.data
@@ -82,7 +82,7 @@ def _grow(lists: ListsView, row: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel
 def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     """Add an entry to the list of `row`; False, with nothing changed, when the pool must grow first."""
     head = lists.head.data
@@ -99,7 +99,7 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel
 def find(lists: ListsView, row: int, value: int, weight: float) -> int:
     """Where in the pool the entry stands (with that weight, where weights are kept), or -1."""
     at, length = lists.head.data[row, _AT], lists.head.data[row, _LENGTH]
@@ -120,7 +120,7 @@ def find(lists: ListsView, row: int, value: int, weight: float) -> int:
     return -1
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     head, pool = lists.head.data, lists.pool.data
@@ -138,7 +138,7 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
         head[row, _CAPACITY] = 0
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel
 def remove(lists: ListsView, row: int, value: int, weight: float) -> bool:
     """Take out one such entry; False where there is none."""
     place = find(lists, row, value, weight)

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+
+from state.kernel import kernel
 
 _LINE_BYTES = 64
 
@@ -39,7 +41,7 @@ if config.DISABLE_JIT:  # kernels as plain Python, for debugging
         """Nothing to ask for."""
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel
 def prefetch_row(rows: np.ndarray, row: int) -> None:
     """Prefetch a whole row of a 2-D array of 4-byte values."""
     width = rows.shape[1]

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from state.kernel import kernel
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16
@@ -31,7 +32,7 @@ class View(NamedTuple):
     shift: int  # log2 of the rows in a page
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _first_touch(view: View, page: int) -> None:
     if view.flags[page] == PENDING:
         place = np.int64(view.where[page])
@@ -43,7 +44,7 @@ def _first_touch(view: View, page: int) -> None:
     view.flags[page] = DIRTY
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel
 def touch(view: View, row: int) -> None:
     """Say that `row` is about to change."""
     page = row >> view.shift
@@ -51,14 +52,14 @@ def touch(view: View, row: int) -> None:
         _first_touch(view, page)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _touch_rows(view: View, rows: np.ndarray) -> None:
     for row in rows:
         touch(view, row)
 
 
 def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Zeros, mapped lazily, in huge pages where they are large: random rows of small pages wait for address look-ups."""
+    """Zeros, mapped lazily, in huge pages where they are large: random rows in small ones wait for address look-ups."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, dtype)
