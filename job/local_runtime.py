@@ -1,47 +1,56 @@
 """The local runtime: the same stages in one process, without Flink; durable in a RocksDB folder.
 
-Two threads: one reads, parses and partitions, the other runs the chain of Storages and the Sink. Everything that an
-outcome of the Partitioner leads to is committed in one atomic batch, so every commit is what an aligned checkpoint is
-for Flink: all operators stand at the same epoch with empty inboxes. A SIGKILL at any moment loses nothing.
+A pipeline of threads: one reads, parses and partitions, one runs each layer's operators, one commits. Everything that
+an outcome of the Partitioner leads to is committed in one atomic batch, so every commit is what an aligned checkpoint
+is for Flink: all operators stand at the same epoch with empty inboxes. A SIGKILL at any moment loses nothing.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from gnn.plan import Plan
 from job.memory import keep_freed_memory
-from operators.factory import Settings, load_plan, make_stage
-from operators.messages import Outcome
+from operators.factory import PARSER, Settings, load_plan, make_stage
+from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
 from operators.sealing import PartitionerStage
-from operators.sink import Sink
 from operators.stage import Stage
+from operators.worker import SWITCH_INTERVAL_S
 from state.backends import RocksStore
 from state.sweep import Mutations
 
-QUEUED_OUTCOMES = 4
+QUEUED = 3  # outcomes between two threads
 READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled
 
 
 @dataclass(slots=True)
-class _Item:
-    """What the first thread hands to the second: an outcome, and where the input stands after it."""
+class Work:
+    """An outcome of the Partitioner on its way through the pipeline, and where the input stands after it."""
 
-    outcome: Outcome
+    messages: list[tuple[str, int, Message]]
+    mutations: dict[str, Mutations]
     replay: bool
     chunk: int
     block: int
 
+    @staticmethod
+    def of(outcome: Outcome, replay: bool, chunk: int, block: int) -> Work:
+        """What an outcome of the Partitioner begins with."""
+        messages = [(PARTITIONER, 0, message) for message in outcome.messages]
+        return Work(messages, {PARTITIONER: outcome.mutations}, replay, chunk, block)
+
 
 @dataclass(slots=True)
 class StageTimes:
-    """Seconds by operator, for the profile."""
+    """Seconds by operator, for the profile; every name is counted by one thread."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -52,19 +61,60 @@ class StageTimes:
         return now
 
 
+class Pipeline:
+    """Threads in a row with bounded queues between them; None ends them, and a failure drains what comes after it."""
+
+    def __init__(self, steps: list[Callable[[Work], None]]) -> None:
+        self.failure: BaseException | None = None
+        self._queues: list[queue.Queue[Work | None]] = [queue.Queue(QUEUED) for _ in steps]
+        self._threads = []
+        for k, step in enumerate(steps):
+            following = self._queues[k + 1] if k + 1 < len(steps) else None
+            thread = threading.Thread(target=self._run, args=(step, self._queues[k], following), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def put(self, work: Work) -> None:
+        """Hand over work; waits while the first thread is behind."""
+        self._queues[0].put(work)
+
+    def finish(self, on_progress: Callable[[], None]) -> None:
+        """Let all work go through."""
+        self._queues[0].put(None)
+        while any(thread.is_alive() for thread in self._threads):
+            self._threads[-1].join(0.1)
+            on_progress()
+
+    def _run(
+        self, step: Callable[[Work], None], source: queue.Queue[Work | None], following: queue.Queue[Work | None] | None
+    ) -> None:
+        while (work := source.get()) is not None:
+            if self.failure is not None:
+                continue
+            try:
+                step(work)
+            except BaseException as error:
+                self.failure = error
+                continue
+            if following is not None:
+                following.put(work)
+        if following is not None:
+            following.put(None)
+
+
 class LocalRuntime:
     """Runs a bounded job to its end, or until `stop` is called."""
 
     def __init__(self, settings: Settings, chunks: int, state: Path) -> None:
+        keep_freed_memory()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.settings, self.chunks = settings, chunks
         self.plan: Plan = load_plan(settings.model)
         self.times = StageTimes()
-        keep_freed_memory()
         self._config = settings.to_dict()
         self._store = RocksStore(state)
+        self._held: dict[str, Mutations] = {}
         self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self._queue: queue.Queue[_Item | None] = queue.Queue(QUEUED_OUTCOMES)
 
     def stop(self) -> None:
         """Stop after the block under way; the output is complete up to the last epoch committed."""
@@ -79,39 +129,56 @@ class LocalRuntime:
         entries = dict(self._store.part(PARTITIONER).items())
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
         partitioner.restore(entries.items())
+        stages = self._stages()
+        pipeline = Pipeline([*self._segments(stages), self._commit])
+        try:
+            for work in self._produce(partitioner, chunk, block):
+                pipeline.put(work)
+                on_progress()
+                if pipeline.failure is not None:
+                    break
+        except BaseException as error:
+            pipeline.failure = pipeline.failure or error
+            raise
+        finally:
+            pipeline.finish(on_progress)
+            partitioner.close()
+            for stage in stages.values():
+                stage.close()
+            self._store.close()
+        if pipeline.failure is not None:
+            raise pipeline.failure
+
+    def _stages(self) -> dict[tuple[str, int], Stage]:
+        """The stages after the Partitioner, restored."""
         stages: dict[tuple[str, int], Stage] = {}
         for name in operators_of(len(self.plan.layers), self.settings.parts):
             for part in range(self.settings.parts):
                 stage = stages[name, part] = make_stage(self._config, name, part)
                 stage.restore(self._store.part(stage.name).items())
-        consumer = threading.Thread(target=self._consume, args=(stages,), name="freshet-chain", daemon=True)
-        consumer.start()
-        finished = False
-        try:
-            for item in self._produce(partitioner, chunk, block):
-                self._queue.put(item)
-                on_progress()
-                if self._failure is not None:
-                    break
-            finished = True
-        finally:
-            self._queue.put(None)
-            while consumer.is_alive():
-                consumer.join(0.2)
-                on_progress()
-            self._close(partitioner, stages, finished and self._failure is None)
-        if self._failure is not None:
-            raise self._failure
+        return stages
 
-    def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[_Item]:
+    def _segments(self, stages: dict[tuple[str, int], Stage]) -> list[Callable[[Work], None]]:
+        """A step for each layer: the first has Storage 0 as well, the last the Sink."""
+        layers = len(self.plan.layers)
+        steps: list[Callable[[Work], None]] = []
+        for layer in range(1, layers + 1):
+            names = {f"storage{layer}", f"tail{layer}"}
+            names |= {"storage0"} if layer == 1 else set()
+            names |= {SINK} if layer == layers else set()
+            network = Network({place: stage for place, stage in stages.items() if place[0] in names})
+            steps.append(partial(self._act, network))
+        return steps
+
+    def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
         """Outcomes of the Partitioner: the replay, then the input."""
-        parser = make_stage(self._config, "parser", 0)
+        parser = make_stage(self._config, PARSER, 0)
         for outcome in partitioner.begin(time.time() * 1e3):
-            yield _Item(outcome, True, first, done)
+            yield Work.of(outcome, True, first, done)
         for number in range(first, self.chunks):
             since = time.perf_counter()
             blocks = parser.parse(number)
-            since = self.times.add("parser", since)
+            since = self.times.add(PARSER, since)
             for at, block in enumerate(blocks):
                 if number == first and at < done:
                     continue
@@ -119,40 +186,32 @@ class LocalRuntime:
                     return
                 outcome = partitioner.receive(block, time.time() * 1e3)
                 since = self.times.add(PARTITIONER, since)
-                yield _Item(outcome, False, number, at + 1)
+                yield Work.of(outcome, False, number, at + 1)
                 since = time.perf_counter()
         if not self._stop.is_set():
-            yield _Item(partitioner.finish(), False, self.chunks, 0)
+            yield Work.of(partitioner.finish(), False, self.chunks, 0)
 
-    def _consume(self, stages: dict[tuple[str, int], Stage]) -> None:
-        """Run the chain for each outcome, and commit."""
-        network = Network(stages)
-        held: dict[str, Mutations] = {}
-        try:
-            while (item := self._queue.get()) is not None:
-                since = time.perf_counter()
-                held.setdefault(PARTITIONER, Mutations()).extend(item.outcome.mutations)
-                network.send(PARTITIONER, 0, item.outcome.messages)
-                while not network.idle:
-                    acted = network.step()
-                    if acted is not None:
-                        operator, part, outcome = acted
-                        held.setdefault(f"{operator}-{part}", Mutations()).extend(outcome.mutations)
-                        since = self.times.add(operator, since)
-                if not item.replay:
-                    # during a replay the state must go on standing at the epoch that it is replayed to
-                    held[PARTITIONER].puts.append((READ_POSITION, f"{item.chunk} {item.block}".encode()))
-                    self._store.commit(held)
-                    held = {}
-                    self.times.add("commit", since)
-        except BaseException as error:
-            self._failure = error
-            while self._queue.get() is not None:
-                pass
+    def _act(self, network: Network, work: Work) -> None:
+        """Take the work through the operators of one segment."""
+        since = time.perf_counter()
+        for sender, part, message in work.messages:
+            network.send(sender, part, [message])
+        while not network.idle:
+            acted = network.step()
+            if acted is not None:
+                operator, part, outcome = acted
+                work.mutations.setdefault(f"{operator}-{part}", Mutations()).extend(outcome.mutations)
+                since = self.times.add(operator, since)
+        work.messages, network.outside = network.outside, []
 
-    def _close(self, partitioner: PartitionerStage, stages: dict[tuple[str, int], Stage], complete: bool) -> None:
-        partitioner.close()
-        for stage in stages.values():
-            if isinstance(stage.core, Sink):
-                stage.core.close(write=complete)
-        self._store.close()
+    def _commit(self, work: Work) -> None:
+        """Make the state changes durable; during a replay the state must go on standing at the epoch it replays to."""
+        since = time.perf_counter()
+        for name, mutations in work.mutations.items():
+            self._held.setdefault(name, Mutations()).extend(mutations)
+        if work.replay:
+            return
+        self._held[PARTITIONER].puts.append((READ_POSITION, f"{work.chunk} {work.block}".encode()))
+        self._store.commit(self._held)
+        self._held = {}
+        self.times.add("commit", since)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 
 
 def keep_freed_memory() -> bool:
@@ -19,5 +19,6 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library
         return False
-    settings = ((_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 64 << 20))
-    return all(mallopt(name, value) for name, value in settings)
+    # one arena: a block that one thread frees serves the next one that another thread asks for
+    settings = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20}
+    return all(mallopt(name, value) for name, value in settings.items())

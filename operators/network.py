@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from operators.messages import SINK, STORAGE, TAIL, Message, Outcome
 from operators.stage import Stage
@@ -44,32 +44,35 @@ Channel = tuple[str, int, str, int]  # sender, its part, receiver, its part
 class Network:
     """Delivers messages between the stages of one process, first in, first out on every channel.
 
-    `choose` picks the next of the channels that hold something (their index); by default the one that waits longest.
+    Messages to operators that are not here gather in `outside`, with operator and part of their sender.
     """
 
-    def __init__(self, stages: dict[tuple[str, int], Stage], choose: Callable[[int], int] | None = None) -> None:
+    def __init__(self, stages: dict[tuple[str, int], Stage]) -> None:
         self.stages = stages
-        self._choose = choose
+        self.outside: list[tuple[str, int, Message]] = []
         self._channels: dict[Channel, deque[Message]] = {}
         self._waiting: list[Channel] = []
 
     def send(self, sender: str, part: int, messages: Iterable[Message]) -> None:
         """Put messages on their channels."""
         for message in messages:
-            channel = (sender, part, receiver(sender, message.to), message.part)
+            to = receiver(sender, message.to)
+            if (to, message.part) not in self.stages:
+                self.outside.append((sender, part, message))
+                continue
+            channel = (sender, part, to, message.part)
             queue = self._channels.setdefault(channel, deque())
             if not queue:
                 self._waiting.append(channel)
             queue.append(message)
 
     def step(self) -> tuple[str, int, Outcome] | None:
-        """Deliver one block; what the receiver did, if that completed an epoch there."""
-        at = self._choose(len(self._waiting)) if self._choose else 0
-        channel = self._waiting[at]
+        """Deliver the block that waits longest; what the receiver did, if that completed an epoch there."""
+        channel = self._waiting[0]
         queue = self._channels[channel]
         message = queue.popleft()
         if not queue:
-            self._waiting.pop(at)
+            self._waiting.pop(0)
         _, _, operator, part = channel
         stage = self.stages[operator, part]
         blocks = stage.offer(message.data)
