@@ -14,7 +14,7 @@ from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
 from partitioner.index import grown, index_edges, index_keys, make_index
 from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
 from partitioner.names import gather_names, index_names, words_for
-from partitioner.netting import apply_events
+from partitioner.netting import Batch, apply_events
 from partitioner.placement import Rule
 from partitioner.report import LiveGraph, PartitionStats, live_graph, partition_stats
 from partitioner.resolve import MORE, resolve_ints, resolve_names
@@ -64,9 +64,9 @@ class Partitioner:
         n = len(events)
         self._make_room(n, int(np.count_nonzero(events.op == OP_ADD_EDGE)))
         etypes = self._translate(events)
-        op, weight, x_row = _own(events.op), _own(events.weight), _own(events.x_row)
+        op = _own(events.op)
         self._resolve(events, op)
-        self._apply(op, weight, etypes, x_row)
+        self._apply(Batch(op, self._rows[0], self._rows[1], _own(events.weight), etypes, _own(events.x_row)))
         self._close()
         rejected = [(event, REASONS[reason]) for event, reason in self._log.rejected[: self._log.n[REJECTED]].tolist()]
         return EpochChange(self._out, events.x, self._born_names(), rejected)
@@ -161,7 +161,7 @@ class Partitioner:
         table = self._translated[1]
         assert table is not None
         if len(table) == 1:
-            return np.broadcast_to(table, (1,)).repeat(len(events))
+            return table.repeat(len(events))
         return table[events.etype]
 
     def _make_room(self, n: int, adds: int) -> None:
@@ -202,28 +202,14 @@ class Partitioner:
             longest = max(int(pair[1] - pair[0]) for pair in ends)
             self._t.reserve_words(2 * words_for(longest))
 
-    def _apply(self, op: np.ndarray, weight: np.ndarray, etypes: np.ndarray, x_row: np.ndarray) -> None:
-        n = len(op)
-        rows_a, rows_b = self._rows[0], self._rows[1]
-        view, at = self._t.view, 0
+    def _apply(self, batch: Batch) -> None:
+        n, at = len(batch.op), 0
+        view, config = self._t.view, self.config
         while True:
-            at = apply_events(
-                at,
-                op,
-                rows_a,
-                rows_b,
-                weight,
-                etypes,
-                x_row,
-                view,
-                self._edges,
-                self._log,
-                self.config.undirected,
-                self.config.forbid_typed_loops,
-            )
+            at = apply_events(at, batch, view, self._edges, self._log, config.undirected, config.forbid_typed_loops)
             if at == n:
                 return
-            self._grow_log_for(int(rows_a[at]), 2 * (n - at))
+            self._grow_log_for(int(batch.a[at]), 2 * (n - at))
 
     def _grow_log_for(self, row: int, beside: int) -> None:
         """Make room for the deletion of a vertex."""

@@ -6,6 +6,8 @@ deleted vertex takes its edges along; undirected events act both ways, on a self
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from partitioner.config import LOOP_OF_SECOND_TYPE
@@ -42,7 +44,18 @@ from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
-WARM = 128  # events that are read ahead
+AHEAD = 128  # events that are prepared together
+
+
+class Batch(NamedTuple):
+    """An epoch's events over vertex rows; -1 for ids that nobody knows."""
+
+    op: np.ndarray  # (n,) uint8
+    a: np.ndarray  # (n,) int32
+    b: np.ndarray  # (n,) int32
+    weight: np.ndarray  # (n,) float32
+    etype: np.ndarray  # (n,) int32
+    x_row: np.ndarray  # (n,) int32
 
 
 @kernel
@@ -174,56 +187,36 @@ def _fits(log: Log, rows: int, more: int) -> bool:
 
 
 @kernel
-def _prepare(
-    start: int,
-    stop: int,
-    rows_a: np.ndarray,
-    rows_b: np.ndarray,
-    etypes: np.ndarray,
-    vertex: View,
-    edge: np.ndarray,
-    index: HashIndex,
-) -> None:
+def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray, index: HashIndex) -> None:
     """Touch the vertices of the next events, and ask for all that these will read, which is mostly waited for."""
     for i in range(start, stop):
-        for row in (rows_a[i], rows_b[i]):
+        a, b = batch.a[i], batch.b[i]
+        for row in (a, b):
             if row >= 0:
                 touch(vertex, row)
                 prefetch_row(vertex.data, row)
-        if rows_b[i] >= 0:
-            prefetch(index.entries, home_of(index, hash_edge(rows_a[i], rows_b[i], etypes[i])))
-    for i in range(start, stop):
-        a, b = rows_a[i], rows_b[i]
         if a >= 0 and b >= 0:
-            same = row_at(index, home_of(index, hash_edge(a, b, etypes[i])))
+            prefetch(index.entries, home_of(index, hash_edge(a, b, batch.etype[i])))
+    for i in range(start, stop):
+        a, b = batch.a[i], batch.b[i]
+        if a >= 0 and b >= 0:
+            same = row_at(index, home_of(index, hash_edge(a, b, batch.etype[i])))
             for row in (same, np.int64(vertex.data[a, OUT_HEAD]), np.int64(vertex.data[b, IN_HEAD])):
                 prefetch_row(edge, max(row, 0))
 
 
 @kernel
 def apply_events(
-    start: int,
-    op: np.ndarray,
-    rows_a: np.ndarray,
-    rows_b: np.ndarray,
-    weights: np.ndarray,
-    etypes: np.ndarray,
-    x_rows: np.ndarray,
-    g: GraphView,
-    index: HashIndex,
-    log: Log,
-    undirected: bool,
-    one_loop: bool,
+    start: int, batch: Batch, g: GraphView, index: HashIndex, log: Log, undirected: bool, one_loop: bool
 ) -> int:
     """Apply the events from `start` on; stops before a vertex deletion that the log has no room for."""
     scalars, vertex, edge, data, weight = g.scalars, g.vertex.data, g.edge, g.edge.data, g.weight
-    n, entries = log.n, log.vertices
-    prepared = start
+    n, entries, op, prepared = log.n, log.vertices, batch.op, start
     for i in range(start, len(op)):
         if i == prepared:
-            prepared = min(i + WARM, len(op))
-            _prepare(i, prepared, rows_a, rows_b, etypes, g.vertex, data, index)
-        a, b, etype = np.int64(rows_a[i]), np.int64(rows_b[i]), etypes[i]
+            prepared = min(i + AHEAD, len(op))
+            _prepare(i, prepared, batch, g.vertex, data, index)
+        a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), batch.etype[i]
         ways = 2 if undirected and a != b else 1
         if op[i] == OP_ADD_EDGE:
             row = _find_live(index, data, weight, a, b, etype)
@@ -232,7 +225,7 @@ def apply_events(
                 log.rejected[n[REJECTED], 1] = LOOP_OF_SECOND_TYPE
                 n[REJECTED] += 1
                 continue
-            value = weights[i] + np.float32(0)  # -0.0 becomes 0.0: equal weights have equal bits
+            value = batch.weight[i] + np.float32(0)  # -0.0 becomes 0.0: equal weights have equal bits
             if row >= 0 and weight[row, WEIGHT] == value:
                 scalars[UNCHANGED_EDGES] += 1
                 continue
@@ -260,8 +253,8 @@ def apply_events(
             _delete_vertex(g, log, a)
         else:
             born = _revive(scalars, vertex, n, entries, a)
-            if x_rows[i] >= 0:
-                entries[vertex[a, MARK] - 1, V_X] = x_rows[i]
+            if batch.x_row[i] >= 0:
+                entries[vertex[a, MARK] - 1, V_X] = batch.x_row[i]
             else:
                 scalars[UNCHANGED_VERTICES] += not born
     return len(op)

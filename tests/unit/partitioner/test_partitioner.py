@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
+from partitioner.events import Events
 from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 INTS, STRINGS = [-3, 0, 7, 1 << 40, 5], ["", "a", "b", "ä" * 9, "x" * 40]
@@ -29,6 +30,8 @@ class Bench:
         self.epoch += 1
         before_x, before = set(self.reference.x), dict(self.reference.edges)
         events = events_of(rows, 1, "string" if self.strings else "int")
+        if self.epoch % 2:  # as it comes from the journal: read-only columns, defaults left out
+            events = Events.decode(events.encode())
         change = self.partitioner.apply(events)
         blocks = self.partitioner.split(change, CTL, self.epoch)
         assert [event for event, _ in change.rejected] == self.reference.apply(list(rows))
