@@ -128,3 +128,26 @@ def test_blocks_build_the_reference_graph_of_string_ids(config, parts, epochs, k
         bench.run(*rows)
         keys = [key for receiver in bench.receivers for key in receiver.masters.values()]
         assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("id_kind", ["int", "string"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_longer_streams_with_hubs_and_reused_rows(strategy, id_kind):
+    """Enough vertices for tables, indexes and chains to grow, empty and fill again."""
+    rng = np.random.default_rng(STRATEGIES.index(strategy))
+    bench = Bench(3, strategy=strategy, id_kind=id_kind, hybrid_threshold=6)
+
+    def vertex():
+        number = int(rng.zipf(1.3)) % 400
+        return f"name {number}" if id_kind == "string" else number - 200
+
+    def event(deletes: float):
+        if rng.random() < deletes:
+            return ("del_vertex", vertex()) if rng.random() < 0.4 else ("del_edge", vertex(), vertex())
+        return ("add_edge", vertex(), vertex(), float(rng.integers(1, 5)), str(rng.choice(["", "t"])))
+
+    sizes = []
+    for epoch in range(24):
+        bench.run(*[event(0.1 if epoch % 8 < 5 else 0.95) for _ in range(150)])
+        sizes.append(bench.partitioner.edges)
+    assert max(sizes) > 3 * min(sizes[5:]) > 0
