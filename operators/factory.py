@@ -64,10 +64,16 @@ class Settings:
         """Where rejected records go."""
         return DeadLetterFile(self.dead_letters) if self.dead_letters else None
 
-    @property
-    def sealing(self) -> SealingConfig:
+    def sealing(self, plan: Plan) -> SealingConfig:
         """How epochs are cut."""
-        return SealingConfig(self.epoch_events, self.epoch_ms, self.marker_interval_ms)
+        vertex_bytes, edge_bytes = state_bytes(plan)
+        return SealingConfig(
+            self.epoch_events,
+            self.epoch_ms,
+            self.marker_interval_ms,
+            vertex_bytes=vertex_bytes,
+            edge_bytes=edge_bytes,
+        )
 
     @property
     def partitioning(self) -> PartitionerConfig:
@@ -94,9 +100,19 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     if operator == PARTITIONER:
         graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
         log = CutLog(Path(settings.cut_log) if settings.cut_log else None)
-        return PartitionerStage(graph, settings.sealing, log, image, settings.dead_letter_file(), settings.sources)
+        sealing, dead = settings.sealing(plan), settings.dead_letter_file()
+        return PartitionerStage(graph, sealing, log, image, dead, settings.sources)
     core = make_core(settings, plan, operator, part)
     return Stage(f"{operator}-{part}", core, senders_of(operator, settings.parts), image)
+
+
+def state_bytes(plan: Plan) -> tuple[int, int]:
+    """About how many bytes of tables a vertex and an edge have in all operators together."""
+    vertex, edge = 4 * plan.in_width + 100, 60
+    for layer in plan.layers:
+        vertex += 4 * (2 * layer.message_width + layer.self_width + layer.out_width) + 60
+        edge += 24 if layer.weighted else 12
+    return vertex, edge
 
 
 def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:

@@ -23,18 +23,24 @@ from partitioner.core import Partitioner
 from partitioner.events import OP_NAMES, Events
 from state.sweep import Mutations, Sweeper
 
+SWEEP_BYTES_PER_S = 20_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class SealingConfig:
     """When epochs are sealed, and when a marker follows.
 
-    Units: epoch_events events; marker_interval_ms milliseconds.
+    Units: epoch_events events; marker_interval_ms milliseconds; vertex_bytes, edge_bytes bytes in all operators.
+    A marker has every changed page written once, so markers are at least so far apart that a state whose pages all
+    change is written at SWEEP_BYTES_PER_S; a restore replays at most two intervals.
     """
 
     epoch_events: int = 1000
     epoch_ms: int = 20
     marker_interval_ms: int = 10_000
     marker_epochs_max: int = 20_000
+    vertex_bytes: int = 0
+    edge_bytes: int = 0
 
 
 class PartitionerStage:
@@ -171,10 +177,15 @@ class PartitionerStage:
         epoch = self.epoch + 1
         if not self._last_marker_ms:
             self._last_marker_ms = now_ms
-        late = now_ms - self._last_marker_ms >= self.config.marker_interval_ms
+        late = now_ms - self._last_marker_ms >= self._marker_interval_ms()
         cut = Cut(epoch, end, late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max)
         self.log.append(cut)
         return cut
+
+    def _marker_interval_ms(self) -> float:
+        config, core = self.config, self.core
+        state_bytes = core.vertices * config.vertex_bytes + core.edges * config.edge_bytes
+        return max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
         events = self._take(cut.end)

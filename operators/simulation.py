@@ -114,7 +114,8 @@ class Simulation:
         """From the last checkpoint to the end (True) or to a crash (False)."""
         self._start()
         faults, rng = self.faults, self.random
-        while self._position < len(self.events) or self._waiting:
+        ended = False
+        while not ended or self._waiting:
             if self.crashes < faults.crashes and rng.random() < faults.crash:
                 return False
             if rng.random() < faults.tick:
@@ -126,9 +127,9 @@ class Simulation:
                 self._deliver()
             elif self._position < len(self.events):
                 self._feed()
-        self._do(PARTITIONER, 0, self._partitioner.finish())
-        while self._waiting:
-            self._deliver()
+            elif not ended:
+                self._do(PARTITIONER, 0, self._partitioner.finish())
+                ended = True
         return True
 
     def _start(self) -> None:
@@ -140,7 +141,7 @@ class Simulation:
         self._backends: dict[Place, DictBackend] = {}
         self._position = self._checkpoint.position
         core = Partitioner(settings.parts, self.plan.in_width, settings.partitioning)
-        self._partitioner = PartitionerStage(core, settings.sealing, self.log)
+        self._partitioner = PartitionerStage(core, settings.sealing(self.plan), self.log)
         self._restore((PARTITIONER, 0), self._partitioner)
         self._stages: dict[Place, Stage] = {}
         for name in self._names:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from rocksdict import AccessType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
 from state.sweep import Mutations
 
@@ -57,7 +57,12 @@ class RocksStore:
         folder.mkdir(parents=True, exist_ok=True)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
-        options.set_write_buffer_size(32 << 20)
+        options.set_write_buffer_size(64 << 20)
+        # pages and journal blocks are large and numeric: written once to blob files, not squeezed and moved about
+        options.set_compression_type(DBCompressionType.none())
+        options.set_enable_blob_files(True)
+        options.set_min_blob_size(4096)
+        options.set_enable_blob_gc(True)
         self._db = Rdict(str(folder), options, access_type=AccessType.read_write())
 
     def commit(self, mutations: dict[str, Mutations]) -> None:
