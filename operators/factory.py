@@ -126,3 +126,10 @@ def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
     following = layers[number] if number < len(layers) else None
     shape = LayerShape(part, parts, number, layers[number - 1], following)
     return LayerTail(shape) if operator.startswith(TAIL) else LayerStorage(shape)
+
+
+def warm_up(config: dict[str, Any]) -> None:
+    """Have every kernel of the job ready; called once per process before the first event (see operators/warm_up.py)."""
+    from operators import warm_up as warming  # it builds stages by this module
+
+    warming.warm_up(config)

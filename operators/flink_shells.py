@@ -68,6 +68,8 @@ class _Shell:
         self._stages: dict[int, Any] = {}
         self._parts = {key: part for part, key in enumerate(self.keys)}
         self._tag = tail_tag() if self.side else None
+        # Slow things come first: kernels that the first event would wait for, and base images.
+        self._worker.call(_warm_up, self._factory, self._stage_config)
 
     def close(self) -> None:
         """Close the stages and end the worker."""
@@ -102,6 +104,27 @@ def _make(factory: str, config: dict[str, Any], operator: str, part: int) -> Any
     return load_factory(factory)(config, operator, part)
 
 
+def _warm_up(factory: str, config: dict[str, Any]) -> None:
+    """Call the function `warm_up` beside the factory, where there is one."""
+    module = importlib.import_module(factory.partition(":")[0])
+    if hasattr(module, "warm_up"):
+        module.warm_up(config)
+
+
+def _preloaded(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
+    stage = _make(factory, config, operator, part)
+    if hasattr(stage, "preload"):
+        stage.preload()
+    return stage
+
+
+def parts_of_subtask(parts: int, task: Any) -> list[int]:
+    """The parts whose key lands on a subtask: part k has key group ceil(k * max / parts) (see job/part_keys.py)."""
+    largest, parallelism = task.getMaxNumberOfParallelSubtasks(), task.getNumberOfParallelSubtasks()
+    groups = (-(-part * largest // parts) for part in range(parts))
+    return [k for k, group in enumerate(groups) if group * parallelism // largest == task.getIndexOfThisSubtask()]
+
+
 class _KeyedShell(_Shell, KeyedProcessFunction):
     """A shell with the keyed map state in which a stage's pages lie."""
 
@@ -109,10 +132,17 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
         """Declare the state."""
         super().open(runtime_context)
         self._backend = FlinkBackend(runtime_context)
+        self._ready: dict[int, Any] = {}
+        for part in self._own_parts(runtime_context._runtime_context.getTaskInfo()):
+            arguments = (self._factory, self._stage_config, self.operator, part)
+            self._ready[part] = self._worker.call(_preloaded, *arguments)
+
+    def _own_parts(self, task: Any) -> list[int]:
+        return parts_of_subtask(len(self.keys), task)
 
     def _restored(self, part: int) -> Any:
         """Build the stage of the current key and restore it from the key's state."""
-        stage = self._build(part)
+        stage = self._ready.pop(part, None) or self._build(part)
         self._worker.call(stage.restore, list(self._backend.items()))
         self._stages[part] = stage
         return stage
@@ -150,6 +180,9 @@ class PartitionerShell(_KeyedShell):
         """Nothing has begun."""
         super().open(runtime_context)
         self._stage: Any = None
+
+    def _own_parts(self, task: Any) -> list[int]:
+        return [0]
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
         """Begin the attempt at its first element; hand blocks of events to the stage."""

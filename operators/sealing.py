@@ -76,6 +76,10 @@ class PartitionerStage:
 
     # -- restore and replay -------------------------------------------------------------------------------------
 
+    def preload(self) -> None:
+        """Load what does not depend on keyed state."""
+        self.sweeper.preload()
+
     def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
         """Load the newest complete cut and the journal.
 

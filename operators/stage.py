@@ -41,6 +41,10 @@ class Stage:
         self.epoch = epoch
         self._inbox: dict[int, dict[tuple[int, int, int], bytes]] = {}
 
+    def preload(self) -> None:
+        """Load what does not depend on keyed state."""
+        self.sweeper.preload()
+
     def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
         """Load the newest complete cut of these entries; the epochs after it will come again."""
         self.epoch = self.sweeper.restore(items)

@@ -54,7 +54,13 @@ class Sweeper:
         self._pace = 1
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
-        self._stamped = False
+        self._stamped = self._loaded = False
+
+    def preload(self) -> None:
+        """Load the base image ahead of `restore`, which then only adds what changed since."""
+        if self.image is not None and not self._loaded:
+            self.epoch = load_image(self.tables, self.image)
+            self._loaded = True
 
     def restore(self, items: Iterable[tuple[str, bytes]]) -> int:
         """Load the newest complete cut; returns the epoch that the tables stand at.
@@ -70,8 +76,7 @@ class Sweeper:
             self._stamped = True
         metas = sorted(int(key.split("@")[1]) for key in entries if key.startswith(f"{_META}@"))
         self.marker = max(metas[-1] - 1, 0) if metas else 0
-        if self.image is not None:
-            self.epoch = load_image(self.tables, self.image)
+        self.preload()
         if self.marker:
             self._load_cut(entries)
         return self.epoch
