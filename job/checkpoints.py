@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import struct
 from pathlib import Path
+
+_METADATA = "_metadata"
+_JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
 class NoCheckpointError(FileNotFoundError):
     """There is nothing to resume from; the message says where it was looked for."""
 
 
+def is_remote(place: str) -> bool:
+    """Whether a path or URI is in another store than this machine's files."""
+    return "://" in place and not place.startswith("file://")
+
+
+def local_folder(checkpoint_dir: str | None, out: Path) -> Path:
+    """The folder of the checkpoints, or of what lies beside them here when they go to another store."""
+    folder = (checkpoint_dir or "").removeprefix("file://")
+    return Path(folder).absolute() if folder and not is_remote(folder) else out / "checkpoints"
+
+
+def is_complete(state: Path) -> bool:
+    """Whether a checkpoint or savepoint has its `_metadata`, which Flink writes last."""
+    metadata = state / _METADATA
+    return metadata.is_file() and metadata.stat().st_size > 0
+
+
+def newest(states: list[Path]) -> Path | None:
+    """The state that was written last: the numbers of checkpoints begin again with every job."""
+    return max(states, key=lambda state: ((state / _METADATA).stat().st_mtime_ns, state.name), default=None)
+
+
+def complete_states(folder: Path) -> list[Path]:
+    """All complete checkpoints and savepoints below `folder`."""
+    patterns = ("chk-*", "*/chk-*", "savepoint-*", "*/savepoint-*")
+    return [state for pattern in patterns for state in folder.glob(pattern) if is_complete(state)]
+
+
 def find_latest(folder: Path) -> Path:
     """Return the newest complete checkpoint or savepoint below `folder`.
 
-    Complete is what has its `_metadata`: Flink writes that last. Newest is by the time it was written, since
-    the numbers of checkpoints begin again with every job.
-
     Raises: NoCheckpointError when there is none.
     """
-    found: list[tuple[int, str, Path]] = []
-    for pattern in ("chk-*", "*/chk-*", "savepoint-*", "*/savepoint-*"):
-        for candidate in folder.glob(pattern):
-            metadata = candidate / "_metadata"
-            if metadata.is_file() and metadata.stat().st_size > 0:
-                found.append((metadata.stat().st_mtime_ns, candidate.name, candidate))
-    if not found:
+    found = newest(complete_states(folder))
+    if found is None:
         message = f"no complete checkpoint or savepoint below {folder}"
         raise NoCheckpointError(message)
-    return max(found)[2]
+    return found
 
 
 def find_state(where: str, checkpoints: Path) -> Path:
@@ -37,7 +64,7 @@ def find_state(where: str, checkpoints: Path) -> Path:
     if where == "latest":
         return find_latest(checkpoints)
     path = Path(where.removeprefix("file://")).absolute()
-    return path if (path / "_metadata").is_file() else find_latest(path)
+    return path if (path / _METADATA).is_file() else find_latest(path)
 
 
 def state_size(checkpoint: Path) -> int:
@@ -45,3 +72,41 @@ def state_size(checkpoint: Path) -> int:
     shared = checkpoint.parent / "shared"
     folders = [checkpoint, *([shared] if checkpoint.name.startswith("chk-") and shared.is_dir() else [])]
     return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+
+
+def prune(folder: Path, keep: Path | None) -> None:
+    """Remove the checkpoints of earlier attempts, all but those of the job that `keep` belongs to; savepoints stay."""
+    for job in folder.iterdir() if folder.is_dir() else []:
+        if _JOB_FOLDER.fullmatch(job.name) and (keep is None or job != keep.parent):
+            shutil.rmtree(job, ignore_errors=True)
+
+
+def follow_move(checkpoint: Path) -> bool:
+    """Make a checkpoint find its files where it lies now; returns whether it had been moved or copied.
+
+    Flink writes the absolute path of every file into the metadata of a checkpoint (a savepoint has relative ones).
+    """
+    metadata = checkpoint / _METADATA
+    data = metadata.read_bytes()
+    job = re.escape(checkpoint.parent.name.encode())
+    was = re.search(rb"file:(/[^\x00-\x1f]*?)/" + job + rb"/(?:chk-\d+|shared)/", data)
+    folder = checkpoint.parent.parent.resolve()
+    if was is None or was[1] == os.fsencode(folder):
+        return False
+    aside = metadata.with_name(f".{_METADATA}.{os.getpid()}")
+    aside.write_bytes(replace_paths(data, b"file:" + was[1] + b"/", b"file:" + os.fsencode(folder) + b"/"))
+    shutil.copystat(metadata, aside)  # which one is the newest goes by the time
+    aside.replace(metadata)
+    return True
+
+
+def replace_paths(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Replace the start of strings as Java's `writeUTF` writes them: two bytes of length, then the text."""
+    out, done, at = [], 0, data.find(old)
+    while at >= 0:
+        (length,) = struct.unpack_from(">H", data, at - 2) if at - 2 >= done else (0,)
+        if len(old) <= length <= len(data) - at:
+            out += [data[done : at - 2], struct.pack(">H", length + len(new) - len(old)), new]
+            done = at + len(old)
+        at = data.find(old, at + len(old))
+    return b"".join([*out, data[done:]])

@@ -64,7 +64,7 @@ class FlinkRun:
         shutil.rmtree(spec.out_path / "tmp", ignore_errors=True)  # of a run that was killed
         (spec.out_path / "tmp").mkdir(parents=True)
         (spec.out_path / STOP_FILE).unlink(missing_ok=True)
-        run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", pids={"client": os.getpid()})
+        run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
         self._java = start_gateway(spec.logs, spec.heap_mb)
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"

@@ -115,13 +115,14 @@ class LocalRuntime:
         self._store = RocksStore(state)
         self._held: dict[str, Mutations] = {}
         self._stop = threading.Event()
+        self._finished = False
 
     def stop(self) -> None:
         """Stop after the block under way; the output is complete up to the last epoch committed."""
         self._stop.set()
 
-    def run(self, on_progress: Callable[[], None] = lambda: None) -> None:
-        """Process the input from where the state stands.
+    def run(self, on_progress: Callable[[], None] = lambda: None) -> bool:
+        """Process the input from where the state stands; returns whether it came to its end.
 
         Raises: whatever failed in a stage.
         """
@@ -148,6 +149,7 @@ class LocalRuntime:
             self._store.close()
         if pipeline.failure is not None:
             raise pipeline.failure
+        return self._finished
 
     def _stages(self) -> dict[tuple[str, int], Stage]:
         """The stages after the Partitioner, restored."""
@@ -190,6 +192,7 @@ class LocalRuntime:
                 since = time.perf_counter()
         if not self._stop.is_set():
             yield Work.of(partitioner.finish(), False, self.chunks, 0)
+            self._finished = True
 
     def _act(self, network: Network, work: Work) -> None:
         """Take the work through the operators of one segment."""

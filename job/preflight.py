@@ -79,7 +79,7 @@ def check_out(out: Path, resume: str | None) -> None:
     if out.exists() and not out.is_dir():
         msg = f"--out {out}: a file; expected a folder, new or empty"
         raise UsageError(msg)
-    used = out.is_dir() and any(out.iterdir())
+    used = out.is_dir() and _is_used(out)
     if resume is None and used:
         msg = f"--out {out}: not empty; give a new folder, or --resume latest to go on with the run that is in it"
         raise UsageError(msg)
@@ -89,6 +89,11 @@ def check_out(out: Path, resume: str | None) -> None:
     if resume is not None and resume != "latest" and "://" not in resume and not Path(resume).exists():
         msg = f"--resume {resume}: no such checkpoint or savepoint; give its folder, or `latest`"
         raise UsageError(msg)
+
+
+def _is_used(out: Path) -> bool:
+    """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
+    return (out / "job" / "job.json").exists() or any(item.name != "job" for item in out.iterdir())
 
 
 def _check_event_file(path: Path) -> Path:

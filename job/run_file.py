@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 NAME = "run.json"
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
@@ -34,3 +37,28 @@ def write_json(path: Path, content: Any) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def this_process() -> dict[str, Any]:
+    """Fields of `run.json` by which others tell whether this process still lives."""
+    began_s = psutil.Process().create_time()
+    return {"host": socket.gethostname(), "pids": {"client": os.getpid()}, "client_began_s": round(began_s, 2)}
+
+
+def running_process(out: Path) -> int | None:
+    """The process on this machine that works on `out`; None when it has ended, or was killed."""
+    run = read_run(out)
+    pid = run.get("pids", {}).get("client")
+    if pid is None or pid == os.getpid() or run.get("host") != socket.gethostname():
+        return None
+    return pid if is_alive(pid, run.get("client_began_s")) else None
+
+
+def is_alive(pid: int, began_s: float | None) -> bool:
+    """Whether that process lives: not ended, no zombie, and not another one that has got its number since."""
+    try:
+        process = psutil.Process(pid)
+        same = began_s is None or abs(process.create_time() - began_s) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,49 +1,28 @@
-"""`freshet run`: prepares a job (input plan, base image), runs it on Flink or locally, and sums it up."""
+"""`freshet run`: starts a job or takes it up again, runs it on Flink or locally, and sums it up."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
+import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import orjson
 import psutil
 
-from gnn.plan import Plan
 from job import run_file
+from job.checkpoints import local_folder, prune
 from job.config import RunConfig
-from job.errors import EXIT_DONE, JobFailed, UsageError, one_line
+from job.errors import EXIT_DONE, JobFailed, one_line
+from job.prepare import Job, prepare, say
 from job.progress import Progress, Stats
+from job.resume import has_finished, resume, state_to_resume
 from job.spec import JobSpec
-from job.summary import closing_summary, progress
-from operators.event_files import EventFileError, list_files, plan_chunks
-from operators.factory import Settings, load_plan
-from operators.initial import build_image
-from operators.parsing import read_plan, write_plan
-from operators.snapshot import Snapshot, SnapshotError, open_snapshot
-from partitioner.events import INT
-
-_JOB, _IMAGE_DONE = "job", "complete"
-
-
-def say(text: str) -> None:
-    """A line of progress for people."""
-    print(text, file=sys.stderr, flush=True)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A prepared job: what the stages are told, and how much input there is."""
-
-    settings: Settings
-    chunks: int
-    records: int
-    resumed: bool
+from job.summary import closing_summary, profile, progress
+from operators.factory import load_plan
+from operators.profile import forget_profiles
 
 
 def run(config: RunConfig) -> int:
@@ -53,13 +32,47 @@ def run(config: RunConfig) -> int:
     """
     out = config.out.absolute()
     clock = StartUp()
-    job = _resume(config, out) if config.resume else _prepare(config, out)
-    took = clock.reached("prepared")
-    say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.records:,} records of input")
-    code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
-    run_file.update_run(out, startup_seconds=clock.seconds)
+    with _ended_by_signals() as number:
+        config, job = resume(config, out) if config.resume else (config, prepare(config, out))
+    if number:
+        say(f"stopped before the first epoch; go on with --resume latest (--out {out})")
+        run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
+        return 128 + number[0]
+    if has_finished(config, out):
+        say(f"nothing left to do: the job in {out} has taken in all of its input")
+        code = EXIT_DONE
+    else:
+        took = clock.reached("prepared")
+        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.records:,} records of input")
+        code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
+        run_file.update_run(out, startup_seconds=clock.seconds)
     print(orjson.dumps(closing_summary(out)).decode(), flush=True)
     return code
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[list[int]]:
+    """End the block at SIGINT or SIGTERM, and tell by which."""
+    caught: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.getsignal(number) for number in numbers]
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        raise _Ended(number)
+
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield caught
+    except _Ended as ended:
+        caught.append(ended.args[0])
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
+class _Ended(BaseException):
+    """A signal came; no `except Exception` on the way holds it up."""
 
 
 class StartUp:
@@ -74,148 +87,10 @@ class StartUp:
         return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
-# -- preparation ------------------------------------------------------------------------------------------------
-
-
-def _prepare(config: RunConfig, out: Path) -> Job:
-    """Plan the input and compute the base image of a new job."""
-    plan = load_plan(str(config.model.absolute()))
-    try:
-        chunks = plan_chunks(config.events)
-        id_kind = _id_kind(config, plan, chunks)
-    except (EventFileError, SnapshotError) as error:
-        raise UsageError(str(error)) from None
-    out.mkdir(parents=True, exist_ok=True)
-    folder = out / _JOB
-    write_plan(chunks, folder / "chunks.jsonl")
-    settings = Settings(
-        model=str(config.model.absolute()),
-        out=str(out),
-        parts=config.part_count,
-        partitioner=_partitioning(config, plan),
-        image=str(out / "base"),
-        sources=tuple(file.name for file in list_files(config.events)),
-        chunks=str(folder / "chunks.jsonl"),
-        id_kind=id_kind,
-        epoch_events=config.epoch_events,
-        epoch_ms=config.epoch_ms,
-        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
-        cut_log=str(_checkpoints(config, out) / "cuts.jsonl"),
-        dead_letters=str(config.dead_letters_path.absolute()),
-    )
-    _save(folder, settings, plan, config)
-    _build_image(settings, config)
-    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), resumed=False)
-
-
-def _id_kind(config: RunConfig, plan: Plan, chunks: list[Any]) -> str:
-    """The snapshot's, else `--id-type`, else the first accepted event's."""
-    if config.snapshot is not None:
-        kind = _snapshot(config, plan).id_kind
-        if config.id_type not in (None, kind):
-            message = f"--id-type {config.id_type}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
-            raise UsageError(message)
-        return kind
-    if config.id_type is not None:
-        return config.id_type
-    from operators.event_files import ChunkReader
-    from operators.parser import Parser
-
-    parser, reader = Parser(plan.in_width, None, plan.edge_types or None), ChunkReader()
-    for chunk in chunks:
-        parser.parse_chunk(chunk, reader.read(chunk))
-        if parser.id_kind is not None:
-            return parser.id_kind
-    return INT
-
-
-def _snapshot(config: RunConfig, plan: Plan) -> Snapshot:
-    assert config.snapshot is not None
-    return open_snapshot(config.snapshot, plan.in_width, edge_types=plan.edge_types or None)
-
-
-def _partitioning(config: RunConfig, plan: Plan) -> dict[str, Any]:
-    return {
-        "strategy": config.partitioner,
-        "hdrf_lambda": config.hdrf_lambda,
-        "hdrf_epsilon": config.hdrf_epsilon,
-        "hybrid_threshold": config.hybrid_threshold,
-        "undirected": config.undirected,
-        "forbid_typed_loops": any(layer.skip_loops for layer in plan.layers),
-        "edge_types": plan.edge_types or None,
-    }
-
-
-def _save(folder: Path, settings: Settings, plan: Plan, config: RunConfig) -> None:
-    snapshot = str(config.snapshot.absolute()) if config.snapshot else None
-    content = {"settings": settings.to_dict(), "model_sha256": plan.sha256, "snapshot": snapshot}
-    run_file.write_json(folder / "job.json", content)
-    run_file.update_run(
-        Path(settings.out),
-        state=run_file.STARTING,
-        model=settings.model,
-        model_sha256=plan.sha256,
-        snapshot=snapshot,
-        events=list(config.events),
-        sources=list(settings.sources),
-        parts=settings.parts,
-        id_type=settings.id_kind,
-        undirected=config.undirected,
-        runtime=config.runtime,
-    )
-
-
-def _build_image(settings: Settings, config: RunConfig) -> None:
-    """Take the snapshot through the cores; the marker file says that the image is whole."""
-    folder = Path(settings.image)
-    shutil.rmtree(folder, ignore_errors=True)
-    plan = load_plan(settings.model)
-    began = time.perf_counter()
-    try:
-        blocks = _snapshot(config, plan).blocks() if config.snapshot else ()
-        vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
-    except SnapshotError as error:
-        raise UsageError(str(error)) from None
-    if config.snapshot:
-        say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
-    (folder / _IMAGE_DONE).touch()
-
-
-def _resume(config: RunConfig, out: Path) -> Job:
-    """Take a job up where it stopped; what decides its results comes from when it began."""
-    try:
-        saved = orjson.loads((out / _JOB / "job.json").read_bytes())
-    except FileNotFoundError:
-        message = f"--resume: {out} holds no job; start one without --resume"
-        raise UsageError(message) from None
-    settings = Settings.from_dict(saved["settings"])
-    plan = load_plan(str(config.model.absolute()))
-    if plan.sha256 != saved["model_sha256"]:
-        message = f"--model {config.model}: another model than the job in {out} was begun with; give that one"
-        raise UsageError(message)
-    chunks = read_plan(Path(settings.chunks))
-    try:
-        now = plan_chunks(config.events)
-    except EventFileError as error:
-        raise UsageError(str(error)) from None
-    if [(c.name, c.first, c.count) for c in now] != [(c.name, c.first, c.count) for c in chunks]:
-        names = ", ".join(settings.sources)
-        message = f"--events: not the files that the job in {out} reads ({names}), or they changed"
-        raise UsageError(message)
-    if config.parts is not None and config.parts != settings.parts:
-        message = f"--parts {config.parts}: the job in {out} has {settings.parts} for its life; leave --parts out"
-        raise UsageError(message)
-    if not (Path(settings.image) / _IMAGE_DONE).exists():
-        _build_image(settings, config)
-    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), resumed=True)
-
-
-# -- running ----------------------------------------------------------------------------------------------------
-
-
 def _watch(job: Job, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
     last = [0.0]
+    before = progress(out)["epochs"]
 
     def update() -> None:
         now = time.monotonic()
@@ -224,7 +99,7 @@ def _watch(job: Job, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
         last[0] = now
         figures = progress(out)
         seconds, events = figures["seconds"], figures["events"]
-        if figures["epochs"]:
+        if figures["epochs"] > before:
             clock.reached("first_epoch")
         bar.update(
             Stats(
@@ -246,7 +121,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.local_runtime import LocalRuntime
 
     runtime = LocalRuntime(job.settings, job.chunks, out / "state")
-    run_file.update_run(out, state=run_file.RUNNING, runtime="local", pids={"client": os.getpid()}, started_ms=_now_ms())
+    run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught:
         update = _watch(job, out, bar, clock)
 
@@ -256,24 +131,26 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
             update()
 
         try:
-            runtime.run(on_progress)
+            finished = runtime.run(on_progress)
         except Exception as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
             raise JobFailed(one_line(error)) from error
-    profile = {name: round(seconds, 3) for name, seconds in runtime.times.seconds.items()}
-    state = run_file.STOPPED if caught else run_file.FINISHED
-    run_file.update_run(out, state=state, profile_seconds=profile, ended_ms=_now_ms())
-    if caught:
-        say(f"stopped; the output is complete up to epoch {progress(out)['epoch']}; go on with --resume latest")
-        return 128 + caught[0]
-    return EXIT_DONE
+    seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
+    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["epoch"]
+    run_file.update_run(out, state=state, epoch=epoch, profile_seconds=seconds, ended_ms=_now_ms())
+    if not finished:
+        say(f"stopped; the output is complete up to epoch {epoch}; go on with --resume latest")
+    return 128 + caught[0] if caught and not finished else EXIT_DONE
 
 
 def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.flink_errors import JobFailedError
     from job.flink_runtime import FlinkRun, run_job
+    from job.gateway import GatewayError
+    from job.java import JavaNotFoundError
 
     spec = _spec(job, config, out)
+    forget_profiles(out)
 
     def started(run: FlinkRun) -> None:
         clock.reached("job_submitted")
@@ -283,10 +160,15 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
         try:
             watch = _watch(job, out, bar, clock)
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
-        except JobFailedError as error:
-            raise JobFailed(str(error)) from error
-    if result.signal or result.state == run_file.STOPPED:
-        say(f"stopped with savepoint {result.savepoint}; the output is complete up to epoch {progress(out)['epoch']}")
+        except (JobFailedError, GatewayError, JavaNotFoundError) as error:
+            run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
+            raise JobFailed(one_line(str(error))) from error
+    epoch = progress(out)["epoch"]
+    run_file.update_run(out, epoch=epoch, **profile(out))
+    if result.state == run_file.STOPPED:
+        say(f"stopped with savepoint {result.savepoint}; the output is complete up to epoch {epoch}")
+    else:
+        prune(local_folder(config.checkpoint_dir, out), keep=None)
     return 128 + result.signal if result.signal else EXIT_DONE
 
 
@@ -299,34 +181,15 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         stage=job.settings.to_dict(),
         chunks=job.chunks,
         stay=config.stay,
-        epoch_ms=config.epoch_ms,
+        epoch_ms=job.settings.epoch_ms,
         parallelism=config.parallelism,
         cluster=config.cluster,
         backend=config.state_backend,
         checkpoint_dir=config.checkpoint_dir or "",
         checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
-        resume=_state_to_resume(job, config, out),
+        resume=state_to_resume(config, out) if config.resume else None,
         **memory,  # type: ignore[arg-type]
     )
-
-
-def _state_to_resume(job: Job, config: RunConfig, out: Path) -> str | None:
-    """The checkpoint or savepoint; a job that died before its first checkpoint begins again, by the same cuts."""
-    from job.checkpoints import NoCheckpointError, find_state
-
-    if not config.resume:
-        return None
-    try:
-        return str(find_state(config.resume, _checkpoints(config, out)))
-    except NoCheckpointError as error:
-        if config.resume != "latest":
-            raise UsageError(str(error)) from None
-        say("no checkpoint was complete: the job begins again, with the same epochs")
-        return None
-
-
-def _checkpoints(config: RunConfig, out: Path) -> Path:
-    return Path(config.checkpoint_dir).absolute() if config.checkpoint_dir else out / "checkpoints"
 
 
 def _now_ms() -> int:

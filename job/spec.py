@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from job.checkpoints import is_remote, local_folder
+
 
 class JobSpec(BaseModel):
     """A job: its shape, where it reads and writes, and what its stages are told.
@@ -67,14 +69,12 @@ class JobSpec(BaseModel):
     @property
     def checkpoints(self) -> Path:
         """Return the checkpoint folder, absolute; what is kept locally where the checkpoints go to another store."""
-        folder = self.checkpoint_dir.removeprefix("file://")
-        return Path(folder).absolute() if folder and "://" not in folder else self.out_path / "checkpoints"
+        return local_folder(self.checkpoint_dir, self.out_path)
 
     @property
     def checkpoint_uri(self) -> str:
         """Return where Flink writes checkpoints: a folder as file://, another store (s3://...) as it was given."""
-        remote = "://" in self.checkpoint_dir and not self.checkpoint_dir.startswith("file://")
-        return self.checkpoint_dir.rstrip("/") if remote else self.checkpoints.as_uri()
+        return self.checkpoint_dir.rstrip("/") if is_remote(self.checkpoint_dir) else self.checkpoints.as_uri()
 
     @property
     def savepoint_uri(self) -> str:

@@ -1,33 +1,91 @@
-"""`freshet stop`: stops the job that writes to a folder, over Flink's REST interface, with a savepoint."""
+"""`freshet stop`: ends the job that writes to a folder, with a savepoint where it runs on Flink."""
 
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import sys
 import time
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from job import run_file
-from job.checkpoints import NoCheckpointError, find_latest
+from job.checkpoints import is_remote, newest
+from job.errors import EXIT_DONE, JobFailed, UsageError
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.flink_runtime import STOP_FILE
 from job.spec import location, savepoint_target
+from job.summary import progress
 
 DEFAULT_TIMEOUT_S = 300.0
+_POLL_S = 0.05
+_ELSEWHERE_S = 15.0  # for a process on another machine to record the end, if there is one
 
 
-class NothingToStopError(RuntimeError):
-    """No job runs there; the message says what was found."""
+class NothingToStopError(UsageError):
+    """No job runs there; the message says what was found and what to do."""
 
 
-def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
-    """Stop the job of `out` with a savepoint, wait until its process has ended too, and return the savepoint.
+def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> int:
+    """Stop the job of `out`; print its savepoint and the epoch up to which the output is complete, as a JSON line.
 
-    Raises: NothingToStopError when `run.json` names no running job; FlinkRestError when Flink can't do it.
+    Raises: UsageError when no job runs there; JobFailed when it can't be stopped, or fails meanwhile.
     """
     out = out.absolute()
     run = run_file.read_run(out)
+    if run.get("runtime") == "local":
+        if savepoint is not None:
+            message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
+            raise UsageError(message)
+        path = None
+        state = stop_process(out, timeout_s)
+    else:
+        try:
+            path = stop_job(out, savepoint, timeout_s)
+        except FlinkRestError as error:
+            raise JobFailed(str(error)) from error
+        state = run_file.STOPPED
+    epoch = progress(out)["epoch"]
+    again = path if savepoint is not None else "latest"
+    end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
+    print(f"{end}; the output is complete up to epoch {epoch}", file=sys.stderr)
+    print(orjson.dumps({"state": state, "savepoint": path, "epoch": epoch}).decode(), flush=True)
+    return EXIT_DONE
+
+
+def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
+    """End the process that works on `out` as SIGTERM does, and wait for it; returns how the job ended.
+
+    Raises: NothingToStopError; JobFailed when it fails meanwhile, or is not done in time.
+    """
+    run = run_file.read_run(out)
+    _refuse_ended(out, run)
+    process = _process_of(out, run)
+    os.kill(process, signal.SIGTERM)
+    if not _await_process(run, timeout_s):
+        message = f"process {process} has not ended {timeout_s:.0f} s after SIGTERM"
+        raise JobFailed(message)
+    run = run_file.read_run(out)
+    if run.get("state") == run_file.FAILED:
+        raise JobFailed(str(run.get("error")))
+    return str(run.get("state"))
+
+
+def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
+    """Stop the Flink job of `out` with a savepoint, wait until its process has ended too, and return the savepoint.
+
+    Raises: NothingToStopError when no job runs; FlinkRestError when Flink can't do it.
+    """
+    out = out.absolute()
+    run = run_file.read_run(out)
+    _refuse_ended(out, run)
+    if run.get("cluster") is None and run.get("host") == socket.gethostname():
+        _process_of(out, run)
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
-        message = f"{out}: no running job ({run_file.NAME} says {run.get('state', 'nothing')!r})"
+        message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(message)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
     request = {"job_id": run["job_id"], "savepoint_dir": target}
@@ -46,39 +104,65 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     finally:
         rest.close()
     run_file.write_json(out / STOP_FILE, {**request, "savepoint": savepoint})
-    _await_end(out, run["pids"].get("client"), timeout_s)
+    _await_end(out, run, savepoint, timeout_s)
     return savepoint
 
 
+def _refuse_ended(out: Path, run: dict[str, Any]) -> None:
+    state = run.get("state")
+    if state in (None, *run_file.ENDED):
+        message = f"{out}: no running job ({run_file.NAME} says {state or 'nothing'})"
+        raise NothingToStopError(message)
+
+
+def _process_of(out: Path, run: dict[str, Any]) -> int:
+    """The living process on this machine that works on `out`."""
+    if run.get("host") != socket.gethostname():
+        message = f"{out}: its job runs on the machine {run.get('host')}; stop it there"
+        raise NothingToStopError(message)
+    pid = run_file.running_process(out)
+    if pid is None:
+        process = run.get("pids", {}).get("client")
+        message = f"{out}: no running job: process {process} is gone (killed?); go on with --resume latest"
+        raise NothingToStopError(message)
+    return pid
+
+
 def _written_since(target: str, began_ns: int) -> str | None:
+    """The savepoint below a local folder that was completed since then."""
+    if is_remote(target):
+        return None
     folder = Path(location(target))
     deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
-        try:
-            found = find_latest(folder)
-        except NoCheckpointError:
-            found = None
-        if found is not None and (found / "_metadata").stat().st_mtime_ns >= began_ns:
+        done = [item for item in folder.glob("savepoint-*/_metadata") if item.stat().st_mtime_ns >= began_ns]
+        found = newest([item.parent for item in done])
+        if found is not None:
             return str(found)
-        time.sleep(0.1)
+        time.sleep(_POLL_S)
     return None
 
 
-def _await_end(out: Path, client: int | None, timeout_s: float) -> None:
-    """Wait until the process that started the job has recorded the end, or is gone (a detached cluster job)."""
-    deadline = time.monotonic() + timeout_s
+def _await_end(out: Path, run: dict[str, Any], savepoint: str, timeout_s: float) -> None:
+    """Wait until the process that started the job has recorded the end and is gone; record it if nobody else does."""
+    here = run.get("host") == socket.gethostname()
+    deadline = time.monotonic() + (timeout_s if here else _ELSEWHERE_S)
     while time.monotonic() < deadline and run_file.read_run(out).get("state") not in run_file.ENDED:
-        if client is None or not _alive(client):
-            run_file.update_run(out, state=run_file.STOPPED)
-            return
-        time.sleep(0.1)
+        if here and run_file.running_process(out) is None:
+            break
+        time.sleep(_POLL_S)
+    if here:
+        _await_process(run, deadline - time.monotonic())
+    if run_file.read_run(out).get("state") not in run_file.ENDED:
+        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+def _await_process(run: dict[str, Any], timeout_s: float) -> bool:
+    """Wait for the end of the process that `run.json` names; whether it has come."""
+    pid, began_s = run["pids"]["client"], run.get("client_began_s")
+    deadline = time.monotonic() + timeout_s
+    while pid != os.getpid() and run_file.is_alive(pid, began_s):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
     return True

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from job.change_log_reader import ChangeLogReader
+from operators.profile import read_profiles
 from operators.status import BUCKETS, percentile_ms, read_statuses
 
 
@@ -56,3 +57,12 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "latency_ms_p50": figures["latency_ms_p50"],
         "latency_ms_p99": figures["latency_ms_p99"],
     }
+
+
+def profile(out: str | Path) -> dict[str, Any]:
+    """What `run.json` says about where the time of a Flink job went.
+
+    `profile_seconds`: by operator, the seconds in its stages; `profile`: those and all else that is counted.
+    """
+    found = read_profiles(Path(out))
+    return {"profile_seconds": {name: counts["stage"] for name, counts in found.items()}, "profile": found}

@@ -43,6 +43,7 @@ class Settings:
     id_kind: str = "int"
     epoch_events: int = 1000
     epoch_ms: int = 20
+    block_events: int = 0  # what the Parser cuts its blocks by, for the job's life; 0: by epoch_events
     marker_interval_ms: int = 10_000
     cut_log: str = ""
     dead_letters: str = ""
@@ -95,7 +96,8 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     plan = load_plan(settings.model)
     if operator == PARSER:
         parser = Parser(plan.in_width, settings.id_kind, plan.edge_types or None)
-        return ParserStage(Path(settings.chunks), parser, settings.dead_letter_file(), settings.epoch_events)
+        block_events = settings.block_events or settings.epoch_events
+        return ParserStage(Path(settings.chunks), parser, settings.dead_letter_file(), block_events)
     image = settings.image_of(operator, part)
     if operator == PARTITIONER:
         graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ class Worker:
         """Start the thread; full tracebacks are appended to the file `errors`."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.name = name
+        self.busy_s = 0.0  # in calls so far; true whenever no call is under way
         self._errors = errors
         self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
@@ -67,10 +69,12 @@ class Worker:
     def _run(self) -> None:
         while (item := self._calls.get()) is not None:
             fn, args = item
+            began = time.perf_counter()
             try:
                 result: tuple[bool, Any] = (True, fn(*args))
             except BaseException as error:  # whatever it is, the waiting thread must hear of it
                 result = (False, self._describe(error))
+            self.busy_s += time.perf_counter() - began
             del item, fn, args  # or the last blocks of an idle operator stay in memory
             self._results.put(result)
             del result

@@ -1,0 +1,194 @@
+"""Prepares a new job: plans its input, writes down what it was told, and computes its base image."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gnn.plan import Plan
+from job import run_file
+from job.checkpoints import is_remote, local_folder
+from job.config import RunConfig
+from job.errors import UsageError
+from operators.event_files import Chunk, ChunkReader, EventFileError, list_files, plan_chunks
+from operators.factory import Settings, load_plan
+from operators.initial import build_image
+from operators.parser import Parser
+from operators.parsing import write_plan
+from operators.snapshot import Snapshot, SnapshotError, open_snapshot
+from partitioner.events import INT
+
+JOB_FOLDER, IMAGE_FOLDER = "job", "base"
+CHUNKS, SAVED = "chunks.jsonl", "job.json"
+CUT_LOG = "cuts.jsonl"
+_IMAGE_DONE = "complete"
+# Options of a run that one need not repeat to go on with it.
+KEPT_OPTIONS = (
+    "parallelism",
+    "state_backend",
+    "memory_bytes",
+    "epoch_events",
+    "epoch_ms",
+    "checkpoint_dir",
+    "checkpoint_interval_s",
+    "dead_letters",
+)
+
+
+def say(text: str) -> None:
+    """A line of progress for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A prepared job: what the stages are told, and how much input there is."""
+
+    settings: Settings
+    chunks: int
+    records: int
+
+
+def prepare(config: RunConfig, out: Path) -> Job:
+    """Plan the input and compute the base image of a new job.
+
+    Raises: UsageError for a bad input file.
+    """
+    plan = load_plan(str(config.model.absolute()))
+    try:
+        chunks = plan_chunks(config.events)
+        id_kind = _id_kind(config, plan, chunks)
+    except (EventFileError, SnapshotError) as error:
+        raise UsageError(str(error)) from None
+    settings = Settings(
+        model=str(config.model.absolute()),
+        out=str(out),
+        parts=config.part_count,
+        partitioner=_partitioning(config, plan),
+        image=str(out / IMAGE_FOLDER),
+        sources=tuple(file.name for file in list_files(config.events)),
+        chunks=str(out / JOB_FOLDER / CHUNKS),
+        id_kind=id_kind,
+        epoch_events=config.epoch_events,
+        epoch_ms=config.epoch_ms,
+        block_events=config.epoch_events,
+        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
+        cut_log=str(local_folder(config.checkpoint_dir, out) / CUT_LOG),
+        dead_letters=str(config.dead_letters_path.absolute()),
+    )
+    # job.json comes last of the two: a folder that has it can be resumed, one that has less counts as empty.
+    write_plan(chunks, Path(settings.chunks))
+    snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
+    save(settings, plan.sha256, snapshot, config)
+    run_file.update_run(
+        out,
+        state=run_file.STARTING,
+        model=settings.model,
+        model_sha256=plan.sha256,
+        snapshot=snapshot,
+        events=list(config.events),
+        sources=list(settings.sources),
+        parts=settings.parts,
+        id_type=settings.id_kind,
+        undirected=config.undirected,
+        runtime=config.runtime,
+        **run_file.this_process(),
+    )
+    make_image(settings, config)
+    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks))
+
+
+def save(settings: Settings, model_sha256: str, snapshot: str | None, config: RunConfig) -> None:
+    """Write down what `resume` needs: what decides the results, and the options that need not be repeated."""
+    content = {
+        "settings": settings.to_dict(),
+        "model_sha256": model_sha256,
+        "snapshot": snapshot,
+        "runtime": config.runtime,
+        "options": {name: _kept(config, name) for name in KEPT_OPTIONS},
+    }
+    run_file.write_json(Path(settings.out) / JOB_FOLDER / SAVED, content)
+
+
+def _kept(config: RunConfig, name: str) -> Any:
+    value = getattr(config, name)
+    is_path = name in ("checkpoint_dir", "dead_letters") and value is not None and not is_remote(value)
+    return str(Path(value.removeprefix("file://")).absolute()) if is_path else value
+
+
+def load_saved(out: Path) -> dict[str, Any]:
+    """The content of what `save` wrote.
+
+    Raises: UsageError when there is none.
+    """
+    try:
+        content: dict[str, Any] = orjson.loads((out / JOB_FOLDER / SAVED).read_bytes())
+    except FileNotFoundError:
+        message = f"--resume: {out} holds no job; start one without --resume, in a new folder"
+        raise UsageError(message) from None
+    return content
+
+
+def image_is_done(settings: Settings) -> bool:
+    """Whether the base image is whole."""
+    return (Path(settings.image) / _IMAGE_DONE).exists()
+
+
+def make_image(settings: Settings, config: RunConfig) -> None:
+    """Take the snapshot through the cores; the marker file says that the image is whole.
+
+    Raises: UsageError for a bad snapshot.
+    """
+    folder = Path(settings.image)
+    shutil.rmtree(folder, ignore_errors=True)
+    plan = load_plan(settings.model)
+    began = time.perf_counter()
+    try:
+        blocks = _snapshot(config, plan).blocks() if config.snapshot else ()
+        vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
+    except SnapshotError as error:
+        raise UsageError(str(error)) from None
+    if config.snapshot:
+        say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
+    (folder / _IMAGE_DONE).touch()
+
+
+def _id_kind(config: RunConfig, plan: Plan, chunks: list[Chunk]) -> str:
+    """The snapshot's, else `--id-type`, else the first accepted event's."""
+    if config.snapshot is not None:
+        kind = _snapshot(config, plan).id_kind
+        if config.id_type not in (None, kind):
+            message = f"--id-type {config.id_type}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
+            raise UsageError(message)
+        return kind
+    if config.id_type is not None:
+        return config.id_type
+    parser, reader = Parser(plan.in_width, None, plan.edge_types or None), ChunkReader()
+    for chunk in chunks:
+        parser.parse_chunk(chunk, reader.read(chunk))
+        if parser.id_kind is not None:
+            return parser.id_kind
+    return INT
+
+
+def _snapshot(config: RunConfig, plan: Plan) -> Snapshot:
+    assert config.snapshot is not None
+    return open_snapshot(config.snapshot, plan.in_width, edge_types=plan.edge_types or None)
+
+
+def _partitioning(config: RunConfig, plan: Plan) -> dict[str, Any]:
+    return {
+        "strategy": config.partitioner,
+        "hdrf_lambda": config.hdrf_lambda,
+        "hdrf_epsilon": config.hdrf_epsilon,
+        "hybrid_threshold": config.hybrid_threshold,
+        "undirected": config.undirected,
+        "forbid_typed_loops": any(layer.skip_loops for layer in plan.layers),
+        "edge_types": plan.edge_types or None,
+    }

@@ -1,0 +1,195 @@
+"""Takes a job up where it stopped: its settings at today's paths, and the state to go on from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from job import run_file
+from job.checkpoints import (
+    NoCheckpointError,
+    complete_states,
+    find_state,
+    follow_move,
+    is_complete,
+    is_remote,
+    local_folder,
+    newest,
+    prune,
+)
+from job.config import RunConfig
+from job.errors import UsageError
+from job.prepare import (
+    CHUNKS,
+    CUT_LOG,
+    IMAGE_FOLDER,
+    JOB_FOLDER,
+    Job,
+    image_is_done,
+    load_saved,
+    make_image,
+    save,
+    say,
+)
+from operators.event_files import Chunk, EventFile, EventFileError, list_files, plan_file
+from operators.factory import Settings, load_plan
+from operators.parsing import read_plan, write_plan
+
+# Options that decide the results of a job: name, and how the settings have it.
+_FOR_LIFE = ("partitioner", "hybrid_threshold", "hdrf_lambda", "hdrf_epsilon", "undirected", "id_type", "parts")
+
+
+def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
+    """The job of `out` as it is to go on, and the options with those that it had before where none are given.
+
+    What decides its results comes from when it began; folders may have moved since; `epoch_events` and `epoch_ms`
+    hold from the first epoch on that was not cut before.
+    Raises: UsageError for options, a model or events that are not those of the job, or when it still runs.
+    """
+    saved = load_saved(out)
+    _refuse_running(out)
+    config = _with_former_options(config, saved)
+    plan = load_plan(str(config.model.absolute()))
+    if plan.sha256 != saved["model_sha256"]:
+        message = f"--model {config.model}: another model than the job in {out} was begun with; give that one"
+        raise UsageError(message)
+    former = Settings.from_dict(saved["settings"])
+    _refuse_changes(config, former, saved["snapshot"], out)
+    chunks = _moved_chunks(config, former, out)
+    settings = replace(
+        former,
+        model=str(config.model.absolute()),
+        out=str(out),
+        image=str(out / IMAGE_FOLDER),
+        chunks=str(out / JOB_FOLDER / CHUNKS),
+        epoch_events=config.epoch_events,
+        epoch_ms=config.epoch_ms,
+        block_events=former.block_events or former.epoch_events,
+        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
+        cut_log=str(_cut_log(config, former, out)),
+        dead_letters=str(config.dead_letters_path.absolute()),
+    )
+    write_plan(chunks, Path(settings.chunks))
+    save(settings, plan.sha256, saved["snapshot"], config)
+    run_file.update_run(out, model=settings.model, **run_file.this_process())
+    if not image_is_done(settings):
+        if saved["snapshot"] and config.snapshot is None:
+            message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
+            raise UsageError(message)
+        make_image(settings, config)
+    return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks))
+
+
+def has_finished(config: RunConfig, out: Path) -> bool:
+    """Whether there is nothing left to do."""
+    return config.resume == "latest" and run_file.read_run(out).get("state") == run_file.FINISHED
+
+
+def state_to_resume(config: RunConfig, out: Path) -> str | None:
+    """The checkpoint or savepoint; a job that died before its first checkpoint begins again, by the same cuts.
+
+    Raises: UsageError when it isn't there, or lies where only Flink can look.
+    """
+    assert config.resume is not None
+    if config.resume == "latest":
+        return _latest(config, out)
+    if is_remote(config.resume):
+        return config.resume
+    try:
+        found = find_state(config.resume, local_folder(config.checkpoint_dir, out))
+    except NoCheckpointError as error:
+        message = f"--resume {config.resume}: {error}"
+        raise UsageError(message) from None
+    follow_move(found)
+    return str(found)
+
+
+def _latest(config: RunConfig, out: Path) -> str | None:
+    run = run_file.read_run(out)
+    savepoint = str(run.get("savepoint") or "")
+    if is_remote(config.checkpoint_dir or ""):
+        if run.get("state") == run_file.STOPPED and savepoint:
+            return savepoint
+        where = f"{config.checkpoint_dir}/{run.get('job_id', 'JOB')}"
+        message = f"--resume latest: can't look into {where}; give its newest checkpoint, --resume {where}/chk-N"
+        raise UsageError(message)
+    folder = local_folder(config.checkpoint_dir, out)
+    elsewhere = [Path(savepoint)] if savepoint and is_complete(Path(savepoint)) else []
+    found = newest([*complete_states(folder), *elsewhere])
+    if found is None:
+        say("no checkpoint was complete: the job begins again, with the same epochs")
+        return None
+    follow_move(found)
+    prune(folder, keep=found)
+    return str(found)
+
+
+def _refuse_running(out: Path) -> None:
+    process = run_file.running_process(out)
+    if process is not None:
+        message = f"--out {out}: process {process} is still working on it; end it with `freshet stop {out}` first"
+        raise UsageError(message)
+
+
+def _with_former_options(config: RunConfig, saved: dict[str, Any]) -> RunConfig:
+    """The options as given, else as the job had them."""
+    if "runtime" in config.model_fields_set and config.runtime != saved["runtime"]:
+        message = f"--runtime {config.runtime}: the job has its state in the runtime {saved['runtime']}; leave it out"
+        raise UsageError(message)
+    former = {name: value for name, value in saved["options"].items() if name not in config.model_fields_set}
+    return config.model_copy(update={**former, "runtime": saved["runtime"]})
+
+
+def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
+    had = {**former.partitioner, "partitioner": former.partitioner["strategy"]}
+    had |= {"id_type": former.id_kind, "parts": former.parts}
+    for name in _FOR_LIFE:
+        given = getattr(config, name)
+        if name in config.model_fields_set and given != had[name]:
+            flag = "--" + name.replace("_", "-")
+            message = f"{flag} {given}: the job in {out} has {had[name]} for its life; leave {flag} out"
+            raise UsageError(message)
+    if config.snapshot is not None and snapshot is None:
+        message = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
+        raise UsageError(message)
+    if config.runtime == "flink" and config.parallelism > former.parts:
+        message = f"--parallelism {config.parallelism}: the job in {out} has {former.parts} parts; give at most that"
+        raise UsageError(message)
+
+
+def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> list[Chunk]:
+    """The job's reading plan, with the paths that its files have now.
+
+    Raises: UsageError when these aren't its files.
+    """
+    planned: list[list[Chunk]] = [[] for _ in former.sources]
+    for chunk in read_plan(out / JOB_FOLDER / CHUNKS):
+        planned[chunk.source].append(chunk)
+    try:
+        files = list_files(config.events)
+        same = len(files) == len(planned) and all(
+            _is_same(file, name, chunks) for file, name, chunks in zip(files, former.sources, planned, strict=True)
+        )
+    except EventFileError as error:
+        raise UsageError(str(error)) from None
+    if not same:
+        message = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
+        raise UsageError(message)
+    return [replace(chunk, path=file.path) for file, chunks in zip(files, planned, strict=True) for chunk in chunks]
+
+
+def _is_same(file: EventFile, name: str, planned: list[Chunk]) -> bool:
+    """Whether a file may be the one that was planned: it may lie elsewhere, but has its name and its length."""
+    now = plan_file(file)[-1:]
+    ends = [(chunk.first + chunk.count, chunk.end) for chunk in (*now, *planned[-1:])]
+    return Path(name).name == Path(file.name).name and len(now) == len(planned[-1:]) and len(set(ends)) <= 1
+
+
+def _cut_log(config: RunConfig, former: Settings, out: Path) -> Path:
+    """Beside the checkpoints; where it was when they have been given another place."""
+    beside = local_folder(config.checkpoint_dir, out) / CUT_LOG
+    was = Path(former.cut_log)
+    if not beside.exists() and was.is_relative_to(former.out):
+        was = out / was.relative_to(former.out)
+    return beside if beside.exists() or not was.exists() else was
