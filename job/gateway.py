@@ -59,6 +59,8 @@ def _command(env: dict[str, str], log4j: Path, log: Path, heap_mb: int) -> list[
         f"-Xms{min(heap_mb, 512)}m",
         f"-Xmx{heap_mb}m",
         "-XX:+UseG1GC",
+        "-XX:G1HeapRegionSize=8m",  # blocks of a megabyte are ordinary objects then
+        "-XX:+UseTransparentHugePages",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:+IgnoreUnrecognizedVMOptions",
         "--add-opens=jdk.proxy2/jdk.proxy2=ALL-UNNAMED",

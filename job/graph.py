@@ -25,21 +25,27 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     from operators.flink_shells import PartitionerShell, StageShell, element_type, tail_tag
 
     keys = part_keys(spec.parts, spec.max_parallelism)
-    config = json.dumps({"factory": spec.factory, "stage": spec.stage, "logs": str(spec.logs)})
+    config = json.dumps(
+        {"factory": spec.factory, "stage": spec.stage, "out": str(spec.out_path), "logs": str(spec.logs)}
+    )
     events = _events(env, spec, config)
-    partitioner = PartitionerShell(config, keys, spec.epoch_ms)
+    # With one part nothing is dealt out anew: light neighbours share a task, and blocks pass without being copied.
+    alone = spec.parts == 1
+    partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
     stream = _named(_keyed(events).process(partitioner, element_type()), "partitioner", 1)
-    stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism)
+    stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism, chained=alone)
     for layer in range(1, spec.layers + 1):
         following = "storage" if layer < spec.layers else "sink"
         tail = "tail" if spec.parts > 1 else None
-        storage = _stage(stream, StageShell(f"storage{layer}", config, keys, following, tail), spec.parallelism)
+        last = alone and layer == spec.layers
+        storage = _stage(stream, StageShell(f"storage{layer}", config, keys, following, tail, last), spec.parallelism)
         stream = storage
         if tail:
             partials = _side_output(storage, tail_tag())
             shell = StageShell(f"tail{layer}", config, keys, following, None)
             stream = storage.union(_stage(partials, shell, spec.parallelism))
-    _discard(_stage(stream, StageShell("sink", config, keys, "nobody", None), spec.parallelism))
+    sink = StageShell("sink", config, keys, "nobody", None)
+    _discard(_stage(stream, sink, spec.parallelism, chained=alone))
 
 
 def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> DataStream:
@@ -80,14 +86,21 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     return _named(lines.process(StartShell(), element_type()), "idle", 1)
 
 
-def _keyed(stream: DataStream) -> KeyedStream:
-    """Key a stream of Row(key, block) by its first field, as PyFlink's `key_by` does after its own Python operator."""
+def _keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
+    """Key a stream of Row(key, block) by its first field, as PyFlink's `key_by` does after its own Python operator.
+
+    `chained`: the stream is keyed so already, and stays in its task.
+    """
     from pyflink.common.typeinfo import Types
     from pyflink.datastream import KeyedStream
     from pyflink.java_gateway import get_gateway
 
     selector = get_gateway().jvm.KeyByKeySelector()
     key_type = Types.ROW([Types.INT()]).get_java_type_info()
+    if chained:
+        utils = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
+        keyed = utils.reinterpretAsKeyedStream(stream._j_data_stream, selector, key_type)
+        return KeyedStream(keyed, Types.PICKLED_BYTE_ARRAY(), stream)
     return KeyedStream(stream._j_data_stream.keyBy(selector, key_type), Types.PICKLED_BYTE_ARRAY(), stream)
 
 
@@ -98,11 +111,11 @@ def _side_output(stream: DataStream, tag: object) -> DataStream:
     return DataStream(stream._j_data_stream.getSideOutput(tag.get_java_output_tag()))  # type: ignore[attr-defined]
 
 
-def _stage(stream: DataStream, shell: object, parallelism: int) -> DataStream:
+def _stage(stream: DataStream, shell: object, parallelism: int, chained: bool = False) -> DataStream:
     from operators.flink_shells import element_type
 
     operator: str = shell.operator  # type: ignore[attr-defined]
-    return _named(_keyed(stream).process(shell, element_type()), operator, parallelism)
+    return _named(_keyed(stream, chained).process(shell, element_type()), operator, parallelism)
 
 
 def _named(stream: DataStream, name: str, parallelism: int) -> DataStream:

@@ -8,10 +8,12 @@ A stage is built by a factory `module:function(config, operator, part)` on the w
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
+from operators.profile import Profile
 from operators.worker import Worker
 from state.flink_backend import FlinkBackend
 
@@ -31,6 +34,40 @@ START = b""
 FINISH = b"\0"
 # How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.
 WAKE_MS = 1000
+# Between chained operators, which call each other in one thread, a block stays where it is and a token passes: Flink
+# would copy it to Java and back. A token never outlives the call that made it, so no checkpoint holds one.
+_TOKEN = b"T"
+_handed_over: dict[bytes, bytes] = {}
+_tokens = itertools.count()
+_loading: set[int] = set()  # operators of this process that are opening
+
+
+@contextlib.contextmanager
+def _counted_as_loading(shell: object) -> Iterator[None]:
+    _loading.add(id(shell))
+    try:
+        yield
+    finally:
+        _loading.discard(id(shell))
+
+
+def _await_others(timeout_s: float = 120.0) -> None:
+    """Let the other operators of this process load first: events that were read would only wait for them."""
+    deadline = time.monotonic() + timeout_s
+    while _loading and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _hand_over(block: bytes) -> bytes:
+    """A token for a block."""
+    token = _TOKEN + next(_tokens).to_bytes(8, "little")
+    _handed_over[token] = block
+    return token
+
+
+def _taken(value: bytes) -> bytes:
+    """The block itself, or the one that a token stands for."""
+    return _handed_over.pop(value) if value.startswith(_TOKEN) else value
 
 
 def element_type() -> TypeInformation:
@@ -52,12 +89,16 @@ def load_factory(path: str) -> Any:
 class _Shell:
     """What all shells share: a worker, the factory and the way from a stage's messages to Flink's elements."""
 
-    def __init__(self, operator: str, config: str, keys: list[int], main: str, side: str | None) -> None:
+    def __init__(
+        self, operator: str, config: str, keys: list[int], main: str, side: str | None, chained: bool = False
+    ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
-        `config` is a JSON object with `factory`, `stage` and `logs`; `main` and `side` name the receivers.
+        `config` is a JSON object with `factory`, `stage`, `out` and `logs`; `main` and `side` name the receivers;
+        `chained`: the main receiver runs in the same task.
         """
         self.operator, self.config, self.keys, self.main, self.side = operator, config, keys, main, side
+        self.chained = chained
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Start the worker; stages are built later, since keyed state can't be read here."""
@@ -65,10 +106,11 @@ class _Shell:
         self._factory: str = settings["factory"]
         self._stage_config: dict[str, Any] = settings["stage"]
         self._worker = Worker(self.operator, Path(settings["logs"]) / "python-errors.log")
+        self._profile = Profile(Path(settings["out"]), self.operator, _subtask(runtime_context))
         self._stages: dict[int, Any] = {}
         self._parts = {key: part for part, key in enumerate(self.keys)}
         self._tag = tail_tag() if self.side else None
-        # Slow things come first: kernels that the first event would wait for, and base images.
+        # Kernels that the first event would otherwise wait for.
         self._worker.call(_warm_up, self._factory, self._stage_config)
 
     def close(self) -> None:
@@ -80,6 +122,7 @@ class _Shell:
             for stage in self._stages.values():
                 if hasattr(stage, "close"):
                     worker.call(stage.close)
+            worker.call(self._profile.write)
         finally:
             self._stages = {}
             worker.stop()
@@ -87,17 +130,35 @@ class _Shell:
     def _build(self, part: int) -> Any:
         return self._worker.call(_make, self._factory, self._stage_config, self.operator, part)
 
+    def _act(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Call a stage on the worker, and count the time."""
+        profile, worker = self._profile, self._worker
+        began, busy = time.perf_counter(), worker.busy_s
+        result = worker.call(fn, *args)
+        stage_s = worker.busy_s - busy
+        profile.stage += stage_s
+        profile.hand_over += time.perf_counter() - began - stage_s
+        profile.acts += 1
+        if profile.is_due():
+            worker.call(profile.write)
+        return result
+
     def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
         keys, main, side = self.keys, self.main, self.side
         for message in messages:
-            row = Row(keys[message.part], message.data)
+            self._profile.bytes_out += len(message.data)
             if message.to == main:
-                yield row
+                yield Row(keys[message.part], _hand_over(message.data) if self.chained else message.data)
             elif message.to == side:
-                yield self._tag, row
+                yield self._tag, Row(keys[message.part], message.data)
             else:
                 text = f"{self.operator}: message to {message.to!r}, expected {main!r} or {side!r}"
                 raise ValueError(text)
+
+
+def _subtask(context: RuntimeContext) -> int:
+    """The number of this subtask, which PyFlink's own method does not find in thread mode."""
+    return int(context._runtime_context.getTaskInfo().getIndexOfThisSubtask())
 
 
 def _make(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
@@ -129,13 +190,14 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
     """A shell with the keyed map state in which a stage's pages lie."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Declare the state."""
-        super().open(runtime_context)
-        self._backend = FlinkBackend(runtime_context)
-        self._ready: dict[int, Any] = {}
-        for part in self._own_parts(runtime_context._runtime_context.getTaskInfo()):
-            arguments = (self._factory, self._stage_config, self.operator, part)
-            self._ready[part] = self._worker.call(_preloaded, *arguments)
+        """Declare the state, and load base images."""
+        with _counted_as_loading(self):
+            super().open(runtime_context)
+            self._backend = FlinkBackend(runtime_context)
+            self._ready: dict[int, Any] = {}
+            for part in self._own_parts(runtime_context._runtime_context.getTaskInfo()):
+                arguments = (self._factory, self._stage_config, self.operator, part)
+                self._ready[part] = self._worker.call(_preloaded, *arguments)
 
     def _own_parts(self, task: Any) -> list[int]:
         return parts_of_subtask(len(self.keys), task)
@@ -149,8 +211,13 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
 
     def _apply(self, outcome: Any) -> Iterator[Any]:
         """Write an outcome's state changes, then yield its messages: a barrier never comes between the two."""
+        profile, began = self._profile, time.perf_counter()
         self._backend.apply(outcome.puts, outcome.deletes)
-        return self._elements(outcome.messages)
+        applied = time.perf_counter()
+        profile.state += applied - began
+        profile.bytes_state += sum(len(value) for _, value in outcome.puts)
+        yield from self._elements(outcome.messages)
+        profile.emit += time.perf_counter() - applied
 
 
 class StageShell(_KeyedShell):
@@ -163,17 +230,17 @@ class StageShell(_KeyedShell):
         if stage is None:
             stage = self._restored(part)
         # Only the header is read here; one hand-over to the worker per part and epoch, not one per block.
-        blocks = stage.offer(value)
+        blocks = stage.offer(_taken(value))
         if blocks is not None:
-            yield from self._apply(self._worker.call(stage.act, blocks))
+            yield from self._apply(self._act(stage.act, blocks))
 
 
 class PartitionerShell(_KeyedShell):
     """The one Partitioner: begins an attempt, seals epochs by count and time, and seals the last at the end."""
 
-    def __init__(self, config: str, keys: list[int], epoch_ms: int) -> None:
+    def __init__(self, config: str, keys: list[int], epoch_ms: int, chained: bool = False) -> None:
         """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
-        super().__init__("partitioner", config, keys, "storage", None)
+        super().__init__("partitioner", config, keys, "storage", None, chained)
         self.epoch_ms = epoch_ms
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -191,7 +258,7 @@ class PartitionerShell(_KeyedShell):
         if value == FINISH:
             yield from self._finish()
         elif value != START:
-            yield from self._apply(self._worker.call(self._stage.receive, value, time.time() * 1e3))
+            yield from self._apply(self._act(self._stage.receive, value, time.time() * 1e3))
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
         """Seal by time, or at the end of a bounded input; after a restore the first timer begins the attempt."""
@@ -203,20 +270,20 @@ class PartitionerShell(_KeyedShell):
         self._set_timer(ctx)
         # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
         if self.epoch_ms > 0 and getattr(self._stage, "waiting", True):
-            yield from self._apply(self._worker.call(self._stage.tick, time.time() * 1e3))
+            yield from self._apply(self._act(self._stage.tick, time.time() * 1e3))
 
     def _begin(self, ctx: Any) -> Iterator[Any]:
         """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
         stage = self._restored(0)
         replay = self._worker.call(lambda: iter(_outcomes(stage.begin())))
-        while (outcome := self._worker.call(next, replay, None)) is not None:
+        while (outcome := self._act(next, replay, None)) is not None:
             yield from self._apply(outcome)
         self._stage = stage
         self._set_timer(ctx)
         ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
 
     def _finish(self) -> Iterator[Any]:
-        return self._apply(self._worker.call(self._stage.finish))
+        return self._apply(self._act(self._stage.finish))
 
     def _set_timer(self, ctx: Any) -> None:
         wait = self.epoch_ms if self.epoch_ms > 0 else WAKE_MS
@@ -238,13 +305,22 @@ class ParserShell(_Shell, ProcessFunction):
         super().__init__("parser", config, [PARTITIONER_KEY], "partitioner", None)
         self.finish_after = finish_after
 
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Wait for the operators that the events go to."""
+        with _counted_as_loading(self):
+            super().open(runtime_context)
+        _await_others()
+
     def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
         """Read and parse one chunk."""
         stage = self._stages.get(0)
         if stage is None:
             stage = self._stages[0] = self._build(0)
-        for block in self._worker.call(stage.parse, value):
+        blocks, began = self._act(stage.parse, value), time.perf_counter()
+        for block in blocks:
             yield Row(PARTITIONER_KEY, block)
+        self._profile.bytes_out += sum(map(len, blocks))
+        self._profile.emit += time.perf_counter() - began
         if value == self.finish_after:
             yield Row(PARTITIONER_KEY, FINISH)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # A hand-over beside busy Python threads waits for the switch interval; the default of 5 ms is half an epoch.
-SWITCH_INTERVAL_S = 1e-4
+SWITCH_INTERVAL_S = 1e-5
 
 
 class WorkerError(RuntimeError):
