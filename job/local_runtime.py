@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gnn.plan import Plan
 from job.memory import keep_freed_memory
-from operators.factory import PARSER, Settings, load_plan, make_stage
+from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
 from operators.sealing import PartitionerStage
@@ -126,6 +126,7 @@ class LocalRuntime:
 
         Raises: whatever failed in a stage.
         """
+        warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
         entries = dict(self._store.part(PARTITIONER).items())
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())

@@ -1,4 +1,4 @@
-"""Keeps freed memory in the process: fresh pages cost more than copying into old ones, above all in a virtual machine."""
+"""Keeps freed memory in the process: fresh pages cost more than copying into old ones."""
 
 from __future__ import annotations
 
