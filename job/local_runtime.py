@@ -113,6 +113,7 @@ class LocalRuntime:
         self.times = StageTimes()
         self._config = settings.to_dict()
         self._store = RocksStore(state)
+        self.memory_bytes: dict[str, int] = {}  # by operator and part, at the end
         self._held: dict[str, Mutations] = {}
         self._stop = threading.Event()
         self._finished = False
@@ -144,6 +145,8 @@ class LocalRuntime:
             raise
         finally:
             pipeline.finish(on_progress)
+            self.memory_bytes = {stage.name: stage.memory_bytes for stage in stages.values()}
+            self.memory_bytes[f"{PARTITIONER}-0"] = partitioner.memory_bytes
             partitioner.close()
             for stage in stages.values():
                 stage.close()

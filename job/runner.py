@@ -137,7 +137,8 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
             raise JobFailed(one_line(error)) from error
     seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
     state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["epoch"]
-    run_file.update_run(out, state=state, epoch=epoch, profile_seconds=seconds, ended_ms=_now_ms())
+    ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
+    run_file.update_run(out, state=state, epoch=epoch, **ended)
     if not finished:
         say(f"stopped; the output is complete up to epoch {epoch}; go on with --resume latest")
     return 128 + caught[0] if caught and not finished else EXIT_DONE

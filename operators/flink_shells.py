@@ -115,6 +115,7 @@ class _Shell:
 
     def close(self) -> None:
         """Close the stages and end the worker."""
+        with open("/tmp/jt/del.log", "a") as f: f.write(f"{time.time():.3f} close {self.operator}\n")
         worker = getattr(self, "_worker", None)  # None where open() failed
         if worker is None:
             return
@@ -122,10 +123,14 @@ class _Shell:
             for stage in self._stages.values():
                 if hasattr(stage, "close"):
                     worker.call(stage.close)
-            worker.call(self._profile.write)
+            worker.call(self._write_profile)
         finally:
             self._stages = {}
             worker.stop()
+
+    def __del__(self) -> None:
+        import threading, traceback
+        with open("/tmp/jt/del.log", "a") as f: f.write(f"{time.time():.3f} del {getattr(self,'operator',0)} {threading.current_thread().name} worker={hasattr(self,'_worker')} closed={getattr(getattr(self,'_worker',None),'_closed',None)}\n")
 
     def _build(self, part: int) -> Any:
         return self._worker.call(_make, self._factory, self._stage_config, self.operator, part)
@@ -140,8 +145,14 @@ class _Shell:
         profile.hand_over += time.perf_counter() - began - stage_s
         profile.acts += 1
         if profile.is_due():
-            worker.call(profile.write)
+            worker.call(self._write_profile)
         return result
+
+    def _write_profile(self) -> None:
+        self._profile.memory_bytes = {
+            part: stage.memory_bytes for part, stage in self._stages.items() if hasattr(stage, "memory_bytes")
+        }
+        self._profile.write()
 
     def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
         keys, main, side = self.keys, self.main, self.side

@@ -24,6 +24,7 @@ class Profile:
         self.operator, self.subtask = operator, subtask
         self.stage = self.hand_over = self.state = self.emit = 0.0
         self.acts = self.bytes_out = self.bytes_state = 0
+        self.memory_bytes: dict[int, int] = {}  # by part: tables and what waits
         self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
 
     def is_due(self) -> bool:
@@ -35,6 +36,7 @@ class Profile:
         fields: dict[str, Any] = {"operator": self.operator, "subtask": self.subtask}
         fields |= {name: round(getattr(self, name), 6) for name in SECONDS}
         fields |= {name: getattr(self, name) for name in COUNTS}
+        fields["memory_bytes"] = {str(part): held for part, held in self.memory_bytes.items()}
         self._file.write(fields, time.time() * 1e3)
 
 
@@ -44,15 +46,16 @@ def forget_profiles(out: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_profiles(out: Path) -> dict[str, dict[str, float]]:
-    """By operator, in the order of the flow: seconds and counts summed over its subtasks."""
+def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
+    """By operator, in the order of the flow: seconds and counts summed over its subtasks, and memory by part."""
     found = [orjson.loads(path.read_bytes()) for path in (out / STATUS).glob(f"{PREFIX}*.json")]
-    sums: dict[str, dict[str, float]] = {}
+    sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: _place(fields["operator"])):
         total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))
         for name in (*SECONDS, *COUNTS):
             total[name] = round(total[name] + one[name], 3)
         total["subtasks"] += 1
+        total["memory_bytes"] = {**total.get("memory_bytes", {}), **one.get("memory_bytes", {})}
     return sums
 
 

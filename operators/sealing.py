@@ -110,10 +110,16 @@ class PartitionerStage:
         self._drop_sealed()
 
     def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
-        """Replay the journal up to the epoch that was sealed when the state was saved."""
+        """Replay the journal up to the epoch that was sealed when the state was saved, and seal what is due by now.
+
+        An epoch that was cut after the state was saved may hold journaled events alone: no event, and no tick (the log
+        decides), would ever seal it again.
+        """
         while self.epoch < self._sealed_before:
             cut = self.log.of(self.epoch + 1)
             yield self._seal(cut, now_ms)
+        while (due := self._due(now_ms)) is not None:
+            yield self._seal(due, now_ms)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -155,6 +161,11 @@ class PartitionerStage:
         if self.waiting:
             self._join(out, self._seal(self._cut(self.accepted, 0.0), 0.0, LAST))
         return out
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes held by the tables."""
+        return self.core.tables.nbytes
 
     @property
     def waiting(self) -> bool:

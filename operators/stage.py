@@ -91,6 +91,12 @@ class Stage:
             self.core.close()
 
     @property
+    def memory_bytes(self) -> int:
+        """Bytes held by the core's tables and by the inbox."""
+        inbox = sum(len(block) for blocks in self._inbox.values() for block in blocks.values())
+        return self.core.tables.nbytes + inbox
+
+    @property
     def waiting(self) -> int:
         """Blocks in the inbox."""
         return sum(len(blocks) for blocks in self._inbox.values())
