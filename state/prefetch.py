@@ -17,9 +17,7 @@ from state.kernel import kernel
 _LINE_BYTES = 64
 
 
-@intrinsic
-def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Prefetch for writing the cache line that holds flat element `index` of a C-contiguous array."""
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = make_array(signature.args[0])(context, builder, args[0]).data
@@ -35,10 +33,12 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-if config.DISABLE_JIT:  # kernels as plain Python, for debugging
+def _nothing(array: Any, index: Any) -> None:
+    """Kernels that run as plain Python, for debugging, have nothing to ask for."""
 
-    def prefetch(array: Any, index: Any) -> None:
-        """Nothing to ask for."""
+
+# prefetch(array, index): ask, for writing, for the line that holds flat element `index` of a C-contiguous array.
+prefetch: Any = _nothing if config.DISABLE_JIT else intrinsic(_prefetch)
 
 
 @kernel
