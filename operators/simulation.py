@@ -76,12 +76,16 @@ class Checkpoint:
 
 @dataclass
 class Faults:
-    """What a schedule brings: the chance of each per step, and how often at most."""
+    """What a schedule brings: the chance of each per step, and how often at most.
+
+    `feed` is the chance that input is read while blocks are under way: the lower, the fewer epochs are in flight.
+    """
 
     barrier: float = 0.03
     tick: float = 0.1
     crashes: int = 1
     crash: float = 0.01
+    feed: float = 0.2
 
 
 class Simulation:
@@ -123,7 +127,7 @@ class Simulation:
                 self._do(PARTITIONER, 0, self._partitioner.tick(self._clock_ms))
             if self._barrier_at is None and rng.random() < faults.barrier:
                 self._begin_checkpoint()
-            if self._waiting and rng.random() < 0.8:
+            if self._waiting and (ended or rng.random() >= faults.feed):
                 self._deliver()
             elif self._position < len(self.events):
                 self._feed()
@@ -167,6 +171,7 @@ class Simulation:
         count = self.random.randint(1, 2 * self.settings.epoch_events)
         block = self.events.slice(self._position, min(self._position + count, len(self.events)))
         self._position += len(block)
+        self._clock_ms += self.random.choice([0, 1, 5])
         self._do(PARTITIONER, 0, self._partitioner.receive(block.encode(), self._clock_ms))
 
     def _do(self, operator: str, part: int, outcome: Outcome) -> None:
