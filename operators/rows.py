@@ -35,6 +35,21 @@ def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
 
 
 @kernel
+def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
+    """Write the columns from `first` on of `rows` to the table's rows `slots`."""
+    data, n = table.data, len(slots)
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(data, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(data, slots[i + _AHEAD])
+        row = slots[i]
+        touch(table, row)
+        for j in range(data.shape[1]):
+            data[row, j] = rows[i, first + j]
+
+
+@kernel
 def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, changed: np.ndarray) -> None:
     """Write those rows that differ from the stored ones in any bit, and say which in `changed` (some may be set).
 

@@ -160,8 +160,7 @@ class LayerStorage:
                 slots, values = block.columns["o_slot"], block.columns["zo"]
                 scatter.spread(syn, slots, values, serial)
                 if self.own is not None:
-                    self.own.touch_rows(slots)
-                    self.own.data[slots] = values[:, self.shape.layer.message_width :]
+                    rows.put(self.own.view, slots, values, self.shape.layer.message_width)
                 own = np.concatenate([own, slots]) if own.size else slots
             elif "z_slot" in block.columns:
                 scatter.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
