@@ -137,7 +137,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
             raise JobFailed(one_line(error)) from error
     seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
-    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["epoch"]
+    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["complete"]
     ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
     run_file.update_run(out, state=state, epoch=epoch, **ended)
     if not finished:
@@ -165,7 +165,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
         except (JobFailedError, GatewayError, JavaNotFoundError) as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
             raise JobFailed(one_line(str(error))) from error
-    epoch = progress(out)["epoch"]
+    epoch = progress(out)["complete"]
     run_file.update_run(out, epoch=epoch, **profile(out))
     if result.state == run_file.STOPPED:
         say(f"stopped with savepoint {result.savepoint}; the output is complete up to epoch {epoch}")

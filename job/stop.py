@@ -48,7 +48,7 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
         except FlinkRestError as error:
             raise JobFailed(str(error)) from error
         state = run_file.STOPPED
-    epoch = progress(out)["epoch"]
+    epoch = progress(out)["complete"]
     again = path if savepoint is not None else "latest"
     end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
     print(f"{end}; the output is complete up to epoch {epoch}", file=sys.stderr)

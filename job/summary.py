@@ -13,7 +13,7 @@ from operators.status import BUCKETS, percentile_ms, read_statuses
 
 
 def progress(out: str | Path) -> dict[str, Any]:
-    """Figures of all sink parts together: the epoch is the one that all have passed.
+    """Figures of all sink parts together: `epoch` is the one that all have passed, `complete` the one that all files have.
 
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """
@@ -31,6 +31,7 @@ def progress(out: str | Path) -> dict[str, Any]:
         "rejected": most("rejected"),
         "epochs": most("epoch"),
         "epoch": min((status["epoch"] for status in statuses), default=0),
+        "complete": min((status["visible"] for status in statuses), default=0),
         "seconds": most("seconds", 0.0),
         "vertices": most("vertices"),
         "rows": sum(status["rows"] for status in statuses),

@@ -200,6 +200,7 @@ class BackgroundWriter:
         self._done = threading.Condition()
         self._submitted = self._finished = 0
         self._error: BaseException | None = None
+        self.visible_epoch = 0  # the last epoch in a file that is visible
         self._thread = threading.Thread(target=self._run, name="freshet-change-log", daemon=True)
         self._thread.start()
 
@@ -209,6 +210,7 @@ class BackgroundWriter:
             if self._error is None:
                 try:
                     self._write(file)
+                    self.visible_epoch = file.epochs[-1].epoch if file.epochs else self.visible_epoch
                 except BaseException as raised:
                     error = raised
             del file  # its arrays are free while the thread waits for the next one

@@ -102,6 +102,7 @@ class Sink:
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""
         self._buffer, self._buffered_rows = [], 0
+        self._writer.visible_epoch = int(self._scalars.data[_EPOCH])  # tables are restored as of a marker
         self._streaming = False
 
     def apply(self, epoch: int, blocks: list[Block], now_ms: float | None = None) -> list[Message]:
@@ -155,6 +156,7 @@ class Sink:
         return {
             "part": self.part,
             "epoch": int(scalars[_EPOCH]),
+            "visible": self._writer.visible_epoch,
             "rows": int(scalars[_ROWS]),
             "events": int(scalars[_EVENTS]),
             "rejected": int(scalars[_REJECTED]),

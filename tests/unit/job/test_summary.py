@@ -6,7 +6,7 @@ from operators.status import bucket_of
 
 
 def part(folder, number, **fields):
-    status = {"epoch": 0, "rows": 0, "events": 0, "rejected": 0, "vertices": 0, "seconds": 0.0}
+    status = {"epoch": 0, "visible": 0, "rows": 0, "events": 0, "rejected": 0, "vertices": 0, "seconds": 0.0}
     status |= {"latency_counts": [[], []]} | fields
     (folder / "status").mkdir(exist_ok=True)
     (folder / f"status/sink-{number}.json").write_bytes(orjson.dumps(status))

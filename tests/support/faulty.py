@@ -1,0 +1,63 @@
+"""`freshet` with faults: `python -m tests.support.faulty run ...` takes the same arguments and obeys FRESHET_FAULTS.
+
+FRESHET_FAULTS is a JSON object:
+    slow    {operator: milliseconds}: each of its acts takes so much longer
+    fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
+            in `folder` says that it has)
+    chunk   lines of the input that are read at a time: a barrier passes between two chunks only
+The stages are those of `operators.factory`, wrapped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from operators import factory
+
+FACTORY = "tests.support.faulty:make_stage"
+
+
+def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
+    """A stage of the real factory that is slow or fails where FRESHET_FAULTS says so."""
+    stage = factory.make_stage(config, operator, part)
+    faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
+    slow_s = faults.get("slow", {}).get(operator, 0) / 1e3
+    mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
+    if not (slow_s or mine):
+        return stage
+    act = stage.act
+
+    def faulty_act(blocks: list[bytes]) -> Any:
+        time.sleep(slow_s)
+        outcome = act(blocks)
+        for fault in mine:
+            done = Path(fault["folder"]) / f"failed-{operator}-{part}-{fault['epoch']}"
+            if stage.epoch >= fault["epoch"] and not done.exists():
+                done.touch()
+                message = f"on purpose, at epoch {stage.epoch}"
+                raise RuntimeError(message)
+        return outcome
+
+    stage.act = faulty_act
+    return stage
+
+
+def main() -> None:
+    """Run the command line with these stages."""
+    from job import cli, local_runtime, runner
+    from operators import event_files
+
+    faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
+    event_files.CHUNK_LINES = faults.get("chunk", event_files.CHUNK_LINES)
+    specify = runner._spec
+    runner._spec = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
+    local_runtime.make_stage = make_stage
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

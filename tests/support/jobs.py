@@ -1,0 +1,227 @@
+"""Real jobs in processes of their own, through the command line: inputs, runs, kills, and what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnn.model import save_model
+from job.run_file import read_run
+from job.summary import progress
+from operators.snapshot import write_snapshot
+from tests.support.graphs import random_graph
+from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.streams import random_records
+
+ROOT = Path(__file__).resolve().parents[2]
+FRESHET = Path(sys.executable).with_name("freshet")
+DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Input:
+    """A model, a stream, and possibly a snapshot that it begins with."""
+
+    model: Path
+    events: Path
+    count: int
+    snapshot: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """As every command takes them."""
+        snapshot = ["--snapshot", str(self.snapshot)] if self.snapshot else []
+        return ["--model", str(self.model), "--events", str(self.events), *snapshot]
+
+
+def make_input(
+    folder: Path, events: int, *, vertices: int = 300, seed: int = 1, snapshot: bool = False, **options: Any
+) -> Input:
+    """A model of two layers with splits, messages scaled by degree and weights; a stream of all five kinds of events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    layers = [conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
+    save_model(make_model(seed, layers), folder / "model")
+    records = random_records(random.Random(seed), events, IN_WIDTH, vertices=vertices, **options)
+    path = folder / "events.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    if not snapshot:
+        return Input(folder / "model", path, events)
+    graph = random_graph(seed, vertices=vertices, edges=4 * vertices, width=IN_WIDTH)
+    ids = np.arange(vertices) * 7 - 5  # as in `random_records`
+    write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.weight)
+    return Input(folder / "model", path, events, folder / "snapshot")
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    result: dict[str, Any]
+    errors: str
+
+    @property
+    def last_line(self) -> str:
+        """Of stderr: the root cause where the command failed."""
+        return (self.errors.strip().splitlines() or [""])[-1]
+
+
+@dataclass
+class Job:
+    """An output folder and the commands that work on it; `end` leaves no process behind."""
+
+    given: Input
+    out: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *options: object, faults: dict[str, Any] | None = None) -> subprocess.Popen[bytes]:
+        """`freshet run` in a process group of its own, its stages faulty if asked."""
+        command = [str(FRESHET)] if faults is None else [sys.executable, "-m", "tests.support.faulty"]
+        command += ["run", *self.given.options, "--out", str(self.out), *map(str, options)]
+        environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults or {})}
+        with self._log(len(self.processes)).open("wb") as errors:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+        self.processes.append(process)
+        return process
+
+    def wait(self, timeout_s: float = DEADLINE_S) -> Ended:
+        """Wait until the newest process has ended."""
+        process = self.processes[-1]
+        stdout, _ = process.communicate(timeout=timeout_s)
+        lines = stdout.decode().splitlines()
+        errors = self._log(len(self.processes) - 1).read_text()
+        return Ended(process.returncode, orjson.loads(lines[-1]) if lines else {}, errors)
+
+    def run(self, *options: object, faults: dict[str, Any] | None = None) -> Ended:
+        """Run to the end."""
+        self.start(*options, faults=faults)
+        return self.wait()
+
+    def done(self, *options: object, faults: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run to the end, which must be a good one; the closing line."""
+        ended = self.run(*options, faults=faults)
+        assert ended.code == 0, ended.errors
+        return ended.result
+
+    def stop(self, *options: object) -> Ended:
+        """`freshet stop`, and the end of the run that it stops."""
+        command = [str(FRESHET), "stop", *map(str, options), str(self.out)]
+        stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        result = orjson.loads(stopped.stdout.splitlines()[-1]) if stopped.stdout else {}
+        return Ended(stopped.returncode, result, stopped.stderr)
+
+    def kill(self) -> None:
+        """kill -9 of the newest process and all that it started."""
+        os.killpg(self.processes[-1].pid, signal.SIGKILL)
+        self.processes[-1].wait()
+        java = read_run(self.out).get("pids", {}).get("java")
+        self.until(lambda: java is None or not Path(f"/proc/{java}").exists(), alive=False)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = DEADLINE_S, alive: bool = True) -> None:
+        """Wait for something, while the newest process lives."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            assert not alive or self.processes[-1].poll() is None, self._log(len(self.processes) - 1).read_text()
+            time.sleep(0.05)
+
+    def until_epoch(self, epoch: int) -> None:
+        """Wait until all sink parts have passed it."""
+        self.until(lambda: progress(self.out)["epoch"] >= epoch)
+
+    def check(self) -> dict[str, Any]:
+        """`freshet check`, which must find nothing; what it says."""
+        command = [str(FRESHET), "check", "--oracle", "own", *self.given.options, "--out", str(self.out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, Any] = orjson.loads(done.stdout)
+        assert found["missing"] == found["extra"] == found["duplicates"] == 0
+        assert found["vertices"] > 0
+        assert found["max_rel_error"] <= 1e-4
+        return found
+
+    def uninterrupted(self, *options: object) -> Job:
+        """A run of the local runtime, to the end, on the same input with the same cuts."""
+        twin = Job(self.given, self.out.with_name(f"{self.out.name}-uninterrupted"))
+        cuts = twin.out.with_name(f"{twin.out.name}-cuts")
+        cuts.mkdir()
+        shutil.copy(self.out / "checkpoints" / "cuts.jsonl", cuts / "cuts.jsonl")
+        twin.done("--runtime", "local", "--checkpoint-dir", cuts, *options)
+        return twin
+
+    def _log(self, number: int) -> Path:
+        return self.out.with_name(f"{self.out.name}-{number}.log")
+
+
+@dataclass(frozen=True)
+class Log:
+    """A change log in order of epoch and id.
+
+    Shapes: epoch, id (n,) int64; deleted (n,) bool; vector (n, width) float32
+    """
+
+    epoch: np.ndarray
+    id: np.ndarray
+    deleted: np.ndarray
+    vector: np.ndarray
+
+    @property
+    def last(self) -> int:
+        """The last epoch."""
+        return int(self.epoch[-1])
+
+
+def read_log(out: Path) -> Log:
+    """All visible rows; no two may share epoch and id."""
+    files = sorted((out / "embeddings").glob("[!._]*.parquet"))
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    epoch, ids = table["epoch"].to_numpy(), table["id"].to_numpy()
+    order = np.lexsort((ids, epoch))
+    vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(ids), -1)
+    log = Log(epoch[order], ids[order], table["deleted"].to_numpy()[order], vectors[order])
+    twice = (np.diff(log.epoch) == 0) & (np.diff(log.id) == 0)
+    assert len(ids) > 0
+    assert not twice.any(), f"rows that share epoch and id: {log.id[1:][twice][:5]} of {log.epoch[1:][twice][:5]}"
+    return log
+
+
+def assert_same_rows(found: Log, expected: Log) -> None:
+    """Every epoch has the same ids with the same bits."""
+    assert found.last == expected.last
+    for name in ("epoch", "id", "deleted"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    assert np.array_equal(found.vector.view(np.uint32), expected.vector.view(np.uint32)), "embeddings differ in bits"
+
+
+def read_epochs(out: Path) -> list[tuple[int, str, int, int]]:
+    """`epochs/` in order: (epoch, source, next_offset, events); no epoch may come twice."""
+    tables = [pq.read_table(file) for file in sorted((out / "epochs").glob("[!._]*.parquet"))]
+    rows = [row for table in tables for row in table.to_pylist()]
+    found = sorted((row["epoch"], row["source"], row["next_offset"], row["events"]) for row in rows)
+    assert len({row[0] for row in found}) == len(found) > 0
+    return found
