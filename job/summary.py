@@ -13,7 +13,7 @@ from operators.status import BUCKETS, percentile_ms, read_statuses
 
 
 def progress(out: str | Path) -> dict[str, Any]:
-    """Figures of all sink parts together: `epoch` is the one that all have passed, `complete` the one that all files have.
+    """Figures of all sink parts together: `epoch` is the last that all have passed, `complete` the last in all files.
 
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """

@@ -147,7 +147,10 @@ class Table:
         return int(dirty.size)
 
     def take(self, limit: int) -> Iterator[tuple[int, bytes]]:
-        """Up to `limit` of the owed pages, as of the marker."""
+        """Up to `limit` of the owed pages, as of the marker; zeros at the end are left out.
+
+        So a small table costs what it holds and not a page at every marker.
+        """
         for _ in range(min(limit, len(self._pending))):
             page = self._pending.pop()
             place = self._where[page]
@@ -156,7 +159,7 @@ class Table:
             else:
                 image = self.data[page * self.page_rows : (page + 1) * self.page_rows]
                 self._flags[page] = CLEAN
-            yield page, image.tobytes()
+            yield page, image.tobytes().rstrip(b"\0")
         if not self._pending and self._shadow.shape[0] > 1:
             self._no_shadow()
 
@@ -166,10 +169,11 @@ class Table:
         return len(self._pending)
 
     def load_page(self, page: int, data: bytes) -> None:
-        """Restore a page from its bytes."""
+        """Restore a page from its bytes; zeros are what is missing at their end."""
         self.reserve(max(self.rows, (page + 1) * self.page_rows))
         rows = slice(page * self.page_rows, (page + 1) * self.page_rows)
-        self.data[rows] = np.frombuffer(data, self.dtype).reshape(self.page_rows, *self._row_shape)
+        whole = data.ljust(self.data[rows].nbytes, b"\0")
+        self.data[rows] = np.frombuffer(whole, self.dtype).reshape(self.page_rows, *self._row_shape)
 
     @property
     def extent(self) -> int:

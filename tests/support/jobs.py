@@ -52,7 +52,7 @@ class Input:
 def make_input(
     folder: Path, events: int, *, vertices: int = 300, seed: int = 1, snapshot: bool = False, **options: Any
 ) -> Input:
-    """A model of two layers with splits, messages scaled by degree and weights; a stream of all five kinds of events."""
+    """A model of two layers that reads weights and degrees, and a stream of all five kinds of events."""
     folder.mkdir(parents=True, exist_ok=True)
     layers = [conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
     save_model(make_model(seed, layers), folder / "model")

@@ -28,7 +28,7 @@ def small_table(pages: int) -> Table:
 
 def taken(table: Table, limit: int = 1000) -> dict[int, float]:
     """Page -> the value in its first row."""
-    return {page: float(np.frombuffer(data)[0]) for page, data in table.take(limit)}
+    return {page: float(np.frombuffer(data.ljust(16 * ROW_BYTES, b"\0"))[0]) for page, data in table.take(limit)}
 
 
 def set_rows(table: Table, rows: list[int], value: float) -> None:
@@ -151,10 +151,24 @@ def test_a_restored_page_is_clean() -> None:
     assert table.freeze() == 0
 
 
-def test_a_page_of_another_size_is_refused() -> None:
+def test_a_page_larger_than_the_table_has_is_refused() -> None:
     table = small_table(1)
     with pytest.raises(ValueError, match="reshape"):
-        table.load_page(0, bytes(ROW_BYTES))
+        table.load_page(0, bytes(17 * ROW_BYTES))
+
+
+def test_zeros_at_the_end_of_a_page_are_not_written() -> None:
+    table = small_table(16)
+    table.touch_all()
+    table.data[:] = 0
+    table.data[2, 0] = 7.0
+    table.freeze()
+    [(number, page)] = list(table.take(1))
+    assert (number, len(page)) == (0, 2 * ROW_BYTES + 8)
+    other = small_table(16)
+    other.data[:] = 5.0
+    other.load_page(0, page)
+    assert np.array_equal(other.data[:16], table.data[:16])
 
 
 def test_names_are_unique() -> None:
