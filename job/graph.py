@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from job.part_keys import part_keys
-from job.spec import JobSpec
+from job.spec import JobSpec, file_uri
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
@@ -80,7 +80,7 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
 
     folder = spec.out_path / "tmp" / "idle"
     folder.mkdir(parents=True, exist_ok=True)
-    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), folder.as_uri())
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), file_uri(folder))
     source = source.monitor_continuously(Duration.of_minutes(10)).build()
     lines = _named(env.from_source(source, WatermarkStrategy.no_watermarks(), "stay"), "stay", 1)
     return _named(lines.process(StartShell(), element_type()), "idle", 1)

@@ -74,7 +74,7 @@ class JobSpec(BaseModel):
     @property
     def checkpoint_uri(self) -> str:
         """Return where Flink writes checkpoints: a folder as file://, another store (s3://...) as it was given."""
-        return self.checkpoint_dir.rstrip("/") if is_remote(self.checkpoint_dir) else self.checkpoints.as_uri()
+        return self.checkpoint_dir.rstrip("/") if is_remote(self.checkpoint_dir) else file_uri(self.checkpoints)
 
     @property
     def savepoint_uri(self) -> str:
@@ -101,7 +101,12 @@ def savepoint_target(folder: Path | str) -> str:
         return text
     path = Path(text).absolute()
     path.mkdir(parents=True, exist_ok=True)
-    return path.as_uri()
+    return file_uri(path)
+
+
+def file_uri(path: Path) -> str:
+    """Return a path as Flink's `Path` reads it: without percent signs, which it would take for part of a name."""
+    return f"file://{path}"
 
 
 def location(uri: str) -> str:

@@ -71,7 +71,6 @@ class PartitionerStage:
         self._markers: list[int] = [0]  # ends of the last two marker epochs
         self._last_marker_ms = 0.0
         self._last_marker_epoch = 0
-        self._replayed_until = log.last
         self._sealed_before = 0
 
     # -- restore and replay -------------------------------------------------------------------------------------
@@ -204,7 +203,7 @@ class PartitionerStage:
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
         events = self._take(cut.end)
-        if cut.epoch <= self._replayed_until:
+        if cut.epoch <= self._sealed_before:
             flags |= REPLAY
         change = self.core.apply(events)
         self.refused += self._refuse(events, change.rejected, flags)
@@ -259,7 +258,7 @@ class PartitionerStage:
 
     def _refuse(self, events: Events, rejected: list[tuple[int, str]], flags: int) -> int:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""
-        if not rejected or (flags & REPLAY and self.epoch < self._sealed_before):
+        if not rejected or flags & REPLAY:
             return 0
         if self._dead_letters is not None:
             self._dead_letters.write(self._letter(events, row, reason) for row, reason in rejected)

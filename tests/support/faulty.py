@@ -1,7 +1,7 @@
 """`freshet` with faults: `python -m tests.support.faulty run ...` takes the same arguments and obeys FRESHET_FAULTS.
 
 FRESHET_FAULTS is a JSON object:
-    slow    {operator: milliseconds}: each of its acts takes so much longer
+    slow    {operator: milliseconds}: each of its acts (of the parser: each chunk) takes so much longer
     fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
             in `folder` says that it has)
     chunk   lines of the input that are read at a time: a barrier passes between two chunks only
@@ -27,6 +27,15 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
     slow_s = faults.get("slow", {}).get(operator, 0) / 1e3
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
+    if operator == factory.PARSER:
+        parse = stage.parse
+
+        def slow_parse(number: int) -> list[bytes]:
+            time.sleep(slow_s)
+            return parse(number)
+
+        stage.parse = slow_parse
+        return stage
     if not (slow_s or mine):
         return stage
     act = stage.act
