@@ -1,0 +1,90 @@
+"""Simulated jobs: any order of delivery, checkpoints, crashes; and what must be noticed when something is broken.
+
+A seed is replayed by `python scripts/simulate.py --seed N`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.simulated import draw, wrong_seeds
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS, CHUNK = 1_000, 50
+
+
+def test_a_seed_draws_the_same_case_again() -> None:
+    assert str(draw(11)) == str(draw(11))
+    assert draw(11).events.encode() == draw(11).events.encode()
+    assert len({str(draw(seed)) for seed in range(20)}) == 20
+
+
+def test_some_seeds() -> None:
+    """A few of the thousand, for those who can't wait."""
+    wrong, results = wrong_seeds(range(12))
+    assert not wrong
+    assert sum(result.crashes > 0 for result in results) > 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_thousand_seeds() -> None:
+    """Every epoch equals the oracle, and a run without crashes bit by bit."""
+    chunks = [range(first, min(first + CHUNK, SEEDS)) for first in range(0, SEEDS, CHUNK)]
+    wrong: dict[int, str] = {}
+    results = []
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        for noticed, fine in pool.map(wrong_seeds, chunks):
+            wrong |= noticed
+            results += fine
+    replay = "".join(f"\n{text}\n    python scripts/simulate.py --seed {seed}" for seed, text in wrong.items())
+    assert not wrong, replay
+    assert len(results) == SEEDS
+    assert sum(result.crashes > 0 for result in results) > 0.7 * SEEDS
+    assert sum(result.crashes > 0 and result.markers > 1 for result in results) > 0.4 * SEEDS
+    assert sum(result.rows for result in results) > 100 * SEEDS
+
+
+# -- broken on purpose ------------------------------------------------------------------------------------------------
+
+
+def test_a_page_that_a_sweep_leaves_out_is_noticed() -> None:
+    wrong, _ = wrong_seeds(range(40), "page")
+    kinds = {text.split(":")[0] for text in wrong.values()}
+    assert len(wrong) >= 8, "a page matters only if a restore reads it"
+    assert kinds <= {"AssertionError", "LostUpdateError", "IndexError", "BadEpochError"}
+
+
+def test_a_cut_lost_in_the_middle_is_always_noticed() -> None:
+    wrong, results = wrong_seeds(range(30), "cut in the middle")
+    assert all(result.crashes == 0 or result.epochs < 4 for result in results), "no crash gets away with it"
+    assert len(wrong) >= 15
+    assert {text.split(":")[0] for text in wrong.values()} == {"LostCutError"}
+
+
+def test_cuts_lost_at_the_tail_are_noticed() -> None:
+    """Cuts that the state has passed are missed at once; cuts beyond it when they come out otherwise (by the clock)."""
+    wrong, _ = wrong_seeds(range(40), "cut at the tail")
+    kinds = [text.split(":")[0] for text in wrong.values()]
+    assert kinds.count("LostCutError") >= 4, wrong
+    assert kinds.count("AssertionError") >= 2, wrong
+
+
+def test_the_command_names_the_seed_that_is_wrong() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "simulate.py"), "--seed", "0", "--count", "40"]
+    done = subprocess.run([*command, "--break", "page"], capture_output=True, text=True, timeout=250, check=False)
+    lines = done.stdout.strip().splitlines()
+    assert done.returncode == 1, done.stderr
+    assert lines[0].startswith("seed 0: ")
+    assert "; again: python scripts/simulate.py --seed " in lines[-1]
+    assert lines[-1].endswith("--break page")
+    command[-1] = "1"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.strip().splitlines()[-1].startswith("1 seeds")
