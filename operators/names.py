@@ -54,22 +54,23 @@ def _order(length: int) -> int:
 @njit(nogil=True, cache=True)
 def _allocate(names: _NamesView, order: int) -> int:
     free, heap = names.free.data, names.heap.data
-    touch(names.free, 0)
     at = free[order] - 1
     if at < 0:
         at = free[_END]
+        touch(names.free, _END)
         free[_END] = at + (1 << order)
         return at
     following = np.int64(0)
     for i in range(8):
         following |= np.int64(heap[at + i]) << np.int64(8 * i)
+    touch(names.free, order)
     free[order] = following
     return at
 
 
 @njit(nogil=True, cache=True)
 def _release(names: _NamesView, at: int, order: int) -> None:
-    touch(names.free, 0)
+    touch(names.free, order)
     following = names.free.data[order]
     touch(names.heap, at)
     for i in range(8):
@@ -83,11 +84,11 @@ def _put(names: _NamesView, keys: np.ndarray, offsets: np.ndarray, data: np.ndar
         length = offsets[i + 1] - offsets[i]
         row = _find(names, keys[i])
         touch(names.map, row if row >= 0 else -1 - row)
-        touch(names.free, 0)
         if row >= 0:
             _release(names, names.map.data[row, _PLACE] - 1, _order(names.map.data[row, _LENGTH]))
         else:
             row = -1 - row
+            touch(names.free, _LIVE)
             names.free.data[_LIVE] += 1
         at = _allocate(names, _order(length))
         names.map.data[row, _KEY] = keys[i]
@@ -110,6 +111,7 @@ def _remove(names: _NamesView, keys: np.ndarray) -> int:
                 unknown = i
             continue
         _release(names, entries[row, _PLACE] - 1, _order(entries[row, _LENGTH]))
+        touch(names.free, _LIVE)
         names.free.data[_LIVE] -= 1
         gap = row
         while True:

@@ -91,7 +91,9 @@ class Faults:
 class Simulation:
     """One job over an input of events, run by a seed.
 
-    `seen` holds, by sink part and epoch, the rows that readers have seen.
+    `seen` holds, by sink part and epoch, the rows that readers have seen; `checkpoint` is what a crash falls back to.
+    To be set before `run`: `make_sink` (another core for the Sink of a part), `on_stage` (called with each stage before
+    it is restored), `before_restore` (called after each crash).
     """
 
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
@@ -102,15 +104,18 @@ class Simulation:
         self.crashes = 0
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
+        self.make_sink: Callable[[int], Any] = lambda part: RecordingSink(self.seen[part], self._id_names)
+        self.checkpoint = Checkpoint()
         self._names = operators_of(len(plan.layers), settings.parts)
-        self._checkpoint = Checkpoint()
         self._clock_ms = 0.0
 
     def run(self) -> None:
         """Run to the end of the input, through all crashes."""
         while not self._attempt():
+            self._close(write=False)
             self.crashes += 1
             self.before_restore()
+        self._close(write=True)
 
     # -- one attempt ----------------------------------------------------------------------------------------------
 
@@ -143,27 +148,27 @@ class Simulation:
         self._blocked: dict[Place, set[Place]] = {}
         self._barrier_at: Checkpoint | None = None
         self._backends: dict[Place, DictBackend] = {}
-        self._position = self._checkpoint.position
+        self._position = self.checkpoint.position
         core = Partitioner(settings.parts, self.plan.in_width, settings.partitioning)
         self._partitioner = PartitionerStage(core, settings.sealing(self.plan), self.log)
         self._restore((PARTITIONER, 0), self._partitioner)
         self._stages: dict[Place, Stage] = {}
         for name in self._names:
             for part in range(settings.parts):
-                sink = name == SINK
-                stage_core = (
-                    RecordingSink(self.seen[part], self._id_names)
-                    if sink
-                    else make_core(settings, self.plan, name, part)
-                )
+                stage_core = self.make_sink(part) if name == SINK else make_core(settings, self.plan, name, part)
                 stage = Stage(f"{name}-{part}", stage_core, senders_of(name, settings.parts))
                 self._restore((name, part), stage)
                 self._stages[name, part] = stage
         for outcome in self._partitioner.begin(self._clock_ms):
             self._do(PARTITIONER, 0, outcome)
 
+    def _close(self, write: bool) -> None:
+        for stage in self._stages.values():
+            if hasattr(stage.core, "close"):
+                stage.core.close(write=write)
+
     def _restore(self, place: Place, stage: Any) -> None:
-        self._backends[place] = DictBackend(self._checkpoint.states.get(place))
+        self._backends[place] = DictBackend(self.checkpoint.states.get(place))
         self.on_stage(stage)
         stage.restore(self._backends[place].items())
 
@@ -227,7 +232,7 @@ class Simulation:
         for to in self._receivers(place):
             self._put(place, to, BARRIER)
         if len(checkpoint.states) == 1 + len(self._stages):
-            self._checkpoint, self._barrier_at = checkpoint, None
+            self.checkpoint, self._barrier_at = checkpoint, None
 
     def _receivers(self, place: Place) -> list[Place]:
         operator = place[0]

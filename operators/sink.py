@@ -239,8 +239,9 @@ class Sink:
         """Count the epoch's latency, from the arrival of its first event at the Parser to now."""
         if int(control[FLAGS]) & REPLAY or int(control[EVENTS_IN_EPOCH]) <= 0 or int(control[ARRIVAL_MS]) <= 0:
             return
-        self._latency.touch_rows(np.array([0]))
-        self._latency.data[bucket_of(now_ms - int(control[ARRIVAL_MS]))] += 1
+        bucket = bucket_of(now_ms - int(control[ARRIVAL_MS]))
+        self._latency.touch_rows(np.array([bucket]))
+        self._latency.data[bucket] += 1
 
     def _close_file(self) -> None:
         number = int(self._scalars.data[_NUMBER])

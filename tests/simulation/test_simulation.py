@@ -11,9 +11,15 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.support.simulated import draw, wrong_seeds
+from operators.cut_log import CutLog
+from operators.simulation import Faults, Simulation
+from operators.sink import Sink
+from tests.support.oracle import NO_FAULTS
+from tests.support.simulated import Case, draw, eager, simulate, wrong_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS, CHUNK = 1_000, 50
@@ -88,3 +94,39 @@ def test_the_command_names_the_seed_that_is_wrong() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout
     assert done.stdout.strip().splitlines()[-1].startswith("1 seeds")
+
+
+# -- the real Sink ----------------------------------------------------------------------------------------------------
+
+
+def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.Table, Simulation]:
+    """The rows of the change log that a run of the case leaves behind, by epoch and id."""
+
+    def hook(simulation: Simulation) -> None:
+        settings = case.settings
+        simulation.make_sink = lambda part: Sink(
+            part, settings.parts, out, case.plan.out_width, settings.id_kind, ["events"], rows_per_file=40
+        )
+
+    simulation = simulate(case, log, case.seed, faults, hook)
+    files = sorted(path for path in (out / "embeddings").glob("*.parquet") if path.name[0] not in "._")
+    return pa.concat_tables([pq.read_table(path) for path in files]).sort_by(
+        [("epoch", "ascending"), ("id", "ascending")]
+    ), simulation
+
+
+def test_crashes_leave_no_trace_in_the_change_log(tmp_path: Path) -> None:
+    crashes = files = 0
+    for seed in range(200, 224):
+        case = eager(draw(seed))
+        rows, run = change_log(case, tmp_path / f"{seed}-crashed", case.faults, CutLog())
+        cuts = CutLog()
+        for cut in run.log.cuts.values():
+            cuts.append(cut)
+        expected, _ = change_log(case, tmp_path / f"{seed}-calm", NO_FAULTS, cuts)
+        assert rows.equals(expected), seed
+        assert rows.num_rows > 10
+        crashes += run.crashes
+        files += len(list((tmp_path / f"{seed}-calm" / "embeddings").iterdir()))
+    assert crashes > 30
+    assert files > 100

@@ -152,7 +152,7 @@ def check(case: Case, broken: str = "") -> Result:
     Raises: AssertionError, or whatever notices that something is wrong.
     """
     if broken:
-        case = _eager(case, ticking=broken == "cut at the tail")
+        case = eager(case, ticking=broken == "cut at the tail")
     with TemporaryDirectory(prefix="freshet-simulation-") as folder:
         path = Path(folder) / "cuts.jsonl"
         run = simulate(case, CutLog(path), case.seed, case.faults, _hook(case, path, broken))
@@ -170,7 +170,7 @@ def check(case: Case, broken: str = "") -> Result:
     return Result(len(calm_rows), run.crashes, rows, sum(cut.marker for cut in cuts.cuts.values()))
 
 
-def _eager(case: Case, *, ticking: bool) -> Case:
+def eager(case: Case, *, ticking: bool = False) -> Case:
     """The case with more markers, checkpoints and crashes; `ticking`: with more cuts by the clock instead."""
     faults = replace(case.faults, crashes=3, crash=case.faults.crash / 4)
     if ticking:
