@@ -36,18 +36,18 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     """
     out = out.absolute()
     run = run_file.read_run(out)
-    if run.get("runtime") == "local":
-        if savepoint is not None:
-            message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
-            raise UsageError(message)
-        path = None
-        state = stop_process(out, timeout_s)
-    else:
-        try:
-            path = stop_job(out, savepoint, timeout_s)
-        except FlinkRestError as error:
-            raise JobFailed(str(error)) from error
-        state = run_file.STOPPED
+    if run.get("runtime") == "local" and savepoint is not None:
+        message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
+        raise UsageError(message)
+    try:
+        if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
+            state = stop_process(out, timeout_s)
+            path = run_file.read_run(out).get("savepoint")
+            path = None if path == run.get("savepoint") else path
+        else:
+            path, state = stop_job(out, savepoint, timeout_s), run_file.STOPPED
+    except FlinkRestError as error:
+        raise JobFailed(str(error)) from error
     epoch = progress(out)["complete"]
     again = path if savepoint is not None else "latest"
     end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
@@ -61,9 +61,8 @@ def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
 
     Raises: NothingToStopError; JobFailed when it fails meanwhile, or is not done in time.
     """
+    process = _process_of(out)
     run = run_file.read_run(out)
-    _refuse_ended(out, run)
-    process = _process_of(out, run)
     os.kill(process, signal.SIGTERM)
     if not _await_process(run, timeout_s):
         message = f"process {process} has not ended {timeout_s:.0f} s after SIGTERM"
@@ -81,9 +80,10 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     """
     out = out.absolute()
     run = run_file.read_run(out)
-    _refuse_ended(out, run)
     if run.get("cluster") is None and run.get("host") == socket.gethostname():
-        _process_of(out, run)
+        _process_of(out)
+    else:
+        _refuse_ended(out)
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
         message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(message)
@@ -108,19 +108,22 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     return savepoint
 
 
-def _refuse_ended(out: Path, run: dict[str, Any]) -> None:
+def _refuse_ended(out: Path) -> dict[str, Any]:
+    run = run_file.read_run(out)
     state = run.get("state")
     if state in (None, *run_file.ENDED):
         message = f"{out}: no running job ({run_file.NAME} says {state or 'nothing'})"
         raise NothingToStopError(message)
+    return run
 
 
-def _process_of(out: Path, run: dict[str, Any]) -> int:
+def _process_of(out: Path) -> int:
     """The living process on this machine that works on `out`."""
+    pid = run_file.running_process(out)  # before the state: a process that ends now has written its state first
+    run = _refuse_ended(out)
     if run.get("host") != socket.gethostname():
         message = f"{out}: its job runs on the machine {run.get('host')}; stop it there"
         raise NothingToStopError(message)
-    pid = run_file.running_process(out)
     if pid is None:
         process = run.get("pids", {}).get("client")
         message = f"{out}: no running job: process {process} is gone (killed?); go on with --resume latest"
