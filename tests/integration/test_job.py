@@ -1,0 +1,218 @@
+"""The whole job through the command line: real Flink, real processes, real kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job.checkpoints import complete_states, state_size
+from job.run_file import read_run
+from job.summary import progress
+from tests.support.jobs import Input, Job, assert_same_rows, make_input, read_epochs, read_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+EVENTS = 8_000
+# Four parts on two subtasks; small epochs, so that there are many of them.
+SHAPE = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
+# So slow a stream that one can stop it on the way, and so small chunks that a barrier passes soon.
+SLOW = {"slow": {"parser": 60}, "chunk": 100}
+
+Make = Callable[[Input], Job]
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Input:
+    return make_input(tmp_path_factory.mktemp("stream"), EVENTS)
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Input:
+    """A stream that begins with a snapshot."""
+    return make_input(tmp_path_factory.mktemp("grown"), 2_000, snapshot=True, seed=2)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Make]:
+    jobs: list[Job] = []
+
+    def make(given: Input) -> Job:
+        jobs.append(Job(given, tmp_path / "out"))
+        return jobs[-1]
+
+    yield make
+    for one in jobs:
+        one.end()
+
+
+def assert_as_uninterrupted(job: Job, *options: object) -> None:
+    """The final result is right, and every epoch is as in a run of the other runtime without a break, bit by bit."""
+    check = job.check()
+    twin = job.uninterrupted(*options)
+    assert_same_rows(read_log(job.out), read_log(twin.out))
+    assert read_epochs(job.out) == read_epochs(twin.out)
+    assert check["epoch"] == read_log(job.out).last
+
+
+def has_checkpoint(job: Job) -> bool:
+    """Whether the present attempt has completed one."""
+    job_id = read_run(job.out).get("job_id")
+    return any(state.parent.name == job_id for state in complete_states(job.out / "checkpoints"))
+
+
+@pytest.mark.parametrize("partitioner", ["hybrid", "hdrf", "locality", "hash"])
+def test_a_stream_to_its_end(job: Make, grown: Input, partitioner: str) -> None:
+    one = job(grown)
+    result = one.done(*SHAPE, "--partitioner", partitioner, "--epoch-events", 150, "--epoch-ms", 0)
+    assert (result["events"], result["rejected"], result["epochs"]) == (grown.count, 0, 14)
+    check = one.check()
+    assert (check["epoch"], check["vertices"]) == (14, result["vertices"])
+    assert read_log(one.out).epoch[0] == 0, "the snapshot's embeddings"
+    run = read_run(one.out)
+    assert (run["state"], run["epoch"]) == ("finished", 14)
+    assert list(run["profile_seconds"])[:3] == ["parser", "partitioner", "storage0"]
+    assert run["profile"]["sink"]["acts"] == 14 * 4
+    assert run["profile"]["sink"]["subtasks"] == 2
+
+
+def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: Make, stream: Input) -> None:
+    one = job(stream)
+    one.start(*SHAPE, "--epoch-events", 40, "--epoch-ms", 0, faults=SLOW)
+    one.until_epoch(30)
+    stopped = one.stop()
+    assert stopped.code == 0, stopped.errors
+    first = stopped.result
+    assert one.wait().code == 0
+    assert Path(first["savepoint"]).is_dir()
+    assert 30 <= first["epoch"] == read_epochs(one.out)[-1][0] < 200
+    assert one.check()["epoch"] == first["epoch"], "complete up to the stated epoch"
+    assert one.stop().code == 2, "nothing runs any more"
+
+    process = one.start("--resume", "latest", "--parallelism", 1, faults=SLOW)
+    one.until_epoch(first["epoch"] + 20)
+    os.killpg(process.pid, signal.SIGINT)
+    ended = one.wait()
+    assert ended.code == 130, ended.errors
+    second = read_run(one.out)
+    assert f"with savepoint {second['savepoint']}; the output is complete up to epoch {second['epoch']}" in ended.errors
+    assert first["epoch"] + 20 <= second["epoch"] == read_epochs(one.out)[-1][0] < 200
+    assert one.check()["epoch"] == second["epoch"]
+
+    # From the older of the two: what was cut since is cut again as it was, and only then by the new size.
+    result = one.done("--resume", first["savepoint"], "--parallelism", 4, "--epoch-events", 100)
+    after = -(-(stream.count - 40 * second["epoch"]) // 100)
+    assert (result["events"], result["epochs"]) == (stream.count, second["epoch"] + after)
+    assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
+    again = one.run("--resume", "latest")
+    assert (again.code, again.result) == (0, result)
+    assert again.last_line.startswith("nothing left to do")
+
+
+def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path) -> None:
+    one = job(stream)
+    places = [("storage1", 1, 60), ("sink", 2, 110), ("tail2", 0, 150)]
+    fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
+    ended = one.run(*SHAPE, "--epoch-events", 40, "--epoch-ms", 3, faults={**SLOW, "fail": fail})
+    assert ended.code == 0, ended.errors
+    assert all((tmp_path / f"failed-{o}-{p}-{e}").exists() for o, p, e in places)
+    assert ended.errors.count("restarted after: ") == 3
+    assert "restarted after: storage1: RuntimeError: on purpose" in ended.errors
+    assert ended.result["events"] == stream.count
+    assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
+
+
+def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Input) -> None:
+    seed = int(os.environ.get("FRESHET_SEED", "7"))
+    print("FRESHET_SEED", seed)
+    rng = random.Random(seed)
+    one = job(stream)
+    options: tuple[object, ...] = (*SHAPE, "--epoch-events", 60, "--epoch-ms", 5)
+    moments: list[int] = []
+    for attempt in range(4):
+        one.start(*options, faults=SLOW)
+        options = ("--resume", "latest")
+        if attempt % 2 == 0:
+            one.until(lambda: has_checkpoint(one), alive=attempt == 0)
+        time.sleep(rng.uniform(0, 2))
+        one.kill()
+        moments.append(progress(one.out)["epoch"])
+        if attempt == 1:  # checkpoints know their files by absolute paths
+            one.out = one.out.rename(one.out.with_name("moved to another place"))
+    print("killed at epochs", moments)
+    result = one.done(*options)
+    assert result["events"] == stream.count
+    epochs = read_epochs(one.out)
+    assert [row[0] for row in epochs] == list(range(len(epochs)))
+    sizes = [row[3] for row in epochs[1:]]
+    assert sum(sizes) == stream.count
+    assert epochs[-1][2] == stream.count, "each epoch names the input that it ends with"
+    assert min(sizes[:-1]) < 60, "some were cut by time"
+    assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
+
+
+def test_kill_9_of_the_local_runtime(job: Make, stream: Input) -> None:
+    seed = int(os.environ.get("FRESHET_SEED", "7"))
+    print("FRESHET_SEED", seed)
+    rng = random.Random(seed)
+    one = job(stream)
+    options: tuple[object, ...] = ("--runtime", "local", "--parts", 3, "--epoch-events", 40)
+    options += ("--checkpoint-interval", "300ms")
+    for _ in range(3):
+        one.start(*options, faults=SLOW)
+        options = ("--resume", "latest")
+        before = progress(one.out)["epoch"]
+        one.until(lambda before=before: progress(one.out)["epoch"] > before)
+        time.sleep(rng.uniform(0, 0.7))
+        one.kill()
+    process = one.start(*options, faults=SLOW)
+    one.until(lambda: read_run(one.out)["pids"]["client"] == process.pid and read_run(one.out)["state"] == "running")
+    stopped = one.stop()
+    assert stopped.code == 0, stopped.errors
+    assert stopped.result["savepoint"] is None
+    ended = one.wait()
+    assert ended.code == 143
+    assert f"complete up to epoch {stopped.result['epoch']}; go on with --resume latest" in ended.errors
+    assert one.check()["epoch"] == stopped.result["epoch"]
+    assert one.done(*options)["events"] == stream.count
+    assert_as_uninterrupted(one, "--parts", 3)
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path: Path, backend: str) -> None:
+    churn = make_input(tmp_path / "churn", 24_000, vertices=200)
+    one = job(churn)
+    shape = ("--state-backend", backend, "--stay", "--checkpoint-interval", "250ms")
+    one.start(*shape, "--epoch-events", 50, faults={"slow": {"parser": 40}, "chunk": 200})
+    sizes: dict[int, list[int]] = {}
+    while progress(one.out)["events"] < churn.count:
+        one.until(lambda: has_checkpoint(one))
+        quarter = 4 * progress(one.out)["events"] // churn.count
+        newest = max(complete_states(one.out / "checkpoints"), key=lambda state: int(state.name.removeprefix("chk-")))
+        try:
+            sizes.setdefault(quarter, []).append(state_size(newest))
+        except FileNotFoundError:  # it has just been replaced by the next one
+            continue
+        time.sleep(0.1)
+    markers = sum(cut.marker for cut in cuts_of(one))
+    stopped = one.stop()
+    assert stopped.code == 0, stopped.errors
+    savepoint = state_size(Path(stopped.result["savepoint"]))
+    means = {quarter: sum(found) // len(found) // 1024 for quarter, found in sorted(sizes.items())}
+    print(f"{backend}: KiB of a checkpoint by quarter of {churn.count} events: {means}; savepoint {savepoint // 1024} KiB")
+    assert markers > 8
+    assert means[3] < 1.5 * means[1]
+
+
+def cuts_of(job: Job) -> list[Any]:
+    from operators.cut_log import CutLog
+
+    log = CutLog(job.out / "checkpoints" / "cuts.jsonl")
+    log.close()
+    return list(log.cuts.values())
