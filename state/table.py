@@ -17,7 +17,7 @@ import numpy as np
 from state.kernel import kernel
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
-PAGE_BYTES = 1 << 16
+PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
 _HUGE_BYTES = 4 << 20
 
 
