@@ -28,6 +28,8 @@ _AHEAD = 12
 _LISTED = 4096  # messages listed before they are merged
 _ROWS = 512  # changed rows looked at before their messages are listed
 OK, MISSING_EDGE = 0, 1
+# Columns of the notes that a row of synopses has, side by side in one cache line.
+STAMP, PEAK, LOCAL = 0, 1, 2
 
 
 class Scratch(NamedTuple):
@@ -51,16 +53,18 @@ class Synopses(NamedTuple):
 
     z: View  # (slots, message_width) float32: the replicated value of each source
     s: View  # (slots, message_width) float32: un-normalised sum of the messages of the in-edges in this part
-    peak: View  # (slots,) float32: largest |term| or |sum| since the row was last recomputed
-    local: View  # (slots,) int32: in-edges in this part that carry messages
+    note: (
+        View  # (slots, 4) int32: the last epoch that touched the row; bits of the largest |term| or |sum| since it was
+    )
+    #             last recomputed (float32); in-edges in this part that carry messages
     out: ListsView  # per source: destinations (and weights)
-    inn: ListsView  # per destination: sources (and weights)
-    stamp: np.ndarray  # (slots,) int64: the last epoch that touched the row
+    inn: ListsView  # per destination: sources (and weights); kept from the first epoch on that needs them
     touched: np.ndarray  # (slots,) int32: rows touched in this epoch, in order
     counter: np.ndarray  # (4,) int64: how many rows are touched; messages merged
     scratch: Scratch
     weighted: bool
     skip_loops: bool
+    listed: bool  # whether `inn` is kept
 
 
 @kernel
@@ -75,18 +79,18 @@ def largest(bits: np.ndarray, row: int) -> np.int32:
 @kernel
 def _mark(syn: Synopses, row: int, serial: int) -> None:
     """The synopsis of `row` changes in this epoch."""
-    if syn.stamp[row] != serial:
-        syn.stamp[row] = serial
+    if syn.note.data[row, STAMP] != serial:
+        touch(syn.note, row)
+        syn.note.data[row, STAMP] = serial
         syn.touched[syn.counter[0]] = row
         syn.counter[0] += 1
         touch(syn.s, row)
-        touch(syn.peak, row)
 
 
 @kernel
 def _merge_changes(syn: Synopses, count: int, serial: int) -> None:
     """Add the listed messages: weight * row of `delta`."""
-    s, peak, stamp = syn.s.data, syn.peak.data, syn.stamp
+    s, note, peak = syn.s.data, syn.note.data, syn.note.data.view(np.float32)
     src, dst, weight, delta, scale = (
         syn.scratch.src,
         syn.scratch.dst,
@@ -98,20 +102,19 @@ def _merge_changes(syn: Synopses, count: int, serial: int) -> None:
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
             prefetch_row(s, ahead)
-            prefetch(stamp, ahead)
-            prefetch(peak, ahead)
+            prefetch(note, ahead * 4)
         v, r, w = dst[i], src[i], weight[i]
         _mark(syn, v, serial)
         for j in range(s.shape[1]):
             s[v, j] += w * delta[r, j]
-        peak[v] = max(peak[v], abs(w) * scale[r])
+        peak[v, PEAK] = max(peak[v, PEAK], abs(w) * scale[r])
     syn.counter[1] += count
 
 
 @kernel
 def _merge_values(syn: Synopses, count: int, serial: int) -> None:
     """Add the listed messages: weight * value of the source."""
-    s, z, peak, stamp = syn.s.data, syn.z.data, syn.peak.data, syn.stamp
+    s, z, note, peak = syn.s.data, syn.z.data, syn.note.data, syn.note.data.view(np.float32)
     z_bits, scale = syn.z.data.view(np.int32), syn.scratch.scale
     scale_bits = syn.scratch.scale.view(np.int32)
     src, dst, weight = syn.scratch.src, syn.scratch.dst, syn.scratch.weight
@@ -120,14 +123,13 @@ def _merge_values(syn: Synopses, count: int, serial: int) -> None:
             ahead = np.int64(dst[i + _AHEAD])
             prefetch_row(s, ahead)
             prefetch_row(z, np.int64(src[i + _AHEAD]))
-            prefetch(stamp, ahead)
-            prefetch(peak, ahead)
+            prefetch(note, ahead * 4)
         v, u, w = dst[i], src[i], weight[i]
         _mark(syn, v, serial)
         scale_bits[0] = largest(z_bits, u)
         for j in range(s.shape[1]):
             s[v, j] += w * z[u, j]
-        peak[v] = max(peak[v], abs(w) * scale[0])
+        peak[v, PEAK] = max(peak[v, PEAK], abs(w) * scale[0])
     syn.counter[1] += count
 
 
@@ -143,12 +145,15 @@ def _prefetch_lists(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> 
     """Heads well ahead, the lists themselves (whose place the heads tell) a little later."""
     if i + 16 < len(src):
         prefetch(syn.out.head.data, np.int64(src[i + 16]) * 3)
-        prefetch(syn.inn.head.data, np.int64(dst[i + 16]) * 3)
+        prefetch(syn.note.data, np.int64(dst[i + 16]) * 4)
+        if syn.listed:
+            prefetch(syn.inn.head.data, np.int64(dst[i + 16]) * 3)
     if i + 8 < len(src):
         u, v = src[i + 8], dst[i + 8]
         out, inn = syn.out.head.data, syn.inn.head.data
         prefetch(syn.out.pool.data, np.int64(out[u, 0] + out[u, 1]))
-        prefetch(syn.inn.pool.data, np.int64(inn[v, 0] + inn[v, 1]))
+        if syn.listed:
+            prefetch(syn.inn.pool.data, np.int64(inn[v, 0] + inn[v, 1]))
 
 
 @kernel
@@ -161,10 +166,10 @@ def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray,
         if syn.skip_loops and u == v:
             continue
         w = weight[i] if syn.weighted else np.float32(1)
-        if not remove(syn.out, u, v, w) or not remove(syn.inn, v, u, w):
+        if not remove(syn.out, u, v, w) or (syn.listed and not remove(syn.inn, v, u, w)):
             return MISSING_EDGE
-        touch(syn.local, v)
-        syn.local.data[v] -= 1
+        touch(syn.note, v)
+        syn.note.data[v, LOCAL] -= 1
         _list(syn, count, u, v, -w)
         count += 1
         if count == _LISTED:
@@ -195,7 +200,9 @@ def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, n
         u, v = src[i], dst[i]
         if syn.skip_loops and u == v:
             continue
-        if not _set_weight(syn.out, u, v, old[i], new[i]) or not _set_weight(syn.inn, v, u, old[i], new[i]):
+        if not _set_weight(syn.out, u, v, old[i], new[i]):
+            return MISSING_EDGE
+        if syn.listed and not _set_weight(syn.inn, v, u, old[i], new[i]):
             return MISSING_EDGE
         _list(syn, count, u, v, new[i] - old[i])
         count += 1
@@ -270,12 +277,12 @@ def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, 
         if not append(syn.out, u, v, w):
             stop = i
             break
-        if not append(syn.inn, v, u, w):
+        if syn.listed and not append(syn.inn, v, u, w):
             remove(syn.out, u, v, w)
             stop = i
             break
-        touch(syn.local, v)
-        syn.local.data[v] += 1
+        touch(syn.note, v)
+        syn.note.data[v, LOCAL] += 1
         _list(syn, count, u, v, w)
         count += 1
         if count == _LISTED:
@@ -286,46 +293,64 @@ def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, 
 
 
 @kernel
-def recompute(syn: Synopses, row: int) -> None:
-    """The synopsis of one row from its in-edges in this part."""
-    s, z, z_bits = syn.s.data, syn.z.data, syn.z.data.view(np.int32)
-    scale, scale_bits = syn.scratch.scale, syn.scratch.scale.view(np.int32)
-    for j in range(s.shape[1]):
-        s[row, j] = np.float32(0)
-    peak = np.float32(0)
-    at, length = syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
-    for k in range(at, at + length):
-        w = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
-        u = syn.inn.pool.data[k]
-        scale_bits[0] = largest(z_bits, u)
-        peak = max(peak, abs(w) * scale[0])
-        for j in range(s.shape[1]):
-            s[row, j] += w * z[u, j]
-    syn.peak.data[row] = peak
-
-
-@kernel
-def settle(syn: Synopses) -> int:
-    """After all messages: an empty neighbourhood is exactly 0; rows that lost bits or are not finite are recomputed."""
-    s, s_bits, peak_bits = syn.s.data, syn.s.data.view(np.int32), syn.peak.data.view(np.int32)
-    local, touched, recomputed, n = syn.local.data, syn.touched, 0, syn.counter[0]
+def settle(syn: Synopses, again: np.ndarray) -> int:
+    """After all messages: an empty neighbourhood is exactly 0; rows to `recompute` go to `again`. Returns how many."""
+    s, s_bits, note, touched = syn.s.data, syn.s.data.view(np.int32), syn.note.data, syn.touched
+    count, n = 0, syn.counter[0]
     for i in range(n):
         if i + _AHEAD < n:
             prefetch_row(s, np.int64(touched[i + _AHEAD]))
-            prefetch(local, np.int64(touched[i + _AHEAD]))
+            prefetch(note, np.int64(touched[i + _AHEAD]) * 4)
         row = touched[i]
-        if local[row] == 0:
+        if note[row, LOCAL] == 0:
             for j in range(s.shape[1]):
                 s[row, j] = np.float32(0)
-            peak_bits[row] = 0
+            note[row, PEAK] = 0
             continue
         size = largest(s_bits, row)
-        if size >= INFINITY_BITS or size < peak_bits[row] - CANCELLATION_BITS:
-            recompute(syn, row)
-            recomputed += 1
-            size = largest(s_bits, row)
-        peak_bits[row] = max(peak_bits[row] & _MAGNITUDE, size)
-    return recomputed
+        if size >= INFINITY_BITS or size < note[row, PEAK] - CANCELLATION_BITS:
+            again[count] = row
+            count += 1
+        else:
+            note[row, PEAK] = max(note[row, PEAK], size)
+    return count
+
+
+@kernel
+def list_in_edges(syn: Synopses, source: int, entry: int, done: np.ndarray) -> bool:
+    """Build the in-lists, from that source and entry of its out-list on; False, and where in `done`, if `inn` is full."""
+    out = syn.out.head.data
+    for u in range(source, len(out)):
+        for k in range(entry, out[u, 1]):
+            at = out[u, 0] + k
+            w = syn.out.weight.data[at] if syn.weighted else np.float32(1)
+            if not append(syn.inn, syn.out.pool.data[at], u, w):
+                done[0], done[1] = u, k
+                return False
+        entry = 0
+    return True
+
+
+@kernel
+def recompute(syn: Synopses, rows: np.ndarray) -> None:
+    """The synopses of these touched rows from their in-edges in this part."""
+    s, z, z_bits, s_bits = syn.s.data, syn.z.data, syn.z.data.view(np.int32), syn.s.data.view(np.int32)
+    note, peak = syn.note.data, syn.note.data.view(np.float32)
+    scale, scale_bits = syn.scratch.scale, syn.scratch.scale.view(np.int32)
+    for row in rows:
+        for j in range(s.shape[1]):
+            s[row, j] = np.float32(0)
+        bound = np.float32(0)
+        at, length = syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
+        for k in range(at, at + length):
+            w = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
+            u = syn.inn.pool.data[k]
+            scale_bits[0] = largest(z_bits, u)
+            bound = max(bound, abs(w) * scale[0])
+            for j in range(s.shape[1]):
+                s[row, j] += w * z[u, j]
+        peak[row, PEAK] = bound
+        note[row, PEAK] = max(note[row, PEAK] & _MAGNITUDE, largest(s_bits, row))
 
 
 @kernel

@@ -76,17 +76,18 @@ class LayerStorage:
         self.owner = Owner(tables, shape.part, shape.parts, layer.out_width, layer, shape.following, shape.number)
         self.z = tables.add("z", "f4", layer.message_width)
         self.s = tables.add("s", "f4", layer.message_width)
-        self.peak = tables.add("peak", "f4")
-        self.local = tables.add("local", "i4")
+        self.note = tables.add("note", "i4", 4)
         self.own = tables.add("own", "f4", layer.self_width) if layer.self_width else None
         self.home = tables.add("home", "i4", 2, fill=-1)  # of replicas: part and slot of the master
         self.out = Lists(tables, "out", layer.weighted)
         self.inn = Lists(tables, "in", layer.weighted)
-        self._rows = (self.z, self.s, self.peak, self.local, self.home) + ((self.own,) if self.own is not None else ())
+        self.listed = tables.add("listed", "u1")  # whether the in-lists are kept
+        self.listed.reserve(1)
+        self._rows = (self.z, self.s, self.note, self.home) + ((self.own,) if self.own is not None else ())
         self._counter = np.zeros(4, np.int64)
         self._scratch = scatter.make_scratch(layer.message_width)
-        self._stamp = self._stamp_active = np.zeros(0, np.int64)
-        self._touched = self._active = EMPTY_SLOTS
+        self._stamp = np.zeros(0, np.int64)
+        self._touched = self._active = self._again = EMPTY_SLOTS
         self.touched = 0
         self.recomputed = 0
 
@@ -103,23 +104,22 @@ class LayerStorage:
         self.inn.reserve(rows)
         capacity = max(table.data.shape[0] for table in self._rows)
         if capacity > self._stamp.size:
-            self._stamp, self._stamp_active = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
-            self._touched, self._active = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+            self._stamp = np.zeros(capacity, np.int64)
+            self._touched, self._active, self._again = (np.empty(capacity, np.int32) for _ in range(3))
 
     def _synopses(self) -> scatter.Synopses:
         return scatter.Synopses(
             self.z.view,
             self.s.view,
-            self.peak.view,
-            self.local.view,
+            self.note.view,
             self.out.view,
             self.inn.view,
-            self._stamp,
             self._touched,
             self._counter,
             self._scratch,
             self.shape.layer.weighted,
             self.shape.layer.skip_loops,
+            bool(self.listed.data[0]),
         )
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
@@ -165,7 +165,7 @@ class LayerStorage:
             elif "z_slot" in block.columns:
                 scatter.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
         self._attach(syn, topology, serial)
-        self.recomputed += scatter.settle(self._synopses())
+        self._settle()
         return own
 
     def _attach(self, syn: scatter.Synopses, topology: Block, serial: int) -> None:
@@ -175,6 +175,20 @@ class LayerStorage:
             self.out.grow()
             self.inn.grow()
             at = scatter.attach(self._synopses(), src, dst, weight, at, serial)
+
+    def _settle(self) -> None:
+        """Recompute the rows that lost bits or are not finite; the first time, list the in-edges for it."""
+        again = self._again[: scatter.settle(self._synopses(), self._again)]
+        if not again.size:
+            return
+        if not self.listed.data[0]:
+            self.listed.touch_rows(np.zeros(1, np.int32))
+            self.listed.data[0] = 1
+            done = np.zeros(2, np.int64)
+            while not scatter.list_in_edges(self._synopses(), int(done[0]), int(done[1]), done):
+                self.inn.grow()
+        scatter.recompute(self._synopses(), again)
+        self.recomputed += int(again.size)
 
     def _update(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
@@ -187,7 +201,7 @@ class LayerStorage:
             candidates.append(topology.get("c_slot", "i4"))
         count = 0
         for slots in candidates:
-            count = scatter.also(slots, self._stamp_active, epoch + 1, self._active, count)
+            count = scatter.also(slots, self._stamp, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
         x = layer.update(rows.gather(self.s.data, active), self._own_rows(active), owner.read_context(active))
@@ -207,8 +221,7 @@ class LayerStorage:
         """The partial synopses of touched split vertices, to the tails of their masters."""
         owner, shape = self.owner, self.shape
         splits = topology.get("s_slot", "i4")
-        count = scatter.also(splits, self._stamp, epoch + 1, self._touched, touched.size)
-        slots = self._touched[:count].copy()
+        slots = np.concatenate([touched, splits[~np.isin(splits, touched)]])
         here = owner.flags.data[slots] != 0
         part = np.where(here, shape.part, self.home.data[slots, 0])
         address = np.where(here, slots, self.home.data[slots, 1]).astype(np.int32)
@@ -222,7 +235,7 @@ class LayerStorage:
             columns: Columns = {
                 "p_slot": address[chosen],
                 "p": rows.gather(self.s.data, slots[chosen]),
-                "p_count": self.local.data[slots[chosen]],
+                "p_count": self.note.data[slots[chosen], scatter.LOCAL],
             }
             if to == shape.part:
                 columns |= {**topology_of(topology), "t_slot": mine, "t": self._own_rows(mine)}
