@@ -17,7 +17,7 @@ from job.run_file import read_run
 from job.summary import progress
 from tests.support.jobs import Input, Job, assert_same_rows, make_input, read_epochs, read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 EVENTS = 8_000
 # Four parts on two subtasks; small epochs, so that there are many of them.
