@@ -25,6 +25,14 @@ class LostCutError(RuntimeError):
     """The cut log misses an epoch that the state has passed: the epochs can't be cut again as they were."""
 
 
+def _parsed(line: bytes) -> Cut | None:
+    try:
+        epoch, end, marker = orjson.loads(line)
+        return Cut(int(epoch), int(end), bool(marker))
+    except (ValueError, TypeError):
+        return None
+
+
 class CutLog:
     """Cuts by epoch, in memory and, with a path, in a file."""
 
@@ -39,12 +47,15 @@ class CutLog:
     def _load(self, path: Path) -> None:
         data = path.read_bytes() if path.exists() else b""
         whole = data.rfind(b"\n") + 1
-        for line in data[:whole].splitlines():
-            epoch, end, marker = orjson.loads(line)
-            if self.cuts and epoch != self.last + 1:
-                message = f"{path}: epoch {epoch} follows epoch {self.last}; the cut log has lost an entry"
+        for number, line in enumerate(data[:whole].splitlines(), 1):
+            cut = _parsed(line)
+            if cut is None:
+                message = f"{path}: line {number} is no cut: {line[:80]!r}"
                 raise LostCutError(message)
-            self.cuts[epoch] = Cut(epoch, end, bool(marker))
+            if cut.epoch != self.last + 1:
+                message = f"{path}: epoch {cut.epoch} follows epoch {self.last}; the cut log has lost an entry"
+                raise LostCutError(message)
+            self.cuts[cut.epoch] = cut
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         os.ftruncate(self._file, whole)
         os.lseek(self._file, 0, os.SEEK_END)
