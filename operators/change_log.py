@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from operators.direct_file import DirectFile
+
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 ROW_GROUP_ROWS = 250_000
 _TEMPORARY = ".tmp"
@@ -125,9 +127,14 @@ class ChangeLog:
         if partial and _rows_of(path) >= table.num_rows:
             return
         aside = path.with_name(f".{path.name}{_TEMPORARY}")
+        with DirectFile(aside) as direct, pa.PythonFile(direct, mode="w") as sink:
+            self._encode(table, sink, statistics)
+        os.replace(aside, path)
+
+    def _encode(self, table: pa.Table, sink: pa.NativeFile, statistics: str) -> None:
         pq.write_table(
             table,
-            aside,
+            sink,
             row_group_size=ROW_GROUP_ROWS,
             # Measured on rows of 40 floats: a dictionary of floats costs a third of the throughput and saves nothing,
             # LZ4 5% of the throughput for 4% of the bytes.
@@ -135,7 +142,6 @@ class ChangeLog:
             use_dictionary=[name for name in ("epoch", "source") if name in table.column_names],
             write_statistics=[statistics],
         )
-        os.replace(aside, path)
 
     def _embeddings(self, epochs: list[EpochRows]) -> pa.Table:
         kind = self.schema.field("embedding").type

@@ -1,0 +1,97 @@
+"""Large files written past the page cache.
+
+A change log is written once and read later by others. Through the page cache every megabyte takes fresh pages from the
+kernel, which in a virtual machine costs as much as encoding it; direct I/O from one aligned buffer costs next to none.
+Where the file system has no direct I/O (tmpfs), the file is written as any other.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from types import TracebackType
+
+BLOCK_BYTES = 4096
+BUFFER_BYTES = 4 << 20
+
+
+class DirectFile:
+    """A file object for writing, for `pyarrow.PythonFile`; whole on `close`.
+
+    Invariant: all but the last write to the file are multiples of BLOCK_BYTES from an aligned buffer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        try:
+            self._file = os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o644)
+        except OSError:
+            self._file = os.open(path, flags, 0o644)
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)
+        self._filled = self._written = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Append the data."""
+        source = memoryview(data).cast("B")
+        at = 0
+        while at < len(source):
+            count = min(len(source) - at, BUFFER_BYTES - self._filled)
+            self._buffer[self._filled : self._filled + count] = source[at : at + count]
+            self._filled += count
+            at += count
+            if self._filled == BUFFER_BYTES:
+                self._drain(BUFFER_BYTES)
+        return len(source)
+
+    def _drain(self, count: int) -> None:
+        view = memoryview(self._buffer)
+        try:
+            done = 0
+            while done < count:
+                done += os.write(self._file, view[done:count])
+        finally:
+            view.release()
+        self._written += self._filled
+        self._filled = 0
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self._written + self._filled
+
+    def flush(self) -> None:
+        """Nothing is promised before `close`."""
+
+    def readable(self) -> bool:
+        """It is not."""
+        return False
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is not."""
+        return False
+
+    def close(self) -> None:
+        """Write the rest, padded to a block, and cut the file to its length."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            if self._filled:
+                self._drain(-(-self._filled // BLOCK_BYTES) * BLOCK_BYTES)
+            os.ftruncate(self._file, self._written)
+        finally:
+            os.close(self._file)
+            self._buffer.close()
+
+    def __enter__(self) -> DirectFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
