@@ -239,6 +239,10 @@ class PartitionerStage:
             piece = events.slice(max(self._start - first, 0), min(end - first, len(events)))
             if len(piece):
                 pieces.append(piece)
+        found = sum(map(len, pieces))
+        if found != end - self._start:
+            message = f"epoch {self.epoch + 1} has events {self._start} to {end}, the journal has {found} of them"
+            raise LostCutError(message)
         self._start = end
         self._drop_sealed()
         return Events.concatenate(pieces)

@@ -1,0 +1,331 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from operators.cut_log import Cut, CutLog, LostCutError
+from operators.dead_letters import DeadLetterFile
+from operators.messages import ACCEPTED, EVENTS_IN_EPOCH, FLAGS, LAST, MARKER, REJECTED, REPLAY, VERTICES, Outcome
+from operators.parser import Origin, Parser
+from operators.sealing import PartitionerStage, SealingConfig
+from partitioner.config import PartitionerConfig
+from partitioner.core import Partitioner
+from state.codec import decode
+from state.sweep import Mutations
+
+WIDTH = 2
+
+
+class Job:
+    """A PartitionerStage of two parts with its keyed state, and what it sent by epoch."""
+
+    def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None, **config: Any) -> None:
+        options = {name: config.pop(name) for name in ("forbid_typed_loops",) if name in config}
+        letters = config.pop("letters", None)
+        core = Partitioner(2, WIDTH, PartitionerConfig(**options))
+        settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10, **config})
+        self.stage = PartitionerStage(core, settings, log, None, letters, ("a.jsonl",))
+        self.entries = dict(entries or {})
+        self.sent: dict[int, np.ndarray] = {}
+        self.blocks: dict[int, list[bytes]] = {}
+        self.stage.restore(self.entries.items())
+        for outcome in self.stage.begin():
+            self.keep(outcome)
+
+    def keep(self, outcome: Outcome) -> Outcome:
+        changes: Mutations = outcome.mutations
+        for key, value in changes.puts:
+            self.entries[key] = value
+        for key in changes.deletes:
+            self.entries.pop(key, None)
+        for message in outcome.messages:
+            block = decode(message.data)
+            assert block.header.epoch == message.epoch
+            self.blocks.setdefault(message.epoch, []).append(message.data)
+            self.sent[message.epoch] = block.columns["ctl"]
+        return outcome
+
+    def receive(self, count: int, now_ms: float = 0.0, first: int = 0) -> None:
+        self.keep(self.stage.receive(edges(count, first), now_ms))
+
+    @property
+    def journal(self) -> list[int]:
+        """Numbers of the first events of the journaled blocks."""
+        return sorted(int(key.rsplit("/", 1)[1]) for key in self.entries if key.startswith("journal/"))
+
+
+def events(records: Iterable[dict[str, Any]]) -> bytes:
+    data = b"\n".join(orjson.dumps(record) for record in records)
+    return Parser(WIDTH, None, None).parse_jsonl(data, Origin())[0].encode()
+
+
+def edges(count: int, first: int = 0) -> bytes:
+    return events({"op": "add_edge", "src": k, "dst": k + 1} for k in range(first, first + count))
+
+
+def ends(log: CutLog) -> list[int]:
+    return [cut.end for cut in log.cuts.values()]
+
+
+# -- cuts -------------------------------------------------------------------------------------------------------------
+
+
+def test_epochs_are_cut_by_count() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(3)
+    assert not job.sent
+    assert job.stage.waiting
+    job.receive(6, first=3)
+    assert ends(log) == [4, 8]
+    assert {epoch: int(ctl[EVENTS_IN_EPOCH]) for epoch, ctl in job.sent.items()} == {1: 4, 2: 4}
+    assert [len(blocks) for blocks in job.blocks.values()] == [2, 2], "one block per part"
+    assert job.stage.waiting
+
+
+def test_a_tick_cuts_what_waits() -> None:
+    log = CutLog()
+    job = Job(log)
+    assert not job.keep(job.stage.tick(5.0)).messages, "nothing waits"
+    job.receive(3)
+    job.keep(job.stage.tick(6.0))
+    assert ends(log) == [3]
+    assert not job.stage.waiting
+    job.receive(5, first=3)
+    assert ends(log) == [3, 7], "the count begins anew"
+
+
+def test_the_end_of_the_input_cuts_the_rest() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(6)
+    job.keep(job.stage.finish())
+    assert ends(log) == [4, 6]
+    assert [int(ctl[FLAGS]) for ctl in job.sent.values()] == [0, LAST]
+    assert not job.keep(job.stage.finish()).messages
+
+
+def test_the_log_has_a_cut_before_the_epoch_is_sent(tmp_path: Path) -> None:
+    log = CutLog(tmp_path / "cuts.jsonl")
+    outcome = Job(log).stage.receive(edges(4), 0.0)
+    assert outcome.messages
+    assert (tmp_path / "cuts.jsonl").read_text() == "[1,4,0]\n"
+    log.close()
+
+
+def test_one_block_of_events_may_be_many_epochs_and_the_other_way_round() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(13)
+    job.receive(1, first=13)
+    job.receive(1, first=14)
+    job.receive(1, first=15)
+    assert ends(log) == [4, 8, 12, 16]
+
+
+def test_control_values() -> None:
+    job = Job(CutLog())
+    job.receive(4, 0.0)
+    job.receive(4, 20.0, first=4)
+    job.receive(4, 40.0, first=8)
+    one, two, three = (job.sent[epoch] for epoch in (1, 2, 3))
+    assert (one[MARKER], two[MARKER], three[MARKER]) == (-1, -1, 1)
+    assert [int(ctl[ACCEPTED]) for ctl in (one, two, three)] == [4, 8, 12]
+    assert [int(ctl[VERTICES]) for ctl in (one, two, three)] == [5, 9, 13]
+    positions = decode(job.blocks[2][0]).columns
+    assert (positions["pos_next"].tolist(), positions["pos_events"].tolist()) == ([4], [4]), "lines of that block"
+    assert "pos_next" not in decode(job.blocks[2][1]).columns, "the first part alone carries them"
+
+
+# -- markers and the journal ------------------------------------------------------------------------------------------
+
+
+def test_markers_follow_the_clock() -> None:
+    log = CutLog()
+    job = Job(log, marker_interval_ms=100)
+    for k in range(8):
+        job.receive(4, 1 + 40.0 * k, first=4 * k)
+    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [4, 7]
+    assert [epoch for epoch, ctl in job.sent.items() if ctl[MARKER] >= 0] == [4, 7]
+
+
+def test_markers_come_at_the_latest_after_so_many_epochs() -> None:
+    log = CutLog()
+    job = Job(log, marker_interval_ms=10**9, marker_epochs_max=3)
+    job.receive(40)
+    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [3, 6, 9]
+
+
+def test_markers_thin_out_as_the_state_grows() -> None:
+    """A second per 20 MB that all pages may come to: here 20 ms per epoch of four edges."""
+    log = CutLog()
+    job = Job(log, marker_interval_ms=10, edge_bytes=100_000)
+    for k in range(14):
+        job.receive(4, 1 + 25.0 * k, first=4 * k)
+    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [2, 6]
+
+
+def test_the_journal_is_cut_at_the_marker_before_the_last() -> None:
+    job = Job(CutLog(), marker_interval_ms=10**9, marker_epochs_max=2)
+    kept = {}
+    for first in range(0, 28, 4):
+        job.receive(4, first=first)
+        kept[first + 4] = job.journal[0]
+    # markers after 8, 16 and 24 events; a restore begins at the one before the last
+    assert kept == {4: 0, 8: 0, 12: 0, 16: 8, 20: 8, 24: 16, 28: 16}
+
+
+def test_a_block_that_reaches_over_the_marker_is_kept_whole() -> None:
+    job = Job(CutLog(), marker_interval_ms=10**9, marker_epochs_max=2)
+    job.receive(10)
+    job.receive(10, first=10)
+    assert job.journal == [0, 10], "the marker before last is at event 8, within the first block"
+    job.receive(10, first=20)
+    assert job.journal == [10, 20]
+
+
+# -- restore ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_restore_replays_from_the_marker_before_last_and_sends_the_same_again() -> None:
+    log = CutLog()
+    job = Job(log, marker_interval_ms=10**9, marker_epochs_max=3)
+    for first in range(0, 50, 5):
+        job.receive(5, first=first)
+    job.keep(job.stage.tick(1.0))  # epochs of 4, 8, ... 48, 50
+    again = Job(log, job.entries, marker_interval_ms=10**9, marker_epochs_max=3)
+    assert again.stage.epoch == job.stage.epoch == 13
+    assert sorted(again.sent) == list(range(10, 14)), "markers at 3, 6, 9, 12: from the one before last"
+    for epoch, ctl in again.sent.items():
+        assert ctl[FLAGS] == REPLAY
+        for old, new in zip(job.blocks[epoch], again.blocks[epoch], strict=True):
+            before, after = decode(old), decode(new)
+            assert before.header == after.header
+            assert set(before.columns) == set(after.columns)
+            for name in set(before.columns) - {"ctl"}:
+                assert before.columns[name].tobytes() == after.columns[name].tobytes(), (epoch, name)
+    assert again.stage.accepted == 50
+    for both in (job, again):
+        both.receive(4, first=50)
+    assert job.blocks[14] == again.blocks[14]
+
+
+def test_after_a_restore_the_log_decides() -> None:
+    """What was cut by the clock after the checkpoint is cut so again, however much lies there at once."""
+    log = CutLog()
+    job = Job(log)
+    job.receive(4)
+    saved = dict(job.entries)
+    for first, count in ((4, 1), (5, 2), (7, 4)):
+        job.receive(count, first=first)
+        job.keep(job.stage.tick(3.0))
+    assert ends(log) == [4, 5, 7, 11]
+    again = Job(log, saved)
+    again.receive(9, first=4)
+    assert [int(again.sent[epoch][EVENTS_IN_EPOCH]) for epoch in (2, 3, 4)] == [1, 2, 4]
+    assert ends(log) == [4, 5, 7, 11], "two are left, too few for an epoch"
+    assert not again.sent[2][FLAGS] & REPLAY, "beyond the checkpoint it is no replay"
+
+
+def test_ticks_wait_for_the_log() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(3)
+    job.keep(job.stage.tick(3.0))
+    again = Job(log)
+    again.receive(2)
+    assert not again.keep(again.stage.tick(4.0)).messages, "epoch 1 had three events"
+    again.receive(1, first=2)
+    assert 1 in again.sent
+
+
+def test_journaled_events_that_were_cut_after_the_checkpoint_are_sealed_without_any_new_event() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(3)
+    saved = dict(job.entries)
+    job.keep(job.stage.tick(3.0))
+    again = Job(log, saved)
+    assert again.sent.keys() == {1}
+    assert not again.stage.waiting
+
+
+def test_events_that_wait_are_restored_too() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(6)
+    again = Job(log, job.entries)
+    assert again.stage.accepted == 6
+    again.receive(2, first=6)
+    assert ends(log) == [4, 8]
+
+
+def test_a_lost_cut_is_noticed() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(13)
+    for missing in (1, 2, 3):
+        shorter = CutLog()
+        for epoch in range(1, missing):
+            shorter.append(log.of(epoch))
+        with pytest.raises(LostCutError, match=f"has no epoch {missing}, but the state has passed it"):
+            Job(shorter, job.entries)
+
+
+def test_a_lost_journal_is_noticed() -> None:
+    log = CutLog()
+    job = Job(log)
+    job.receive(4)
+    job.receive(8, first=4)
+    first, second = sorted(key for key in job.entries if key.startswith("journal/"))
+    with pytest.raises(LostCutError, match="the journal begins at event 4, the cut to replay from is at 0"):
+        Job(log, {key: value for key, value in job.entries.items() if key != first})
+    with pytest.raises(LostCutError, match="epoch 2 has events 4 to 8, the journal has 0 of them"):
+        Job(log, {key: value for key, value in job.entries.items() if key != second})
+    with pytest.raises(LostCutError, match="epoch 1 has events 0 to 4, the journal has 0 of them"):
+        Job(log, {key: value for key, value in job.entries.items() if key not in (first, second)})
+
+
+def test_an_input_that_has_become_shorter_is_noticed() -> None:
+    log = CutLog()
+    log.append(Cut(1, 7, False))
+    job = Job(log)
+    job.receive(5)
+    with pytest.raises(LostCutError, match="the input ends at event 5, but epoch 1 reached further before"):
+        job.stage.finish()
+
+
+# -- what only the graph's state shows to be wrong --------------------------------------------------------------------
+
+
+def test_a_second_typed_loop_goes_to_the_dead_letters_once(tmp_path: Path) -> None:
+    """GCN layers know one self-loop per vertex."""
+    records = [{"op": "add_edge", "src": 1, "dst": 1, "type": kind, "weight": 2} for kind in ("a", "b")]
+    records += [{"op": "add_edge", "src": k, "dst": k + 1} for k in range(2)]
+    log, letters = CutLog(), DeadLetterFile(tmp_path / "dead.jsonl")
+    job = Job(log, letters=letters, forbid_typed_loops=True)
+    job.keep(job.stage.receive(events(records), 0.0))
+    assert (job.sent[1][REJECTED], job.sent[1][ACCEPTED]) == (1, 3)
+    (letter,) = map(orjson.loads, (tmp_path / "dead.jsonl").read_bytes().splitlines())
+    assert "self-loop" in letter["error"]
+    assert (letter["source"], letter["offset"]) == ("a.jsonl", 1)
+    assert orjson.loads(letter["raw"]) == {"op": "add_edge", "src": 1, "dst": 1, "weight": 2.0, "type": "b"}
+    again = Job(log, job.entries, letters=letters, forbid_typed_loops=True)
+    again.receive(4, first=10)
+    assert (again.sent[2][REJECTED], again.sent[2][ACCEPTED]) == (1, 7)
+    assert len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 1, "a replay tells nobody"
+
+
+def test_records_that_the_parser_rejected_are_counted() -> None:
+    block = Parser(WIDTH, None, None).parse_jsonl(
+        b'{"op":"add_vertex","id":1}\nnonsense\n{"op":"add_vertex","id":2}\n', Origin()
+    )[0]
+    log = CutLog()
+    job = Job(log)
+    job.keep(job.stage.receive(block.encode(), 0.0))
+    again = Job(log, job.entries)
+    again.keep(again.stage.tick(1.0))
+    assert (again.sent[1][REJECTED], again.sent[1][ACCEPTED]) == (1, 2)
