@@ -143,7 +143,8 @@ class LayerStorage:
     def _merge(self, epoch: int, topology: Block, blocks: list[Block]) -> np.ndarray:
         """All messages of the epoch into the synopses; returns the masters whose own row came."""
         self._counter[:] = 0
-        syn, serial = self._synopses(), epoch + 1
+        # stamps are int32: after 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched
+        syn, serial = self._synopses(), 1 + epoch % 0x7FFFFFFF
         get = topology.get
         status = scatter.retract(syn, get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4"), serial)
         status |= scatter.reweight(
