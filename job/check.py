@@ -11,7 +11,6 @@ import numpy as np
 import orjson
 
 from gnn import oracle as own_oracle
-from gnn import torch_oracle
 from gnn.model import Model, ModelError, load_model
 from gnn.plan import Plan, compile_plan
 from job.change_log_reader import ChangeLogReader, NoChangeLogError, State
@@ -59,6 +58,8 @@ def check(
         message = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"
         raise UsageError(message)
     graph = final_graph(given, positions, run.get("sources", []), _say).arrays()
+    from gnn import torch_oracle
+
     chosen = oracle or (PYG if torch_oracle.available() else OWN)
     _say(f"{len(graph.ids):,} vertices, {len(graph.src):,} edges after epoch {epoch}; full pass ({chosen})")
     expected = _full_pass(loaded, graph, chosen)
@@ -101,6 +102,8 @@ def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
 
 
 def _full_pass(model: Model, graph: GraphArrays, oracle: str) -> np.ndarray:
+    from gnn import torch_oracle
+
     if oracle == PYG and not torch_oracle.available():
         message = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
         raise UsageError(message)
