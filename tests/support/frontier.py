@@ -1,0 +1,104 @@
+"""Who must be looked at in an epoch: counted from the graphs before and after alone, by the definition.
+
+Active in layer l are the destinations of changed messages and of changed edges, those of changed degree where the update
+or the message reads it, every vertex whose x_(l-1) changed where the update reads that, new vertices, and those that
+changed between whole and split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gnn import static
+from gnn.plan import Context, LayerPlan, Plan
+from operators.cut_log import CutLog
+from operators.factory import Settings
+from operators.replay_graph import Id, ReferenceGraph
+from partitioner.events import Events
+
+EdgeKey = tuple[Id, Id, str]
+Bits = dict[Id, bytes]
+
+
+@dataclass
+class Moment:
+    """The graph after an epoch, and what every layer holds of it: rows as bytes, to be compared bit by bit."""
+
+    edges: dict[EdgeKey, float] = field(default_factory=dict)
+    x: list[Bits] = field(default_factory=list)  # of layers 0..L, by vertex
+    message: list[Bits] = field(default_factory=list)  # what layers 1..L get of a source
+
+
+def moments(events: Events, log: CutLog, settings: Settings, plan: Plan) -> list[Moment]:
+    """Before the first epoch, and after each."""
+    options = settings.partitioner
+    graph = ReferenceGraph(
+        events.in_width,
+        undirected=bool(options.get("undirected")),
+        forbid_typed_loops=bool(options["forbid_typed_loops"]),
+    )
+    found, begin = [_moment(graph, plan)], 0
+    for cut in log.cuts.values():
+        graph.apply(events.slice(begin, cut.end))
+        begin = cut.end
+        found.append(_moment(graph, plan))
+    return found
+
+
+def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
+    arrays = graph.arrays()
+    ids, src, dst, weight = arrays.ids, arrays.src, arrays.dst, arrays.weight
+    now = Moment()
+    for s, d, w, name in zip(src.tolist(), dst.tolist(), weight.tolist(), graph.edge_types(), strict=True):
+        now.edges[ids[s], ids[d], name] = w
+    ctx = static.contexts(len(ids), src, dst, weight)
+    x = arrays.x
+    now.x.append(_bits(ids, x))
+    for layer in plan.layers:
+        sent = layer.send(x, ctx)
+        now.message.append(_bits(ids, sent[:, : layer.message_width]))
+        x = _update(layer, sent, ctx, src, dst, weight)
+        now.x.append(_bits(ids, x))
+    return now
+
+
+def _update(
+    layer: LayerPlan, sent: np.ndarray, ctx: Context, src: np.ndarray, dst: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    own = sent if layer.self_is_message else sent[:, layer.message_width :]
+    return layer.update(static.aggregate(layer, sent, src, dst, weight), np.ascontiguousarray(own), ctx)
+
+
+def _bits(ids: list[Id], rows: np.ndarray) -> Bits:
+    return {vertex: row.tobytes() for vertex, row in zip(ids, np.ascontiguousarray(rows), strict=True)}
+
+
+def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id]) -> list[set[Id]]:
+    """The active vertices of layers 0..L; `moved` are those that became whole or split."""
+    live = set(after.x[0])
+    born = live - set(before.x[0])
+    keys = set(before.edges) | set(after.edges)
+    changed_edges = {key for key in keys if before.edges.get(key) != after.edges.get(key)}
+    found = [_changed(before.x[0], after.x[0]) | born]
+    for number, layer in enumerate(plan.layers, 1):
+        active = born | moved
+        sources = _changed(before.message[number - 1], after.message[number - 1])
+        for key in keys:
+            src, dst, _ = key
+            if layer.skip_loops and src == dst:
+                continue
+            come_or_gone = key not in before.edges or key not in after.edges
+            if come_or_gone or src in sources or (layer.weighted and key in changed_edges):
+                active.add(dst)
+        if layer.reads_self:
+            active |= _changed(before.x[number - 1], after.x[number - 1])
+        if layer.reads_context:
+            active |= {dst for _, dst, _ in changed_edges}
+        found.append(active & live)
+    return found
+
+
+def _changed(before: Bits, after: Bits) -> set[Id]:
+    return {vertex for vertex, row in after.items() if before.get(vertex, row) != row}
