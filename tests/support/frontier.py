@@ -1,7 +1,7 @@
 """Who must be looked at in an epoch: counted from the graphs before and after alone, by the definition.
 
-Active in layer l are the destinations of changed messages and of changed edges, those of changed degree where the update
-or the message reads it, every vertex whose x_(l-1) changed where the update reads that, new vertices, and those that
+Active in layer l are the destinations of changed messages and of changed edges, those of changed degree where update
+or message reads it, every vertex whose x_(l-1) changed where the update reads that, new vertices, and those that
 changed between whole and split.
 """
 
