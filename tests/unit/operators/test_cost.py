@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import Model
+from gnn.model import Model, save_model
 from gnn.plan import compile_plan
 from operators.cut_log import CutLog
-from operators.factory import Settings
+from operators.factory import Settings, make_stage
+from operators.initial import build_image
+from operators.messages import SINK
+from operators.network import PARTITIONER, Network, operators_of
 from operators.sealing import PartitionerStage
-from operators.simulation import Id, Simulation
+from operators.simulation import Id, RecordingSink, Simulation
+from operators.stage import Stage
 from partitioner.config import STRATEGIES
-from partitioner.events import Events
+from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
+from tests.support.data import data_set
 from tests.support.frontier import frontier, moments
-from tests.support.models import IN_WIDTH, all_small_models, exact_small_models
+from tests.support.models import IN_WIDTH, all_small_models, conv, exact_small_models, make_model
 from tests.support.oracle import NO_FAULTS, cuts_of, job_settings
 from tests.support.streams import random_records, to_events
 
@@ -102,3 +111,79 @@ def test_rows_touched_are_the_frontier_where_degrees_count(name: str) -> None:
         events = to_events(random_records(rng, 100, IN_WIDTH, vertices=25), IN_WIDTH)
         settings = job_settings(model, 1 + seed, strategy=STRATEGIES[seed])
         assert compare(model, events, cuts_of([3, 1, 5], len(events)), settings)[0] > 100
+
+
+# -- one edge on a real graph -----------------------------------------------------------------------------------------
+
+WIDTH, HELD_BACK = 16, 200
+
+
+def arxiv() -> tuple[np.ndarray, np.ndarray]:
+    """Source and destination of each edge, in random order."""
+    table = pq.read_table(data_set("arxiv") / "edges.parquet")
+    order = np.random.default_rng(1).permutation(table.num_rows)
+    return table["src"].to_numpy()[order], table["dst"].to_numpy()[order]
+
+
+def edge_events(op: np.ndarray, src: np.ndarray, dst: np.ndarray, x: np.ndarray) -> Events:
+    """Edge events; where `op` is OP_ADD_VERTEX the row of x belongs to the vertex src."""
+    n = len(op)
+    return replace(
+        Events.empty(WIDTH),
+        op=op.astype(np.uint8),
+        a=Ids.of_ints(src),
+        b=Ids.of_ints(dst),
+        weight=np.ones(n, np.float32),
+        etype=np.zeros(n, np.int16),
+        x_row=np.where(op == OP_ADD_VERTEX, np.arange(n), -1).astype(np.int32),
+        x=x,
+        position=np.arange(1, n + 1),
+        source=np.zeros(n, np.int16),
+        partition=np.zeros(n, np.int16),
+    )
+
+
+@pytest.mark.slow
+def test_one_edge_on_arxiv_touches_less_than_a_thousandth_of_the_vertices(tmp_path: Path) -> None:
+    src, dst = arxiv()
+    vertices = int(max(src.max(), dst.max())) + 1
+    model = make_model(1, [conv("graph_conv", WIDTH, 16), {"type": "relu"}, conv("graph_conv", 16, 8)])
+    save_model(model, tmp_path / "model")
+    settings = replace(job_settings(model, 1, 1), model=str(tmp_path / "model"), out=str(tmp_path / "out"))
+    settings = replace(settings, image=str(tmp_path / "image"))
+    op = np.concatenate([np.full(vertices, OP_ADD_VERTEX), np.full(len(src) - HELD_BACK, OP_ADD_EDGE)])
+    a = np.concatenate([np.arange(vertices), src[HELD_BACK:]])
+    b = np.concatenate([np.zeros(vertices, np.int64), dst[HELD_BACK:]])
+    x = np.random.default_rng(2).standard_normal((vertices, WIDTH)).astype(np.float32)
+    assert build_image(settings, [edge_events(op, a, b, x)]) == vertices
+
+    # the edges held back come, and as many others go, one an epoch
+    ones = np.ones(HELD_BACK, np.int64)
+    changes = edge_events(
+        np.concatenate([ones * OP_ADD_EDGE, ones * OP_DEL_EDGE]), src[: 2 * HELD_BACK], dst[: 2 * HELD_BACK], x[:0]
+    )
+    touched = touched_by(settings, changes)
+    assert len(touched) == 2 * HELD_BACK
+    median = float(np.median(list(touched.values())))
+    assert median < 0.001 * vertices, f"{median} of {vertices} vertices at the median"
+
+
+def touched_by(settings: Settings, changes: Events) -> dict[int, int]:
+    """Rows touched in all layers, by epoch."""
+    config, layers = settings.to_dict(), 2
+    partitioner = make_stage(config, PARTITIONER, 0)
+    partitioner.restore([])
+    names = [name for name in operators_of(layers, 1) if name != SINK]
+    stages = {(name, 0): make_stage(config, name, 0) for name in names}
+    stages[SINK, 0] = Stage("sink-0", RecordingSink({}, {}), 1)
+    touched: dict[int, int] = {}
+    for stage in stages.values():
+        stage.restore([])
+    network = Network(stages)
+    network.send(PARTITIONER, 0, partitioner.receive(changes.encode(), 0.0).messages)
+    while not network.idle:
+        acted = network.step()
+        if acted is not None and acted[0] != SINK:
+            stage = stages[acted[0], 0]
+            touched[stage.epoch] = touched.get(stage.epoch, 0) + stage.core.touched
+    return touched
