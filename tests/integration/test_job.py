@@ -138,9 +138,13 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
     for attempt in range(4):
         one.start(*options, faults=SLOW)
         options = ("--resume", "latest")
-        if attempt % 2 == 0:
-            one.until(lambda: has_checkpoint(one), alive=attempt == 0)
-        time.sleep(rng.uniform(0, 2))
+        if attempt % 2 == 0:  # while it streams; else while it starts
+            reached = progress(one.out)["epoch"] + 20
+            one.until(lambda: has_checkpoint(one))
+            one.until_epoch(reached)
+            time.sleep(rng.uniform(0, 1))
+        else:
+            time.sleep(rng.uniform(2, 12))
         one.kill()
         moments.append(progress(one.out)["epoch"])
         if attempt == 1:  # checkpoints know their files by absolute paths
