@@ -165,13 +165,12 @@ class LocalRuntime:
         return stages
 
     def _segments(self, stages: dict[tuple[str, int], Stage]) -> list[Callable[[Work], None]]:
-        """A step for each layer: the first has Storage 0 as well, the last the Sink."""
+        """A step for each layer, the first with Storage 0 as well, and one for the Sink."""
         layers = len(self.plan.layers)
         steps: list[Callable[[Work], None]] = []
-        for layer in range(1, layers + 1):
-            names = {f"storage{layer}", f"tail{layer}"}
-            names |= {"storage0"} if layer == 1 else set()
-            names |= {SINK} if layer == layers else set()
+        groups = [{f"storage{layer}", f"tail{layer}"} for layer in range(1, layers + 1)]
+        groups[0].add("storage0")
+        for names in [*groups, {SINK}]:
             network = Network({place: stage for place, stage in stages.items() if place[0] in names})
             steps.append(partial(self._act, network))
         return steps

@@ -35,6 +35,26 @@ def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
 
 
 @kernel
+def gather_two(
+    first: np.ndarray, second: np.ndarray, slots: np.ndarray, first_out: np.ndarray, second_out: np.ndarray
+) -> None:
+    """The rows `first[slots]` and `second[slots]`, at once."""
+    n = len(slots)
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(first, slots[i])
+        prefetch_row(second, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(first, slots[i + _AHEAD])
+            prefetch_row(second, slots[i + _AHEAD])
+        row = slots[i]
+        for j in range(first.shape[1]):
+            first_out[i, j] = first[row, j]
+        for j in range(second.shape[1]):
+            second_out[i, j] = second[row, j]
+
+
+@kernel
 def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
     """Write the columns from `first` on of `rows` to the table's rows `slots`."""
     data, n = table.data, len(slots)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.kernel import kernel
+from operators.rows import put
+from state.kernel import kernel, quick
 from state.lists import ListsView, append, remove
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -318,7 +319,7 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
 
 @kernel
 def list_in_edges(syn: Synopses, source: int, entry: int, done: np.ndarray) -> bool:
-    """Build the in-lists, from that source and entry of its out-list on; False, and where (`done`), if `inn` is full."""
+    """Build the in-lists, from that source and entry of its out-list on; False, and where in `done`, when it is full."""
     out = syn.out.head.data
     for u in range(source, len(out)):
         for k in range(entry, out[u, 1]):
@@ -354,6 +355,40 @@ def recompute(syn: Synopses, rows: np.ndarray) -> None:
 
 
 @kernel
+def merge_epoch(
+    syn: Synopses,
+    deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
+    reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    slots: np.ndarray,
+    rows: np.ndarray,
+    own: View,
+    has_own: bool,
+    added: tuple[np.ndarray, np.ndarray, np.ndarray],
+    serial: int,
+    again: np.ndarray,
+    result: np.ndarray,
+) -> None:
+    """All of an epoch whose source values came in one block, in one call: what follows the interpreter lock is waiting.
+
+    `result` gets the status, how many edges are attached (all, or a pool must grow and the rest is still to be done),
+    and how many rows are to be recomputed.
+    """
+    result[0] = retract(syn, deleted[0], deleted[1], deleted[2], serial)
+    if result[0] != OK:
+        return
+    result[0] = reweight(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
+    if result[0] != OK:
+        return
+    spread(syn, slots, rows, serial)
+    if has_own:
+        put(own, slots, rows, syn.z.data.shape[1])
+    start = 0
+    result[1] = attach(syn, added[0], added[1], added[2], start, serial)
+    if result[1] == len(added[0]):
+        result[2] = settle(syn, again)
+
+
+@quick
 def also(rows: np.ndarray, stamp: np.ndarray, serial: int, out: np.ndarray, count: int) -> int:
     """Append to `out[:count]` those rows that are not stamped yet; returns the new count."""
     for row in rows:

@@ -85,6 +85,7 @@ class LayerStorage:
         self.listed.reserve(1)
         self._rows = (self.z, self.s, self.note, self.home) + ((self.own,) if self.own is not None else ())
         self._counter = np.zeros(4, np.int64)
+        self._result = np.zeros(3, np.int64)
         self._scratch = scatter.make_scratch(layer.message_width)
         self._stamp = np.zeros(0, np.int64)
         self._touched = self._active = self._again = EMPTY_SLOTS
@@ -145,43 +146,74 @@ class LayerStorage:
         self._counter[:] = 0
         # stamps are int32: after 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched
         syn, serial = self._synopses(), 1 + epoch % 0x7FFFFFFF
+        sent = [block for block in blocks if "o_slot" in block.columns or "z_slot" in block.columns]
+        if len(sent) == 1 and "o_slot" in sent[0].columns:
+            return self._merge_at_once(epoch, syn, topology, sent[0], serial)
         get = topology.get
         status = scatter.retract(syn, get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4"), serial)
         status |= scatter.reweight(
             syn, get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4"), serial
         )
-        if status != scatter.OK:
-            message = (
-                f"storage {self.shape.number} part {self.shape.part}: epoch {epoch} changes an edge that is not here"
-            )
-            raise LostUpdateError(message)
+        self._check(status, epoch)
         own = EMPTY_SLOTS
-        for block in blocks:
+        for block in sent:
             if "o_slot" in block.columns:
                 slots, values = block.columns["o_slot"], block.columns["zo"]
                 scatter.spread(syn, slots, values, serial)
                 if self.own is not None:
                     rows.put(self.own.view, slots, values, self.shape.layer.message_width)
                 own = np.concatenate([own, slots]) if own.size else slots
-            elif "z_slot" in block.columns:
+            else:
                 scatter.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
-        self._attach(syn, topology, serial)
-        self._settle()
+        self._attach(syn, topology, 0, serial)
+        self._recompute(scatter.settle(self._synopses(), self._again))
         return own
 
-    def _attach(self, syn: scatter.Synopses, topology: Block, serial: int) -> None:
+    def _merge_at_once(
+        self, epoch: int, syn: scatter.Synopses, topology: Block, block: Block, serial: int
+    ) -> np.ndarray:
+        """The same by one kernel, where one block has all new source values (always, with one part)."""
+        get, slots = topology.get, block.columns["o_slot"]
+        scatter.merge_epoch(
+            syn,
+            (get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4")),
+            (get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4")),
+            slots,
+            block.columns["zo"],
+            self.z.view if self.own is None else self.own.view,
+            self.own is not None,
+            (get("add_src", "i4"), get("add_dst", "i4"), get("add_w", "f4")),
+            serial,
+            self._again,
+            self._result,
+        )
+        self._check(int(self._result[0]), epoch)
+        if self._result[1] < get("add_src", "i4").size:
+            self._attach(syn, topology, int(self._result[1]), serial)
+            self._result[2] = scatter.settle(self._synopses(), self._again)
+        self._recompute(int(self._result[2]))
+        return slots
+
+    def _check(self, status: int, epoch: int) -> None:
+        if status != scatter.OK:
+            place = f"storage {self.shape.number} part {self.shape.part}"
+            message = f"{place}: epoch {epoch} changes an edge that is not here"
+            raise LostUpdateError(message)
+
+    def _attach(self, syn: scatter.Synopses, topology: Block, at: int, serial: int) -> None:
+        """The added edges from number `at` on, with more room in the pools whenever it is needed."""
         src, dst, weight = topology.get("add_src", "i4"), topology.get("add_dst", "i4"), topology.get("add_w", "f4")
-        at = scatter.attach(syn, src, dst, weight, 0, serial)
+        at = scatter.attach(syn, src, dst, weight, at, serial)
         while at < src.size:
             self.out.grow()
             self.inn.grow()
             at = scatter.attach(self._synopses(), src, dst, weight, at, serial)
 
-    def _settle(self) -> None:
+    def _recompute(self, count: int) -> None:
         """Recompute the rows that lost bits or are not finite; the first time, list the in-edges for it."""
-        again = self._again[: scatter.settle(self._synopses(), self._again)]
-        if not again.size:
+        if not count:
             return
+        again = self._again[:count]
         if not self.listed.data[0]:
             self.listed.touch_rows(np.zeros(1, np.int32))
             self.listed.data[0] = 1
@@ -205,11 +237,21 @@ class LayerStorage:
             count = scatter.also(slots, self._stamp, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
-        x = layer.update(rows.gather(self.s.data, active), self._own_rows(active), owner.read_context(active))
+        x = layer.update(*self._inputs(active), owner.read_context(active))
         changed, x = owner.store(active, x, np.concatenate([born, whole_again]))
         if self.shape.following is None:
             return owner.publish(epoch, changed, x, topology)
         return owner.fan_out(epoch, changed, x, topology, topology_of(topology))
+
+    def _inputs(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Synopses and self inputs of these vertices."""
+        second = self.z if self.shape.layer.self_is_message else self.own
+        if second is None:
+            return rows.gather(self.s.data, active), self._own_rows(active)
+        widths = self.s.data.shape[1], second.data.shape[1]
+        agg, own = (np.empty((active.size, width), np.float32) for width in widths)
+        rows.gather_two(self.s.data, second.data, active, agg, own)
+        return agg, own
 
     def _own_rows(self, slots: np.ndarray) -> np.ndarray:
         if self.shape.layer.self_is_message:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ class UnknownFormatError(ValueError):
     """A block or a state entry was written by a version of Freshet that this one does not know."""
 
 
+@lru_cache(maxsize=64)
+def _empty(dtype: str) -> np.ndarray:
+    """An empty column, read-only as decoded ones are: kernels are compiled for one kind of array only."""
+    column = np.empty(0, dtype)
+    column.flags.writeable = False
+    return column
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What a block is: kind, layer, epoch and the part that sent it."""
@@ -64,7 +73,7 @@ class Block:
     def get(self, name: str, dtype: str) -> np.ndarray:
         """The column, or an empty one of that dtype where the block has none."""
         column = self.columns.get(name)
-        return np.empty(0, dtype) if column is None else column
+        return _empty(dtype) if column is None else column
 
 
 def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:

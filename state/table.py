@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from state.kernel import kernel
+from state.kernel import kernel, quick
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
@@ -52,7 +52,7 @@ def touch(view: View, row: int) -> None:
         _first_touch(view, page)
 
 
-@kernel
+@quick
 def _touch_rows(view: View, rows: np.ndarray) -> None:
     for row in rows:
         touch(view, row)
