@@ -112,7 +112,7 @@ class Simulation:
     def run(self) -> None:
         """Run to the end of the input, through all crashes."""
         while not self._attempt():
-            self._close(write=False)
+            self._close(write=self.random.random() < 0.3)  # a stop, which writes what is buffered, or a kill
             self.crashes += 1
             self.before_restore()
         self._close(write=True)
