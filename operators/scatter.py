@@ -319,7 +319,7 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
 
 @kernel
 def list_in_edges(syn: Synopses, source: int, entry: int, done: np.ndarray) -> bool:
-    """Build the in-lists from that source and entry of its out-list on; False, and where in `done`, if a pool is full."""
+    """Build the in-lists from an entry of a source's out-list on; False, and where in `done`, if a pool is full."""
     out = syn.out.head.data
     for u in range(source, len(out)):
         for k in range(entry, out[u, 1]):
