@@ -1,5 +1,6 @@
 import random
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.codec import UnknownFormatError
+from state.image import write_image
 from state.sweep import STATE_FORMAT, Mutations, Sweeper
 from state.table import DIRTY, Table, TableSet
 from tests.support.pages import page_bytes
@@ -152,11 +154,11 @@ def test_the_format_stands_there_from_the_first_entry_on() -> None:
 END, MARK_EVERY, KILLS = 60, 7, 4
 
 
-def apply_epoch(tables: TableSet, epoch: int) -> None:
+def apply_epoch(tables: TableSet, epoch: int, pages: int = 0) -> None:
     """Rows change as a function of other rows, as deltas and deletions make them do; the tables grow."""
     rng = random.Random(epoch)
     for table in tables:
-        table.reserve(PAGE * (4 + epoch // 9))
+        table.reserve(PAGE * (pages or 4 + epoch // 9))
     rows = tables["a"].rows
     for _ in range(rng.randint(1, 5)):
         target, source = tables[rng.choice("ab")], tables[rng.choice("ab")]
@@ -219,9 +221,11 @@ def assert_bounded(state: Keyed, tables: TableSet) -> None:
     assert len(state.entries) - len(pages_in(state.entries)) <= 4
 
 
-def history(
-    seed: int, make: Make = lambda tables, spread: Sweeper(tables, spread_epochs=spread)
-) -> dict[str, list[int]]:
+def plain(tables: TableSet, spread: int) -> Sweeper:
+    return Sweeper(tables, spread_epochs=spread)
+
+
+def history(seed: int, make: Make = plain) -> dict[str, list[int]]:
     """The tables at the end of a history with kills."""
     rng, last = random.Random(seed), [Keyed({}, 0, [0])]
     for die_at in [rng.randrange(1, END) for _ in range(KILLS)] + [-1]:
@@ -245,6 +249,26 @@ def test_histories_with_kills_end_as_one_without(truth: dict[str, list[int]], se
     assert history(seed) == truth
 
 
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32))
+def test_histories_over_a_base_image(image: tuple[Path, dict[str, list[int]]], seed: int) -> None:
+    folder, expected = image
+    assert history(seed, lambda tables, spread: Sweeper(tables, folder, spread)) == expected
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[int]]]:
+    """An image of what three other epochs made, and the tables after all epochs from there."""
+    folder = tmp_path_factory.mktemp("image")
+    tables = small_tables(0)
+    for epoch in (1001, 1002, 1003):
+        apply_epoch(tables, epoch, pages=2)
+    write_image(tables, folder, epoch=0)
+    for epoch in range(1, END + 1):
+        apply_epoch(tables, epoch)
+    return folder, contents(tables)
+
+
 def wrong_of(truth: dict[str, list[int]], make: Make, seeds: Iterable[int] = range(40)) -> int:
     wrong = 0
     for seed in seeds:
@@ -266,7 +290,7 @@ def test_without_the_copy_before_a_change_histories_go_wrong(
     truth: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("state.table.Table", UncopiedTable)
-    assert wrong_of(truth, lambda tables, spread: Sweeper(tables, spread_epochs=spread)) > 20
+    assert wrong_of(truth, plain) > 20
 
 
 class ForgetfulSweeper(Sweeper):
