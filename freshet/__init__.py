@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnn.export import export_model as export_model
-
     from gnn.spec import Layer as Layer
 
 __version__ = "0.1.0"
