@@ -29,6 +29,7 @@ from operators.direct_file import DirectFile
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 ROW_GROUP_ROWS = 250_000
 _TEMPORARY = ".tmp"
+_IDLE_S = 0.5
 
 EPOCHS_SCHEMA = pa.schema(
     [
@@ -200,8 +201,11 @@ class BackgroundWriter:
     Invariant: at most `waiting` files wait; an error surfaces at the next call, and no later file is written.
     """
 
-    def __init__(self, write: Callable[[LogFile], None], waiting: int = 2) -> None:
-        self._write = write
+    def __init__(
+        self, write: Callable[[LogFile], None], on_idle: Callable[[], None] = lambda: None, waiting: int = 2
+    ) -> None:
+        """`on_idle` is called on the thread about twice a second while there is nothing to write."""
+        self._write, self._on_idle = write, on_idle
         self._queue: queue.Queue[LogFile | None] = queue.Queue(waiting)
         self._done = threading.Condition()
         self._submitted = self._finished = 0
@@ -210,8 +214,15 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._run, name="freshet-change-log", daemon=True)
         self._thread.start()
 
+    def _next(self) -> LogFile | None:
+        while True:
+            try:
+                return self._queue.get(timeout=_IDLE_S)
+            except queue.Empty:
+                self._on_idle()
+
     def _run(self) -> None:
-        while (file := self._queue.get()) is not None:
+        while (file := self._next()) is not None:
             error: BaseException | None = None
             if self._error is None:
                 try:

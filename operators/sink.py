@@ -8,7 +8,9 @@ loads the tables as of a marker, when nothing is buffered, and the replay writes
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,18 @@ def _check_once(keys: np.ndarray, dead: np.ndarray, kept: np.ndarray, place: np.
     return -1
 
 
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """A method that does nothing once its object is gone: a thread that calls it does not keep the object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
+
+
 class Sink:
     """Buffers the rows of epochs and writes them to the change log.
 
@@ -93,7 +107,9 @@ class Sink:
         self._epochs_per_file = epochs_per_file
         self._clock_ms = clock_ms
         self._status = StatusFile(out, f"sink-{part}")
-        self._writer = BackgroundWriter(ChangeLog(out, part, width, id_kind, sources).write)
+        self._status_lock, self._status_behind = threading.Lock(), False
+        log = ChangeLog(out, part, width, id_kind, sources)
+        self._writer = BackgroundWriter(log.write, _weakly(self._catch_up))
         self._buffer: list[EpochRows] = []
         self._buffered_rows = 0
         self._at_marker: int | None = None
@@ -129,8 +145,9 @@ class Sink:
         if last:
             self._writer.wait()
             at_ms = self._clock_ms() if now_ms is None else now_ms
+        self._status_behind = True
         if last or self._status.is_due(at_ms):
-            self._status.write(self.status(at_ms), at_ms)
+            self._write_status(at_ms)
         self._ended = last
         return []
 
@@ -145,7 +162,16 @@ class Sink:
         self._buffer, self._buffered_rows = [], 0
         self._writer.close()
         if write and not self._ended:
-            now_ms = self._clock_ms()
+            self._write_status(self._clock_ms())
+
+    def _catch_up(self) -> None:
+        """When the stream pauses, the status still tells of its last epoch."""
+        if self._status_behind and self._status.is_due(now_ms := self._clock_ms()):
+            self._write_status(now_ms)
+
+    def _write_status(self, now_ms: float) -> None:
+        with self._status_lock:
+            self._status_behind = False
             self._status.write(self.status(now_ms), now_ms)
 
     def status(self, now_ms: float) -> dict[str, Any]:

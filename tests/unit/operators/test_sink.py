@@ -3,6 +3,7 @@
 import hashlib
 import json
 import threading
+import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -325,6 +326,20 @@ def test_a_marker_waits_for_the_files_of_the_marker_before(tmp_path):
     assert "part-0-00000000.parquet" in files(tmp_path)
     thread.join()
     sink.close()
+
+
+def test_the_status_catches_up_when_the_stream_pauses(tmp_path):
+    sink = sink_of(tmp_path, clock_ms=lambda: time.time() * 1e3)
+    path = tmp_path / "status/sink-0.json"
+    for epoch in range(3):
+        sink.apply(epoch, [block(epoch, [1, 2, 3], control=control(arrival=1000, accepted=8))])
+    deadline = time.monotonic() + 10
+    while json.loads(path.read_text())["epoch"] < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert json.loads(path.read_text())["visible"] == 0
+    sink.close()
+    assert json.loads(path.read_text())["visible"] == 2
 
 
 def test_status_counts_across_replays_and_leaves_replayed_latencies_out(tmp_path):
