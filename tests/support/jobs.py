@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -28,6 +29,7 @@ from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records
 
+_PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 FRESHET = Path(sys.executable).with_name("freshet")
 DEADLINE_S = 300.0  # the very first run compiles the kernels
@@ -97,7 +99,13 @@ class Job:
         environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults or {})}
         with self._log(len(self.processes)).open("wb") as errors:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=_die_with_us,
             )
         self.processes.append(process)
         return process
@@ -176,6 +184,11 @@ class Job:
 
     def _log(self, number: int) -> Path:
         return self.out.with_name(f"{self.out.name}-{number}.log")
+
+
+def _die_with_us() -> None:
+    """In the child: also a test run that is killed leaves no job behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
