@@ -29,8 +29,10 @@ def local_folder(checkpoint_dir: str | None, out: Path) -> Path:
 
 def is_complete(state: Path) -> bool:
     """Whether a checkpoint or savepoint has its `_metadata`, which Flink writes last."""
-    metadata = state / _METADATA
-    return metadata.is_file() and metadata.stat().st_size > 0
+    try:
+        return (state / _METADATA).stat().st_size > 0
+    except OSError:  # also what a running job removes while we look
+        return False
 
 
 def newest(states: list[Path]) -> Path | None:
