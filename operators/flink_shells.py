@@ -36,7 +36,7 @@ FINISH = b"\0"
 WAKE_MS = 1000
 # Between chained operators, which call each other in one thread, a block stays where it is and a token passes: Flink
 # would copy it to Java and back. A token never outlives the call that made it, so no checkpoint holds one.
-_TOKEN = b"T"
+_TOKEN, _TOKEN_BYTES = b"T", 9  # any other block has a longer header
 _handed_over: dict[bytes, bytes] = {}
 _tokens = itertools.count()
 _loading: set[int] = set()  # operators of this process that are opening
@@ -67,7 +67,7 @@ def _hand_over(block: bytes) -> bytes:
 
 def _taken(value: bytes) -> bytes:
     """The block itself, or the one that a token stands for."""
-    return _handed_over.pop(value) if value.startswith(_TOKEN) else value
+    return _handed_over.pop(value) if len(value) == _TOKEN_BYTES and value.startswith(_TOKEN) else value
 
 
 def element_type() -> TypeInformation:
