@@ -63,13 +63,13 @@ def test_a_thousand_seeds() -> None:
 def test_a_page_that_a_sweep_leaves_out_is_noticed() -> None:
     wrong, _ = wrong_seeds(range(40), "page")
     kinds = {text.split(":")[0] for text in wrong.values()}
-    assert len(wrong) >= 8, "a page matters only if a restore reads it"
+    assert len(wrong) >= 4, "a page matters only if a restore reads it and it had changed"
     assert kinds <= {"AssertionError", "LostUpdateError", "IndexError", "BadEpochError"}
 
 
 def test_a_cut_lost_in_the_middle_is_always_noticed() -> None:
     wrong, results = wrong_seeds(range(30), "cut in the middle")
-    assert all(result.crashes == 0 or result.epochs < 4 for result in results), "no crash gets away with it"
+    assert not any(result.lost_cuts for result in results), "no crash gets away with it"
     assert len(wrong) >= 15
     assert {text.split(":")[0] for text in wrong.values()} == {"LostCutError"}
 

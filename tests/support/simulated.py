@@ -70,6 +70,7 @@ class Result:
     crashes: int
     rows: int
     markers: int
+    lost_cuts: int  # lines that the cut log has lost on purpose
 
 
 @cache
@@ -153,9 +154,10 @@ def check(case: Case, broken: str = "") -> Result:
     """
     if broken:
         case = eager(case, ticking=broken == "cut at the tail")
+    lost = [0]
     with TemporaryDirectory(prefix="freshet-simulation-") as folder:
         path = Path(folder) / "cuts.jsonl"
-        run = simulate(case, CutLog(path), case.seed, case.faults, _hook(case, path, broken))
+        run = simulate(case, CutLog(path), case.seed, case.faults, _hook(case, path, broken, lost))
         run.log.close()
     rows = assert_exact(case.plan_model, case.events, run)
     cuts = CutLog()
@@ -167,7 +169,8 @@ def check(case: Case, broken: str = "") -> Result:
     assert sorted(calm_rows) == sorted(run_rows)
     for epoch, expected in calm_rows.items():
         assert run_rows[epoch] == expected, f"epoch {epoch} differs from the run without crashes"
-    return Result(len(calm_rows), run.crashes, rows, sum(cut.marker for cut in cuts.cuts.values()))
+    markers = sum(cut.marker for cut in cuts.cuts.values())
+    return Result(len(calm_rows), run.crashes, rows, markers, lost[0])
 
 
 def eager(case: Case, *, ticking: bool = False) -> Case:
@@ -180,9 +183,9 @@ def eager(case: Case, *, ticking: bool = False) -> Case:
     return replace(case, faults=faults, settings=replace(case.settings, marker_interval_ms=1, epoch_events=4))
 
 
-def _hook(case: Case, path: Path, broken: str) -> Hook:
+def _hook(case: Case, path: Path, broken: str, lost: list[int]) -> Hook:
     if broken.startswith("cut"):
-        return lose_a_cut(case, path, broken.removeprefix("cut").strip())
+        return lose_a_cut(case, path, broken.removeprefix("cut").strip(), lost)
 
     def hook(simulation: Simulation) -> None:
         simulation.before_restore = lambda: reopen(simulation, path)
@@ -245,18 +248,20 @@ def leave_a_page_out(case: Case) -> Hook:
     return hook
 
 
-def lose_a_cut(case: Case, path: Path, where: str) -> Hook:
-    """At each crash the cut log loses a line in the middle, or the last ones."""
+def lose_a_cut(case: Case, path: Path, where: str, lost: list[int]) -> Hook:
+    """At each crash the cut log loses a line before the last one, or the last ones; `lost` counts them."""
     rng = random.Random(f"cut {case.seed}")
 
-    def lost(lines: list[bytes]) -> None:
+    def lose(lines: list[bytes]) -> None:
+        before = len(lines)
         if (where or rng.choice(["in the middle", "at the tail"])) == "at the tail":
             del lines[max(0, len(lines) - rng.randint(1, 10)) :]
-        elif len(lines) > 2:
+        elif len(lines) > 1:
             del lines[rng.randrange(len(lines) - 1)]
+        lost[0] += before - len(lines)
 
     def hook(simulation: Simulation) -> None:
-        simulation.before_restore = lambda: reopen(simulation, path, lost)
+        simulation.before_restore = lambda: reopen(simulation, path, lose)
 
     return hook
 
