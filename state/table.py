@@ -82,6 +82,8 @@ class Table:
         self.shift = max(4, (PAGE_BYTES // row_bytes).bit_length() - 1)
         self.page_rows = 1 << self.shift
         self.rows = 0
+        self._bits = np.dtype(f"u{self.dtype.itemsize}")
+        self._fill_bits = np.array([fill], self.dtype).view(self._bits)[0]
         self._row_shape: tuple[int, ...] = () if width is None else (width,)
         self.data = np.full((0, *self._row_shape), fill, self.dtype)
         self._flags = np.zeros(0, np.uint8)
@@ -147,7 +149,7 @@ class Table:
         return int(dirty.size)
 
     def take(self, limit: int) -> Iterator[tuple[int, bytes]]:
-        """Up to `limit` of the owed pages, as of the marker; zeros at the end are left out.
+        """Up to `limit` of the owed pages, as of the marker, without the `fill` at their end.
 
         So a small table costs what it holds and not a page at every marker.
         """
@@ -159,7 +161,9 @@ class Table:
             else:
                 image = self.data[page * self.page_rows : (page + 1) * self.page_rows]
                 self._flags[page] = CLEAN
-            yield page, image.tobytes().rstrip(b"\0")
+            bits = image.reshape(-1).view(self._bits)
+            held = np.flatnonzero(bits != self._fill_bits)
+            yield page, bits[: held[-1] + 1 if held.size else 0].tobytes()
         if not self._pending and self._shadow.shape[0] > 1:
             self._no_shadow()
 
@@ -169,11 +173,19 @@ class Table:
         return len(self._pending)
 
     def load_page(self, page: int, data: bytes) -> None:
-        """Restore a page from its bytes; zeros are what is missing at their end."""
+        """Restore a page from its bytes; what is missing at their end is `fill`.
+
+        Raises:
+            ValueError: more bytes than a page has.
+        """
         self.reserve(max(self.rows, (page + 1) * self.page_rows))
-        rows = slice(page * self.page_rows, (page + 1) * self.page_rows)
-        whole = data.ljust(self.data[rows].nbytes, b"\0")
-        self.data[rows] = np.frombuffer(whole, self.dtype).reshape(self.page_rows, *self._row_shape)
+        flat = self.data[page * self.page_rows : (page + 1) * self.page_rows].reshape(-1)
+        # Format 1 had pages, of tables filled with zeros, from which single zero bytes were cut.
+        held = np.frombuffer(data + bytes(-len(data) % self.dtype.itemsize), self.dtype)
+        if held.size > flat.size:
+            message = f"table {self.name}: page {page} has {held.size} values, at most {flat.size} fit"
+            raise ValueError(message)
+        flat[: held.size], flat[held.size :] = held, self.fill
 
     @property
     def extent(self) -> int:
