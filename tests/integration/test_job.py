@@ -7,9 +7,11 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from job.checkpoints import complete_states, state_size
@@ -194,23 +196,42 @@ def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path:
     one = job(churn)
     shape = ("--state-backend", backend, "--stay", "--checkpoint-interval", "250ms")
     one.start(*shape, "--epoch-events", 50, faults={"slow": {"parser": 40}, "chunk": 200})
-    sizes: dict[int, int] = {}  # the largest checkpoint by quarter of the stream
-    one.until(lambda: has_checkpoint(one))
-    while (events := progress(one.out)["events"]) < churn.count:
-        try:
-            size = max(map(state_size, complete_states(one.out / "checkpoints")))
-        except (FileNotFoundError, ValueError):  # one was replaced by the next while we looked
-            continue
-        sizes[4 * events // churn.count] = max(size, sizes.get(4 * events // churn.count, 0))
-        one.until(lambda seen=events: progress(one.out)["events"] > seen)
+    one.until(lambda: progress(one.out)["events"] >= churn.count // 4)
+    early = state_size(savepoint_of(one))
+    largest = 0
+    while progress(one.out)["events"] < churn.count:
+        one.until(lambda: has_checkpoint(one))
+        with suppress(FileNotFoundError):  # one was replaced by the next while we looked
+            largest = max([largest, *map(state_size, complete_states(one.out / "checkpoints"))])
+        time.sleep(0.2)
     stopped = one.stop()
     assert stopped.code == 0, stopped.errors
-    markers = sum(cut.marker for cut in cuts_of(one))
-    savepoint = state_size(Path(stopped.result["savepoint"])) // 1024
-    kib = {quarter + 1: size // 1024 for quarter, size in sizes.items()}
-    print(f"{backend}: KiB of a checkpoint by quarter of {churn.count} events: {kib}, savepoint {savepoint}")
-    assert markers > 8
-    assert kib[4] < 1.5 * kib[1] or kib[4] < 1.5 * kib[2]
+    late = state_size(Path(stopped.result["savepoint"]))
+    print(
+        f"{backend}: savepoint after {churn.count // 4}+ events {early // 1024} KiB, after {churn.count} {late // 1024} KiB;"
+    )
+    print(f"largest checkpoint with the files that it shares {largest // 1024} KiB")
+    assert sum(cut.marker for cut in cuts_of(one)) > 8
+    assert late < 1.25 * early, "as much as the graph holds, not as the stream had events"
+    # RocksDB keeps pages that have been replaced in up to four files of an operator before it merges them.
+    assert largest < 6 * late
+
+
+def savepoint_of(job: Job) -> Path:
+    """A savepoint of a job that runs on."""
+    run = read_run(job.out)
+    base = f"http://{run['rest']}/v1/jobs/{run['job_id']}/savepoints"
+    with httpx.Client(trust_env=False) as http:
+        target = {"target-directory": f"file://{job.out}/between", "cancel-job": False}
+        trigger = http.post(base, json=target).json()["request-id"]
+        answers: list[dict[str, Any]] = []
+
+        def is_done() -> bool:
+            answers.append(http.get(f"{base}/{trigger}").json())
+            return bool(answers[-1]["status"]["id"] == "COMPLETED")
+
+        job.until(is_done)
+    return Path(answers[-1]["operation"]["location"].removeprefix("file:"))
 
 
 def cuts_of(job: Job) -> list[Any]:
