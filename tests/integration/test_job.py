@@ -207,9 +207,8 @@ def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path:
     stopped = one.stop()
     assert stopped.code == 0, stopped.errors
     late = state_size(Path(stopped.result["savepoint"]))
-    print(
-        f"{backend}: savepoint after {churn.count // 4}+ events {early // 1024} KiB, after {churn.count} {late // 1024} KiB;"
-    )
+    sizes = f"{early // 1024} KiB after {churn.count // 4} events or more, {late // 1024} KiB after {churn.count}"
+    print(f"{backend}: savepoint {sizes}")
     print(f"largest checkpoint with the files that it shares {largest // 1024} KiB")
     assert sum(cut.marker for cut in cuts_of(one)) > 8
     assert late < 1.25 * early, "as much as the graph holds, not as the stream had events"
