@@ -11,6 +11,7 @@ from job.flink_errors import NOT_YET_RUNNING, root_cause_of_text
 from job.spec import location
 
 _POLL_S = 0.1
+NOT_IN_TIME = "no savepoint in time"  # it may still come
 
 
 class FlinkRestError(RuntimeError):
@@ -70,7 +71,7 @@ class FlinkRest:
                 message = f"job {self.job_id}: no savepoint: {cause}"
                 raise FlinkRestError(message)
             time.sleep(_POLL_S)
-        message = f"job {self.job_id}: no savepoint in time"
+        message = f"job {self.job_id}: {NOT_IN_TIME}"
         raise FlinkRestError(message)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from job import run_file
+from job.checkpoints import is_complete, is_remote, newest
 from job.flink_config import environment, flink_options
 from job.flink_errors import NOT_YET_RUNNING, JobFailedError, root_cause
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.gateway import start_gateway, stop_gateway
 from job.graph import build
 from job.spec import JobSpec, location, savepoint_target
+from operators.profile import forget_profiles, input_ended
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
@@ -64,6 +66,7 @@ class FlinkRun:
         shutil.rmtree(spec.out_path / "tmp", ignore_errors=True)  # of a run that was killed
         (spec.out_path / "tmp").mkdir(parents=True)
         (spec.out_path / STOP_FILE).unlink(missing_ok=True)
+        forget_profiles(spec.out_path)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
         self._java = start_gateway(spec.logs, spec.heap_mb)
         options = flink_options(spec)
@@ -168,13 +171,13 @@ class FlinkRun:
             self._result.result()
         except Exception as error:
             raise self._failed(error) from error
-        request = read_stop(self.spec.out_path)
-        if request.get("job_id") == self.job_id:
-            savepoint = _await_savepoint(self.spec.out_path)
-            self._record(run_file.STOPPED, savepoint=savepoint)
-            return RunResult(run_file.STOPPED, self.job_id, savepoint)
-        self._record(run_file.FINISHED)
-        return RunResult(run_file.FINISHED, self.job_id)
+        out = self.spec.out_path
+        savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
+        if savepoint is None and input_ended(out):
+            self._record(run_file.FINISHED)
+            return RunResult(run_file.FINISHED, self.job_id)
+        self._record(run_file.STOPPED, savepoint=savepoint)
+        return RunResult(run_file.STOPPED, self.job_id, savepoint)
 
     def _report_restarts(self, restarted: Callable[[str], None]) -> None:
         assert self._rest is not None
@@ -250,10 +253,26 @@ def read_stop(out: Path) -> dict[str, Any]:
 
 
 def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
-    """Return the savepoint that the stopping process wrote down; it hears of it about when we see the job end."""
+    """Return the savepoint of the process that asked for one: it hears of it about when we see the job end.
+
+    None when it took its request back. When it says nothing (killed, or out of patience), the folder tells.
+    """
     deadline = time.monotonic() + timeout_s
+    request: dict[str, Any] = {}
     while time.monotonic() < deadline:
-        if "savepoint" in (request := read_stop(out)):
+        if not (request := read_stop(out)):
+            return None
+        if "savepoint" in request:
             return str(request["savepoint"])
         time.sleep(_POLL_S)
-    return None
+    found = savepoint_since(request["savepoint_dir"], request["asked_ns"])
+    return None if found is None else str(found)
+
+
+def savepoint_since(target: str, asked_ns: int) -> Path | None:
+    """Return the savepoint below a folder (a URI) that was completed after that time; None in another store."""
+    if is_remote(target):
+        return None
+    done = [state for state in Path(location(target)).glob("savepoint-*") if is_complete(state)]
+    found = newest(done)
+    return found if found is not None and (found / "_metadata").stat().st_mtime_ns >= asked_ns else None

@@ -23,7 +23,6 @@ from job.resume import has_finished, resume, state_to_resume
 from job.spec import JobSpec
 from job.summary import closing_summary, profile, progress
 from operators.factory import load_plan
-from operators.profile import forget_profiles
 
 
 def run(config: RunConfig) -> int:
@@ -152,7 +151,6 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.java import JavaNotFoundError
 
     spec = _spec(job, config, out)
-    forget_profiles(out)
 
     def started(run: FlinkRun) -> None:
         clock.reached("job_submitted")
@@ -168,7 +166,8 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     epoch = progress(out)["complete"]
     run_file.update_run(out, epoch=epoch, **profile(out))
     if result.state == run_file.STOPPED:
-        say(f"stopped with savepoint {result.savepoint}; the output is complete up to epoch {epoch}")
+        how = f"with savepoint {result.savepoint}" if result.savepoint else "by someone else"
+        say(f"stopped {how}; the output is complete up to epoch {epoch}")
     else:
         prune(local_folder(config.checkpoint_dir, out), keep=None)
     return 128 + result.signal if result.signal else EXIT_DONE

@@ -13,16 +13,15 @@ from typing import Any
 import orjson
 
 from job import run_file
-from job.checkpoints import is_remote, newest
 from job.errors import EXIT_DONE, JobFailed, UsageError
-from job.flink_rest import FlinkRest, FlinkRestError
-from job.flink_runtime import STOP_FILE
-from job.spec import location, savepoint_target
+from job.flink_rest import NOT_IN_TIME, FlinkRest, FlinkRestError
+from job.flink_runtime import STOP_FILE, savepoint_since
+from job.spec import savepoint_target
 from job.summary import progress
 
 DEFAULT_TIMEOUT_S = 300.0
 _POLL_S = 0.05
-_ELSEWHERE_S = 15.0  # for a process on another machine to record the end, if there is one
+_PATIENCE_S = 15.0  # for a process on another machine to record the end, if there is one; for a job that ends anyway
 
 
 class NothingToStopError(UsageError):
@@ -45,7 +44,8 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
             path = run_file.read_run(out).get("savepoint")
             path = None if path == run.get("savepoint") else path
         else:
-            path, state = stop_job(out, savepoint, timeout_s), run_file.STOPPED
+            path = stop_job(out, savepoint, timeout_s)
+            state = run_file.FINISHED if path is None else run_file.STOPPED
     except FlinkRestError as error:
         raise JobFailed(str(error)) from error
     epoch = progress(out)["complete"]
@@ -73,8 +73,10 @@ def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
     return str(run.get("state"))
 
 
-def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
+def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str | None:
     """Stop the Flink job of `out` with a savepoint, wait until its process has ended too, and return the savepoint.
+
+    None when the job came to its end by itself meanwhile.
 
     Raises: NothingToStopError when no job runs; FlinkRestError when Flink can't do it.
     """
@@ -88,23 +90,29 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(message)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
-    request = {"job_id": run["job_id"], "savepoint_dir": target}
+    request = {"job_id": run["job_id"], "savepoint_dir": target, "asked_ns": time.time_ns()}
     run_file.write_json(out / STOP_FILE, request)
-    began = time.time_ns()
     rest = FlinkRest(run["rest"], run["job_id"])
     try:
         savepoint = rest.stop(target, timeout_s)
-    except FlinkRestError:
+    except FlinkRestError as error:
         # An embedded cluster goes down with its job, and its answer sometimes with it: then the savepoint is there.
-        found = _written_since(target, began)
+        found = _await_since(target, request["asked_ns"])
+        if found is None and NOT_IN_TIME in str(error):
+            raise
         if found is None:
             (out / STOP_FILE).unlink(missing_ok=True)
+            _await_end(out, run, _PATIENCE_S)
+            if run_file.read_run(out).get("state") == run_file.FINISHED:
+                return None
             raise
-        savepoint = found
+        savepoint = str(found)
     finally:
         rest.close()
     run_file.write_json(out / STOP_FILE, {**request, "savepoint": savepoint})
-    _await_end(out, run, savepoint, timeout_s)
+    _await_end(out, run, timeout_s)
+    if run_file.read_run(out).get("state") not in run_file.ENDED:
+        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
     return savepoint
 
 
@@ -131,33 +139,23 @@ def _process_of(out: Path) -> int:
     return pid
 
 
-def _written_since(target: str, began_ns: int) -> str | None:
-    """The savepoint below a local folder that was completed since then."""
-    if is_remote(target):
-        return None
-    folder = Path(location(target))
+def _await_since(target: str, asked_ns: int) -> Path | None:
     deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
-        done = [item for item in folder.glob("savepoint-*/_metadata") if item.stat().st_mtime_ns >= began_ns]
-        found = newest([item.parent for item in done])
-        if found is not None:
-            return str(found)
+    while (found := savepoint_since(target, asked_ns)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return None
+    return found
 
 
-def _await_end(out: Path, run: dict[str, Any], savepoint: str, timeout_s: float) -> None:
-    """Wait until the process that started the job has recorded the end and is gone; record it if nobody else does."""
+def _await_end(out: Path, run: dict[str, Any], timeout_s: float) -> None:
+    """Wait until the process that started the job has recorded the end and is gone; one elsewhere has less time."""
     here = run.get("host") == socket.gethostname()
-    deadline = time.monotonic() + (timeout_s if here else _ELSEWHERE_S)
+    deadline = time.monotonic() + (timeout_s if here else _PATIENCE_S)
     while time.monotonic() < deadline and run_file.read_run(out).get("state") not in run_file.ENDED:
         if here and run_file.running_process(out) is None:
             break
         time.sleep(_POLL_S)
     if here:
         _await_process(run, deadline - time.monotonic())
-    if run_file.read_run(out).get("state") not in run_file.ENDED:
-        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
 
 
 def _await_process(run: dict[str, Any], timeout_s: float) -> bool:

@@ -297,6 +297,7 @@ class PartitionerShell(_KeyedShell):
         ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
 
     def _finish(self) -> Iterator[Any]:
+        self._profile.input_ended = True
         return self._apply(self._act(self._stage.finish))
 
     def _set_timer(self, ctx: Any) -> None:

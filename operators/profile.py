@@ -25,6 +25,7 @@ class Profile:
         self.stage = self.hand_over = self.state = self.emit = 0.0
         self.acts = self.bytes_out = self.bytes_state = 0
         self.memory_bytes: dict[int, int] = {}  # by part: tables and what waits
+        self.input_ended = False  # of the Partitioner: whether it has seen the end of its input
         self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
 
     def is_due(self) -> bool:
@@ -36,6 +37,7 @@ class Profile:
         fields: dict[str, Any] = {"operator": self.operator, "subtask": self.subtask}
         fields |= {name: round(getattr(self, name), 6) for name in SECONDS}
         fields |= {name: getattr(self, name) for name in COUNTS}
+        fields["input_ended"] = self.input_ended
         fields["memory_bytes"] = {str(part): held for part, held in self.memory_bytes.items()}
         self._file.write(fields, time.time() * 1e3)
 
@@ -44,6 +46,12 @@ def forget_profiles(out: Path) -> None:
     """Remove those of an earlier attempt, which may have had more subtasks."""
     for path in (out / STATUS).glob(f"{PREFIX}*.json"):
         path.unlink(missing_ok=True)
+
+
+def input_ended(out: Path) -> bool:
+    """Whether the present attempt has come to the end of its input, and not been stopped before."""
+    found = [orjson.loads(path.read_bytes()) for path in (out / STATUS).glob(f"{PREFIX}*.json")]
+    return any(one["input_ended"] for one in found)
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
