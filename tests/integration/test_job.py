@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,8 +18,10 @@ import pytest
 
 from job.checkpoints import complete_states, state_size
 from job.run_file import read_run
+from job.spec import JobSpec
 from job.summary import progress
-from tests.support.jobs import Input, Job, assert_same_rows, make_input, read_epochs, read_log
+from tests.support.cluster import Cluster
+from tests.support.jobs import ROOT, Input, Job, assert_same_rows, make_input, read_epochs, read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -231,6 +235,27 @@ def savepoint_of(job: Job) -> Path:
 
         job.until(is_done)
     return Path(answers[-1]["operation"]["location"].removeprefix("file:"))
+
+
+def test_a_cluster_of_processes(job: Make, stream: Input, tmp_path: Path) -> None:
+    """Stopped on two TaskManagers, taken up by `flink run` with the packaged program."""
+    one = job(stream)
+    with Cluster(tmp_path / "cluster", 2, {"FRESHET_FAULTS": json.dumps(SLOW)}) as cluster:
+        one.start(*SHAPE, "--epoch-events", 80, "--epoch-ms", 0, "--cluster", cluster.rest, faults=SLOW)
+        one.until_epoch(10)
+        stopped = one.stop()
+        assert stopped.code == 0, stopped.errors
+        assert one.wait().code == 0
+        assert 10 <= stopped.result["epoch"] < 100
+        assert one.check()["epoch"] == stopped.result["epoch"]
+        assert len(cluster.get("/taskmanagers")["taskmanagers"]) == 2
+        spec = JobSpec.load(one.out / "checkpoints" / "job.json")
+        changes = {"resume": stopped.result["savepoint"], "factory": "operators.factory:make_stage", "cluster": None}
+        spec.model_copy(update=changes).save(tmp_path / "job.json")
+        program = ("-py", ROOT / "job" / "main.py", "-pyexec", sys.executable)
+        done = cluster.flink_run(*program, "--spec", tmp_path / "job.json")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
 
 
 def cuts_of(job: Job) -> list[Any]:

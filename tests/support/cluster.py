@@ -29,6 +29,7 @@ rest.bind-address: 127.0.0.1
 rest.port: {rest}
 rest.bind-port: {rest}
 io.tmp.dirs: {tmp}
+env.java.opts.all: {java}
 """
 
 
@@ -50,7 +51,8 @@ class Cluster:
         for path in (conf, lib, self.folder / "log", self.folder / "tmp"):
             path.mkdir(parents=True)
         port = self.rest.rpartition(":")[2]
-        (conf / "config.yaml").write_text(_CONFIG.format(rpc=free_port(), rest=port, tmp=self.folder / "tmp"))
+        config = _CONFIG.format(rpc=free_port(), rest=port, tmp=self.folder / "tmp", java=self._java_options())
+        (conf / "config.yaml").write_text(config)
         for name in ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties"):
             (conf / name).symlink_to(self.home / "conf" / name)
         # Python operators need this jar beside Flink's own.
@@ -74,6 +76,11 @@ class Cluster:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def _java_options(self) -> str:
+        """What the package's own configuration opens of Java, without which `flink run` does not start."""
+        lines = (self.home / "conf" / "config.yaml").read_text().splitlines()
+        return next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
 
     def _start(self, script: str) -> None:
         with (self.folder / "log" / f"{script}-{len(self._processes)}.out").open("wb") as log:
