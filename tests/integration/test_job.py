@@ -29,7 +29,8 @@ EVENTS = 8_000
 # Four parts on two subtasks; small epochs, so that there are many of them.
 SHAPE = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
 # So slow a stream that one can stop it on the way, and so small chunks that a barrier passes soon.
-SLOW = {"slow": {"parser": 60}, "chunk": 100}
+SLOW = {"slow": {"parser": 200}, "chunk": 100}
+BRISK = {"slow": {"parser": 40}, "chunk": 100}
 
 Make = Callable[[Input], Job]
 
@@ -125,7 +126,7 @@ def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path
     one = job(stream)
     places = [("storage1", 1, 60), ("sink", 2, 110), ("tail2", 0, 150)]
     fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
-    ended = one.run(*SHAPE, "--epoch-events", 40, "--epoch-ms", 3, faults={**SLOW, "fail": fail})
+    ended = one.run(*SHAPE, "--epoch-events", 40, "--epoch-ms", 3, faults={**BRISK, "fail": fail})
     assert ended.code == 0, ended.errors
     assert all((tmp_path / f"failed-{o}-{p}-{e}").exists() for o, p, e in places)
     assert ended.errors.count("restarted after: ") == 3
