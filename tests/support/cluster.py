@@ -93,7 +93,7 @@ class Cluster:
         while time.monotonic() < deadline:
             assert all(process.poll() is None for process in self._processes), self.logs()
             try:
-                if self.get("/overview")["slots-available"] == self._count:
+                if self.get("/overview").get("slots-available") == self._count:  # errors while it starts
                     return
             except httpx.HTTPError:
                 pass
