@@ -253,7 +253,7 @@ def test_a_cluster_of_processes(job: Make, stream: Input, tmp_path: Path) -> Non
         spec = JobSpec.load(one.out / "checkpoints" / "job.json")
         changes = {"resume": stopped.result["savepoint"], "factory": "operators.factory:make_stage", "cluster": None}
         spec.model_copy(update=changes).save(tmp_path / "job.json")
-        program = ("-py", ROOT / "job" / "main.py", "-pyexec", sys.executable)
+        program = ("-py", ROOT / "job" / "main.py", "-pyexec", sys.executable, "-pyclientexec", sys.executable)
         done = cluster.flink_run(*program, "--spec", tmp_path / "job.json")
         assert done.returncode == 0, done.stdout + done.stderr
     assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
