@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from job.run_file import update_run  # noqa: E402
 from tests.support.jobs import Job, make_input  # noqa: E402
 
 TARGET = ROOT / "tests" / "data" / "savepoint" / "job.tar.xz"
@@ -31,12 +32,12 @@ def main() -> int:
     job = Job(make_input(folder, 1500, vertices=60, seed=3), folder / "out")
     try:
         options = ("--parts", 2, "--hybrid-threshold", 5, "--epoch-events", 20, "--epoch-ms", 0)
-        # Flink's name of a job is part of paths; all else in the archive is a function of the seed and of time.
         job.start(*options, "--checkpoint-interval", "500ms", faults={"slow": {"parser": 150}, "chunk": 50})
         job.until_epoch(30)
         stopped = job.stop()
         assert stopped.code == 0, stopped.errors
         job.wait()
+        update_run(job.out, host="", pids={}, flink_ui="", rest="")
     finally:
         job.end()
     TARGET.parent.mkdir(parents=True, exist_ok=True)

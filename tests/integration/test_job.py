@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -257,6 +259,40 @@ def test_a_cluster_of_processes(job: Make, stream: Input, tmp_path: Path) -> Non
         done = cluster.flink_run(*program, "--spec", tmp_path / "job.json")
         assert done.returncode == 0, done.stdout + done.stderr
     assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
+
+
+@pytest.fixture
+def kept(job: Make, tmp_path: Path) -> Job:
+    """A job that an earlier version stopped with a savepoint (scripts/make_savepoint_fixture.py), unpacked elsewhere."""
+    with tarfile.open(ROOT / "tests" / "data" / "savepoint" / "job.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return job(Input(tmp_path / "model", tmp_path / "events.jsonl", 1500))
+
+
+def test_a_savepoint_that_was_kept(kept: Job) -> None:
+    before = read_epochs(kept.out)[-1][0]
+    assert 0 < before < 75
+    result = kept.done("--resume", "latest")
+    assert (result["events"], result["epochs"]) == (1500, 75)
+    assert kept.check()["epoch"] == 75
+
+
+def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
+    [savepoint] = (kept.out / "checkpoints" / "savepoints").iterdir()
+    found = 0
+    for file in savepoint.iterdir():
+        # The entry `format` holds b"1", pickled by PyFlink.
+        data, count = re.subn(rb"(format.{1,40}?C\x01)1", rb"\g<1>9", file.read_bytes(), flags=re.DOTALL)
+        file.write_bytes(data)
+        found += count
+    assert found >= 2 * 5, "one in each part of each operator"
+    ended = kept.run("--resume", "latest")
+    assert ended.code == 3
+    expected = (
+        r"freshet: \w+: UnknownFormatError: state format 9 is not known to this Freshet \(it reads 1\): restore .*"
+    )
+    assert re.fullmatch(expected, ended.last_line), ended.errors
+    assert read_run(kept.out)["state"] == "failed"
 
 
 def cuts_of(job: Job) -> list[Any]:
