@@ -263,7 +263,7 @@ def test_a_cluster_of_processes(job: Make, stream: Input, tmp_path: Path) -> Non
 
 @pytest.fixture
 def kept(job: Make, tmp_path: Path) -> Job:
-    """A job that an earlier version stopped with a savepoint (scripts/make_savepoint_fixture.py), unpacked elsewhere."""
+    """A job that scripts/make_savepoint_fixture.py stopped with a savepoint, unpacked elsewhere."""
     with tarfile.open(ROOT / "tests" / "data" / "savepoint" / "job.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     return job(Input(tmp_path / "model", tmp_path / "events.jsonl", 1500))
