@@ -197,6 +197,19 @@ def test_kill_9_of_the_local_runtime(job: Make, stream: Input) -> None:
     assert_as_uninterrupted(one, "--parts", 3)
 
 
+def test_a_signal_while_it_prepares(job: Make, tmp_path: Path) -> None:
+    one = job(make_input(tmp_path / "large", 500, vertices=40_000, snapshot=True))
+    process = one.start("--runtime", "local", "--parts", 2)
+    one.until(lambda: "partitioning the snapshot" in one.log())
+    process.terminate()
+    ended = one.wait()
+    assert ended.code == 143, ended.errors
+    assert ended.last_line.startswith("stopped before the first epoch; go on with --resume latest")
+    assert one.run("--runtime", "local").code == 2, "the folder is in use"
+    assert one.done("--resume", "latest")["events"] == 500
+    one.check()
+
+
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path: Path, backend: str) -> None:
     churn = make_input(tmp_path / "churn", 24_000, vertices=200)

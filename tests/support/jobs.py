@@ -115,8 +115,11 @@ class Job:
         process = self.processes[-1]
         stdout, _ = process.communicate(timeout=timeout_s)
         lines = stdout.decode().splitlines()
-        errors = self._log(len(self.processes) - 1).read_text()
-        return Ended(process.returncode, orjson.loads(lines[-1]) if lines else {}, errors)
+        return Ended(process.returncode, orjson.loads(lines[-1]) if lines else {}, self.log())
+
+    def log(self) -> str:
+        """What the newest process has said on stderr."""
+        return self._log(len(self.processes) - 1).read_text()
 
     def run(self, *options: object, faults: dict[str, Any] | None = None) -> Ended:
         """Run to the end."""
@@ -155,7 +158,7 @@ class Job:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, "waited in vain"
-            assert not alive or self.processes[-1].poll() is None, self._log(len(self.processes) - 1).read_text()
+            assert not alive or self.processes[-1].poll() is None, self.log()
             time.sleep(0.05)
 
     def until_epoch(self, epoch: int) -> None:

@@ -1,0 +1,35 @@
+"""How `freshet run` ends badly: the exit code is in the exception, the root cause in run.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnn.model import save_model
+from job import flink_runtime, runner
+from job.config import load_run_config
+from job.errors import JobFailed
+from job.flink_errors import JobFailedError
+from job.gateway import GatewayError
+from job.java import JavaNotFoundError
+from job.run_file import read_run
+from tests.support.models import IN_WIDTH, conv, make_model
+
+
+@pytest.mark.parametrize("error", [JobFailedError, GatewayError, JavaNotFoundError])
+def test_what_fails_on_flink_fails_the_job(tmp_path: Path, monkeypatch: Any, error: type[Exception]) -> None:
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
+
+    def run_job(*_: object) -> None:
+        message = "the root\ncause"
+        raise error(message)
+
+    monkeypatch.setattr(flink_runtime, "run_job", run_job)
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+    with pytest.raises(JobFailed, match="^the root cause$"):
+        runner.run(load_run_config(options))
+    run = read_run(tmp_path / "out")
+    assert (run["state"], run["error"]) == ("failed", "the root cause")
