@@ -43,7 +43,7 @@ def build_image(settings: Settings, blocks: Iterable[Events], progress: Callable
         vertices = core.vertices
     else:
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
-    sent = core.split(change, control_of(core, -1, 0, 0.0, 0, 0, 0), 0)
+    sent = core.split(change, control_of(core, -1, 0, (0.0, 0.0), 0, 0, 0), 0)
     network = Network(stages)
     network.send(PARTITIONER, 0, [Message(STORAGE, part, 0, 0, block) for part, block in enumerate(sent)])
     del change, sent, pieces

@@ -12,7 +12,7 @@ from state.sweep import Mutations
 STORAGE, TAIL, SINK = "storage", "tail", "sink"
 
 # Places in the column `ctl`, int64[8]; FLAGS holds REPLAY and LAST.
-MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES = range(7)
+MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, STREAMED_MS = range(8)
 REPLAY, LAST = 1, 2
 
 

@@ -71,6 +71,11 @@ class PartitionerStage:
         self._markers: list[int] = [0]  # ends of the last two marker epochs
         self._last_marker_ms = 0.0
         self._last_marker_epoch = 0
+        # Both go on where an earlier attempt was: streaming time, and time since the last marker (a job that is killed
+        # more often than markers come would have ever more to replay).
+        self._streamed_ms = self._since_marker_ms = 0.0
+        self._arrived_ms = 0.0  # of the last epoch whose events came in this attempt
+        self._journaled = 0  # number after the last event that came in an earlier one
         self._sealed_before = 0
 
     # -- restore and replay -------------------------------------------------------------------------------------
@@ -93,6 +98,7 @@ class PartitionerStage:
         self.core.after_restore()
         self._sealed_before = sealed["epoch"]
         self.rejected, self.refused = sealed["rejected"], sealed["refused"]
+        self._streamed_ms, self._since_marker_ms = sealed.get("streamed_ms", 0.0), sealed.get("since_marker_ms", 0.0)
         self._start = self.log.of(self.epoch).end
         self._markers = [self._start]
         self.accepted = self._start
@@ -103,6 +109,7 @@ class PartitionerStage:
             self._pending.append((first, events))
             self.accepted = max(self.accepted, first + len(events))
             self._block = int(key.split("/")[1]) + 1
+        self._journaled = self.accepted
         if self._pending and self._pending[0][0] > self._start:
             message = f"the journal begins at event {self._pending[0][0]}, the cut to replay from is at {self._start}"
             raise LostCutError(message)
@@ -190,7 +197,7 @@ class PartitionerStage:
         """Cut here and say so in the log."""
         epoch = self.epoch + 1
         if not self._last_marker_ms:
-            self._last_marker_ms = now_ms
+            self._last_marker_ms = now_ms - self._since_marker_ms
         late = now_ms - self._last_marker_ms >= self._marker_interval_ms()
         cut = Cut(epoch, end, late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max)
         self.log.append(cut)
@@ -202,7 +209,11 @@ class PartitionerStage:
         return max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
+        arrived_now = self._start >= self._journaled
         events = self._take(cut.end)
+        if arrived_now and events.arrival_ms > 0:
+            self._streamed_ms += max(0.0, events.arrival_ms - self._arrived_ms) if self._arrived_ms else 0.0
+            self._arrived_ms = events.arrival_ms
         if cut.epoch <= self._sealed_before:
             flags |= REPLAY
         change = self.core.apply(events)
@@ -211,23 +222,27 @@ class PartitionerStage:
         accepted = cut.end - self.refused
         marker = self.sweeper.marker + 1 if cut.marker else -1
         rejected = self.rejected + self.refused
-        control = control_of(self.core, marker, len(events), events.arrival_ms, flags, rejected, accepted)
+        times = events.arrival_ms, self._streamed_ms
+        control = control_of(self.core, marker, len(events), times, flags, rejected, accepted)
         blocks = self.core.split(change, control, cut.epoch, positions(events))
         messages = [Message(STORAGE, part, cut.epoch, 0, block) for part, block in enumerate(blocks)]
         mutations = Mutations()
         if cut.marker:
             mutations = self.sweeper.mark(cut.epoch)
             mutations.deletes += self._trim(cut.end)
-            self._last_marker_ms, self._last_marker_epoch = now_ms, cut.epoch
+            self._last_marker_ms = self._last_marker_ms if flags & REPLAY else now_ms
+            self._last_marker_epoch = cut.epoch
         else:
             mutations = self.sweeper.step()
         if cut.epoch > self._sealed_before:
+            self._since_marker_ms = max(0.0, now_ms - self._last_marker_ms) if self._last_marker_ms else 0.0
             mutations.puts.append(self._sealed_entry())
         return Outcome(messages, mutations)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         epoch = max(self.epoch, self._sealed_before)
         entry = {"epoch": epoch, "rejected": self.rejected, "refused": self.refused}
+        entry |= {"streamed_ms": round(self._streamed_ms), "since_marker_ms": round(self._since_marker_ms)}
         return "sealed", orjson.dumps(entry)
 
     def _take(self, end: int) -> Events:
@@ -283,10 +298,20 @@ class PartitionerStage:
 
 
 def control_of(
-    core: Partitioner, marker: int, events: int, arrival_ms: float, flags: int, rejected: int, accepted: int
+    core: Partitioner,
+    marker: int,
+    events: int,
+    times_ms: tuple[float, float],
+    flags: int,
+    rejected: int,
+    accepted: int,
 ) -> np.ndarray:
-    """The column `ctl` of an epoch's blocks (see operators/messages.py for the places)."""
-    return np.array([marker, events, int(arrival_ms), flags, rejected, accepted, core.vertices, 0], np.int64)
+    """The column `ctl` of an epoch's blocks (see operators/messages.py for the places).
+
+    `times_ms`: arrival of the first event at the Parser, and streaming time since the job began.
+    """
+    arrival_ms, streamed_ms = map(int, times_ms)
+    return np.array([marker, events, arrival_ms, flags, rejected, accepted, core.vertices, streamed_ms], np.int64)
 
 
 def positions(events: Events) -> dict[str, np.ndarray]:

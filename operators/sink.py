@@ -19,7 +19,18 @@ import numpy as np
 from numba import njit
 
 from operators.change_log import BackgroundWriter, ChangeLog, EpochRows, LogFile
-from operators.messages import ACCEPTED, ARRIVAL_MS, EVENTS_IN_EPOCH, FLAGS, LAST, MARKER, REJECTED, REPLAY, Message
+from operators.messages import (
+    ACCEPTED,
+    ARRIVAL_MS,
+    EVENTS_IN_EPOCH,
+    FLAGS,
+    LAST,
+    MARKER,
+    REJECTED,
+    REPLAY,
+    STREAMED_MS,
+    Message,
+)
 from operators.names import Names
 from operators.status import BUCKETS, StatusFile, bucket_of, percentile_ms
 from state.codec import Block
@@ -250,16 +261,10 @@ class Sink:
         if epoch == 0:
             return
         scalars[_ROWS] += rows.size
-        # Time is counted from arrival to arrival, so that a replay counts it too; what passed between two attempts
-        # (the first new epoch of an attempt) is not streaming.
-        arrival, replayed = int(control[ARRIVAL_MS]), int(control[FLAGS]) & REPLAY
-        if arrival <= 0:
-            return
-        before = int(scalars[_ARRIVED_MS])
-        if before > 0 and (self._streaming or replayed):
-            scalars[_STREAMED_MS] += max(0, arrival - before)
-        scalars[_ARRIVED_MS] = arrival
-        self._streaming = not replayed
+        scalars[_STREAMED_MS] = control[STREAMED_MS]
+        if control[ARRIVAL_MS] > 0:
+            scalars[_ARRIVED_MS] = control[ARRIVAL_MS]
+            self._streaming = not control[FLAGS] & REPLAY
 
     def _time(self, control: np.ndarray, now_ms: float) -> None:
         """Count the epoch's latency, from the arrival of its first event at the Parser to now."""

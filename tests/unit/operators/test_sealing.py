@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,23 @@ import pytest
 
 from operators.cut_log import Cut, CutLog, LostCutError
 from operators.dead_letters import DeadLetterFile
-from operators.messages import ACCEPTED, EVENTS_IN_EPOCH, FLAGS, LAST, MARKER, REJECTED, REPLAY, VERTICES, Outcome
+from operators.messages import (
+    ACCEPTED,
+    EVENTS_IN_EPOCH,
+    FLAGS,
+    LAST,
+    MARKER,
+    REJECTED,
+    REPLAY,
+    STREAMED_MS,
+    VERTICES,
+    Outcome,
+)
 from operators.parser import Origin, Parser
 from operators.sealing import PartitionerStage, SealingConfig
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
+from partitioner.events import Events
 from state.codec import decode
 from state.sweep import Mutations
 
@@ -329,3 +342,37 @@ def test_records_that_the_parser_rejected_are_counted() -> None:
     again = Job(log, job.entries)
     again.keep(again.stage.tick(1.0))
     assert (again.sent[1][REJECTED], again.sent[1][ACCEPTED]) == (1, 2)
+
+
+# -- time across attempts ---------------------------------------------------------------------------------------------
+
+
+def arriving(count: int, first: int, at_ms: float) -> bytes:
+    return replace(Events.decode(edges(count, first)), arrival_ms=at_ms).encode()
+
+
+def test_streaming_time_leaves_out_what_passed_between_attempts() -> None:
+    log = CutLog()
+    job = Job(log)
+    for k in range(3):
+        job.keep(job.stage.receive(arriving(4, 4 * k, 1000.0 + 100 * k), 0.0))
+    job.keep(job.stage.receive(arriving(2, 12, 1300.0), 0.0))  # not sealed when it is killed
+    assert [int(ctl[STREAMED_MS]) for ctl in job.sent.values()] == [0, 100, 200]
+    for _ in range(2):
+        job = Job(log, job.entries)
+        first = job.stage.accepted
+        late = 50_000.0 * first
+        for k in range(3):
+            job.keep(job.stage.receive(arriving(4, first + 4 * k, late + 70 * k), 0.0))
+    assert int(job.sent[max(job.sent)][STREAMED_MS]) == 200 + 70 + 70, "a replay of a replay counts no more either"
+
+
+def test_markers_come_also_to_a_job_that_is_killed_before_each() -> None:
+    log = CutLog()
+    entries: dict[str, bytes] = {}
+    for attempt in range(5):  # each lives for 4 ms, a marker comes every 10
+        job = Job(log, entries)
+        for k in range(2):
+            job.receive(4, now_ms=1e6 * (attempt + 1) + 4 * k, first=8 * attempt + 4 * k)
+        entries = job.entries
+    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [6]

@@ -43,8 +43,8 @@ def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, sou
     return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
 
 
-def control(marker=-1, events=1, arrival=0, flags=0, rejected=0, accepted=0, vertices=0):
-    return (marker, events, arrival, flags, rejected, accepted, vertices, 0)
+def control(marker=-1, events=1, arrival=0, flags=0, rejected=0, accepted=0, vertices=0, streamed=0):
+    return (marker, events, arrival, flags, rejected, accepted, vertices, streamed)
 
 
 def sink_of(out, part=0, parts=1, kind="int", **options):
@@ -350,7 +350,9 @@ def test_status_counts_across_replays_and_leaves_replayed_latencies_out(tmp_path
     sink.apply(1, [block(1, [1, 2], control=control(arrival=1000, accepted=8, rejected=1))], now_ms=1010.0)
     assert json.loads(path.read_text())["epoch"] == 0  # not twice within half a second
     sink.apply(2, [block(2, [1], control=control(arrival=3000, accepted=18, rejected=2, vertices=3))], now_ms=3040.0)
-    sink.apply(3, [block(3, [1], control=control(arrival=3500, accepted=20, rejected=2, flags=1))], now_ms=9e9)
+    sink.apply(
+        3, [block(3, [1], control=control(arrival=3500, accepted=20, rejected=2, flags=1, streamed=2500))], now_ms=9e9
+    )
     status = json.loads(path.read_text())
     assert (status["rows"], status["events"], status["rejected"], status["epoch"]) == (4, 22, 2, 3)
     assert sum(status["latency_counts"][1]) == 2
