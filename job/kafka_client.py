@@ -1,0 +1,154 @@
+"""The client properties of Kafka (SASL, TLS, …): read from the config, secrets from the environment, never shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from job.errors import UsageError
+
+# What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
+OWN = {
+    "bootstrap.servers": "the brokers stand in the kafka:// address",
+    "key.deserializer": "Freshet reads and writes bytes",
+    "value.deserializer": "Freshet reads and writes bytes",
+    "key.serializer": "Freshet reads and writes bytes",
+    "value.serializer": "Freshet reads and writes bytes",
+    "enable.auto.commit": "offsets belong to the checkpoints",
+    "isolation.level": "Freshet reads committed records only",
+    "transactional.id": "each job has its own",
+    "enable.idempotence": "it is always on",
+    "acks": "it is always `all`",
+}
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LOGIN = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+# Java's names of what kafka-python takes as it stands.
+_SAME = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "client.id": "client_id",
+}
+_MILLISECONDS = {"request.timeout.ms": "request_timeout_ms", "metadata.max.age.ms": "metadata_max_age_ms"}
+
+
+class ClientProperties(Mapping[str, str]):
+    """Properties by the names of Kafka's Java clients, as the user wrote them: `${NAME}` still stands for a secret.
+
+    `resolve` puts the secrets in, as late as can be: what is written to files or logged keeps the references.
+    Neither `repr` nor `str` nor a message of this class shows a value.
+    """
+
+    def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
+        self._raw = {_name(key): _text(key, value) for key, value in (properties or {}).items()}
+
+    def __getitem__(self, key: str) -> str:
+        return self._raw[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __repr__(self) -> str:
+        return f"ClientProperties({', '.join(f'{key}=***' for key in self._raw)})"
+
+    def resolve(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the properties with `${NAME}` replaced by what the environment has for it.
+
+        Raises: UsageError naming the property and the variable that is not set.
+        """
+        env = os.environ if environ is None else environ
+        return {key: _resolve(key, value, env) for key, value in self._raw.items()}
+
+    def kafka_python(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the keyword arguments by which kafka-python connects in the same way.
+
+        Properties that only tune Java's client are left out.
+        Raises: UsageError for what kafka-python can't do: another login module, stores that are not PEM files.
+        """
+        given = self.resolve(environ)
+        options: dict[str, Any] = {_SAME[key]: value for key, value in given.items() if key in _SAME}
+        for key in given.keys() & _MILLISECONDS.keys():
+            options[_MILLISECONDS[key]] = _milliseconds(key, given[key])
+        mechanism = given.get("sasl.mechanism", "PLAIN")
+        if "sasl.jaas.config" in given:
+            if mechanism != "PLAIN" and not mechanism.startswith("SCRAM-"):
+                message = f"kafka: sasl.mechanism: got {mechanism}, expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
+                raise UsageError(message)
+            options |= _login(given["sasl.jaas.config"])
+        return options | _tls(given)
+
+
+def _name(key: object) -> str:
+    if not isinstance(key, str) or not key or key in OWN:
+        why = OWN.get(key, "") if isinstance(key, str) else ""
+        message = (
+            f"kafka: {key}: can't be set; {why or 'expected a property of the Java client, such as sasl.mechanism'}"
+        )
+        raise UsageError(message)
+    return key
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    message = f"kafka: {key}: got a {type(value).__name__}, expected text or a number"
+    raise UsageError(message)
+
+
+def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
+    def replace(found: re.Match[str]) -> str:
+        name = found[1]
+        if not _NAME.fullmatch(name):
+            message = f"kafka: {key}: expected ${{NAME}} of an environment variable"
+            raise UsageError(message)
+        if name not in environ:
+            message = f"kafka: {key}: the environment variable {name} is not set"
+            raise UsageError(message)
+        return environ[name]
+
+    return _REFERENCE.sub(replace, value)
+
+
+def _milliseconds(key: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit():
+        message = f"kafka: {key}: expected milliseconds as a whole number"
+        raise UsageError(message)
+    return int(value)
+
+
+def _login(jaas: str) -> dict[str, Any]:
+    """User and password of a login module such as PlainLoginModule or ScramLoginModule."""
+    found = {name: _unquote(value) for name, value in _LOGIN.findall(jaas)}
+    if found.keys() != {"username", "password"}:
+        message = 'kafka: sasl.jaas.config: expected `<LoginModule> required username="…" password="…";`'
+        raise UsageError(message)
+    return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
+
+
+def _unquote(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "\"'" else value
+
+
+def _tls(given: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for store, name in (("truststore", "ssl_cafile"), ("keystore", "ssl_certfile")):
+        place = given.get(f"ssl.{store}.location")
+        if place is None:
+            continue
+        if given.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
+            message = f"kafka: ssl.{store}.type: expected PEM here: `freshet produce` can't read Java's key stores"
+            raise UsageError(message)
+        options[name] = place
+    if given.get("ssl.key.password"):
+        options["ssl_password"] = given["ssl.key.password"]
+    if "ssl.endpoint.identification.algorithm" in given:
+        options["ssl_check_hostname"] = given["ssl.endpoint.identification.algorithm"] != ""
+    return options
