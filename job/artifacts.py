@@ -1,0 +1,166 @@
+"""The Java artifacts that no Python package carries: fetched from Maven at their first use, checked by SHA-256.
+
+`artifacts.toml` beside this module pins them. scripts/pin_artifacts.py resolves the roots anew and rewrites it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from job.errors import JobFailed
+
+PINS = Path(__file__).with_name("artifacts.toml")
+CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector, Apache Kafka itself
+CACHE_VARIABLE = "FRESHET_CACHE"
+
+_FETCHERS = 8
+_TIMEOUT_S = 30.0
+
+
+class ArtifactError(JobFailed):
+    """A Java artifact can't be had; the message says which, why, and what to do."""
+
+
+class Artifact(NamedTuple):
+    """One jar: its Maven coordinate (group:name:version) and its content."""
+
+    coordinate: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name that the jar has at Maven."""
+        _, name, version = self.coordinate.split(":")
+        return f"{name}-{version}.jar"
+
+
+Download = Callable[[str, Path], Path]
+"""Fetches the jar of a coordinate into a folder (new and empty) and returns its path."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of fetched jars: `$FRESHET_CACHE`, else the user's cache folder."""
+    given = os.environ.get(CACHE_VARIABLE)
+    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "freshet"
+    return base.absolute() / "jars"
+
+
+def read_pins(name: str) -> tuple[list[str], list[Artifact]]:
+    """Return the roots and the jars of a set of the pin file."""
+    with PINS.open("rb") as file:
+        section = tomllib.load(file)[name]
+    return section["roots"], [Artifact(coordinate, digest) for coordinate, digest in section["jars"].items()]
+
+
+def connector_jar() -> Path:
+    """Return Flink's Kafka connector, fetched now if it never was.
+
+    Raises: ArtifactError when it can't be fetched, or is not what the pin file says.
+    """
+    return fetch(read_pins(CONNECTOR)[1])[0]
+
+
+def cached_connector_jar() -> Path | None:
+    """Return Flink's Kafka connector where it is in the cache, without a look at the network."""
+    artifact = read_pins(CONNECTOR)[1][0]
+    path = cache_folder() / artifact.file_name
+    return path if _is_whole(path, artifact) else None
+
+
+def broker_jars() -> list[Path]:
+    """Return the jars of Apache Kafka, fetched now if they never were.
+
+    Raises: ArtifactError, as `connector_jar`.
+    """
+    return fetch(read_pins(BROKER)[1])
+
+
+def fetch(artifacts: Sequence[Artifact], download: Download | None = None) -> list[Path]:
+    """Return the paths of the artifacts in the cache, each with the pinned content; fetch those that are not there.
+
+    A file appears in the cache whole or not at all, so several processes may fetch at once.
+    Raises: ArtifactError.
+    """
+    folder = cache_folder()
+    missing = [artifact for artifact in artifacts if not _is_whole(folder / artifact.file_name, artifact)]
+    if missing:
+        what = missing[0].coordinate + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+        print(f"fetching {what} from Maven (once)", file=sys.stderr, flush=True)
+        _make_folder(folder)
+        with ThreadPoolExecutor(_FETCHERS) as pool:
+            list(pool.map(lambda artifact: _fetch_one(artifact, folder, download or maven_download), missing))
+    return [folder / artifact.file_name for artifact in artifacts]
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def maven_download(coordinate: str, folder: Path) -> Path:
+    """Fetch a jar through jgo: from the local Maven repository where it is there, else from Maven Central."""
+    from jgo.constants import MAVEN_CENTRAL_URL, default_maven_repo
+    from jgo.maven import MavenContext
+
+    group, name, version = coordinate.split(":")
+    context = MavenContext(
+        repo_cache=folder,
+        local_repos=[default_maven_repo()],
+        remote_repos={"central": MAVEN_CENTRAL_URL},
+        timeout=_TIMEOUT_S,
+    )
+    return Path(context.project(group, name).at_version(version).artifact().resolve())
+
+
+def _is_whole(path: Path, artifact: Artifact) -> bool:
+    try:
+        return sha256(path) == artifact.sha256
+    except OSError:
+        return False
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{folder}: can't be made ({error.strerror}); set {CACHE_VARIABLE} to a folder that you can write to"
+        raise ArtifactError(message) from None
+
+
+def _fetch_one(artifact: Artifact, folder: Path, download: Download) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
+        try:
+            got = download(artifact.coordinate, Path(scratch))
+        except Exception as error:  # whatever the network, jgo or its HTTP client raise
+            raise _unreachable(artifact, folder, error) from error
+        found = sha256(got)
+        if found != artifact.sha256:
+            message = (
+                f"{artifact.coordinate}: got a file with the SHA-256 {found}, expected {artifact.sha256}; it was not "
+                f"used. Something between here and Maven Central changes files, or the copy in ~/.m2 is broken"
+            )
+            raise ArtifactError(message)
+        partial = Path(scratch) / "whole.jar"
+        shutil.copyfile(got, partial)
+        partial.replace(folder / artifact.file_name)
+
+
+def _unreachable(artifact: Artifact, folder: Path, error: Exception) -> ArtifactError:
+    causes = [error]
+    while causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(causes[-1].__cause__ or causes[-1].__context__)  # type: ignore[arg-type]
+    return ArtifactError(
+        f"{artifact.coordinate} can't be fetched from Maven ({type(error).__name__}: {causes[-1]}). With a proxy, set "
+        f"HTTPS_PROXY; without a network, copy {artifact.file_name} from a machine that has it (its folder "
+        f"~/.cache/freshet/jars) to {folder}"
+    )
