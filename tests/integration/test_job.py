@@ -238,6 +238,7 @@ def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path:
     assert late.graph < 1.3 * early.graph, "as much as the graph holds, not as the stream had events"
     assert late.older < 2 * late.graph, "at most two older versions of a page"
     assert len(late.journal_firsts) > 1
+    assert late.journal_block < 1.3 * early.journal_block, "what has no name counts to what stands before it"
     assert late.journal_firsts[1] > markers[-2], "nothing from before the marker before the last"
     # RocksDB keeps pages that have been replaced in up to four files of an operator before it merges them.
     assert largest < 6 * late.total

@@ -32,6 +32,11 @@ class StateBytes:
         """All but what comes and goes between two markers."""
         return self.total - self.journal - self.older
 
+    @property
+    def journal_block(self) -> float:
+        """Of each block of events."""
+        return self.journal / max(1, len(self.journal_firsts))
+
 
 def state_bytes(folder: Path) -> StateBytes:
     """Sum up the files of a state that shares none with others."""
