@@ -1,0 +1,34 @@
+"""Ports for servers that are killed and started again on the same port."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+# Below what Linux gives to outgoing connections (32768 and up): while a server is down, a client that tries to reach it
+# again and again could otherwise be given the very port, connect to itself, and keep it.
+_FIRST, _LAST = 20_000, 32_000
+_TRIES = 200
+
+
+def server_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
+    """Return `wanted` where it is free, any free port for 0.
+
+    Raises: OSError when the wanted port is taken, or no port is free.
+    """
+    for port in [wanted] if wanted else random.sample(range(_FIRST, _LAST), _TRIES):
+        if is_free(port, host):
+            return port
+    message = f"port {wanted} is taken" if wanted else f"no free port from {_FIRST} to {_LAST}"
+    raise OSError(message)
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen on the port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
