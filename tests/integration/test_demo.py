@@ -1,4 +1,4 @@
-"""What `make demo` shows, on the local runtime: a stream of all five kinds, and embeddings that are exact at its end."""
+"""What `make demo` shows, on the local runtime: a stream of all five kinds of events, exact embeddings at its end."""
 
 from __future__ import annotations
 
