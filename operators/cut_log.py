@@ -12,13 +12,27 @@ from typing import NamedTuple
 
 import orjson
 
+Lane = tuple[int, int]  # source and partition of a Kafka topic
+FILES: Lane = (-1, 0)  # all files, which are read one after the other
+
 
 class Cut(NamedTuple):
-    """Epoch `epoch` holds the accepted events up to number `end` since the job began; a `marker` is swept after."""
+    """Epoch `epoch` holds the accepted events up to number `end` since the job began; a `marker` is swept after.
+
+    `streams`: how many of them come from which partition of which Kafka topic, as (source, partition, count) in
+    ascending order; the others come from files. The count of a partition decides, not its offsets: a message may hold
+    many events, and an epoch may end in it.
+    """
 
     epoch: int
     end: int
     marker: bool
+    streams: tuple[tuple[int, int, int], ...] = ()
+
+    def encode(self) -> bytes:
+        """The cut as a line."""
+        fields: list[object] = [self.epoch, self.end, int(self.marker)]
+        return orjson.dumps([*fields, self.streams] if self.streams else fields) + b"\n"
 
 
 class LostCutError(RuntimeError):
@@ -27,8 +41,9 @@ class LostCutError(RuntimeError):
 
 def _parsed(line: bytes) -> Cut | None:
     try:
-        epoch, end, marker = orjson.loads(line)
-        return Cut(int(epoch), int(end), bool(marker))
+        epoch, end, marker, *more = orjson.loads(line)
+        streams = tuple((int(source), int(partition), int(count)) for source, partition, count in (*more, ())[0])
+        return Cut(int(epoch), int(end), bool(marker), streams)
     except (ValueError, TypeError):
         return None
 
@@ -76,7 +91,7 @@ class CutLog:
             raise LostCutError(message)
         self.cuts[cut.epoch] = cut
         if self._file is not None:
-            os.write(self._file, orjson.dumps([cut.epoch, cut.end, int(cut.marker)]) + b"\n")
+            os.write(self._file, cut.encode())
 
     def of(self, epoch: int) -> Cut:
         """The cut of an epoch that the state has passed.
@@ -92,6 +107,21 @@ class CutLog:
             )
             raise LostCutError(message)
         return cut
+
+    def ends(self, epoch: int) -> dict[Lane, int]:
+        """How many events of each lane the epochs up to this one hold.
+
+        Raises:
+            LostCutError: as `of`.
+        """
+        ends = {FILES: self.of(epoch).end}
+        for cut in self.cuts.values():
+            if cut.epoch > epoch:
+                break
+            for source, partition, count in cut.streams:
+                ends[source, partition] = ends.get((source, partition), 0) + count
+                ends[FILES] -= count
+        return ends
 
     def close(self) -> None:
         """Close the file."""

@@ -8,7 +8,7 @@ stand at the cut before last; the journal is replayed from there to s, and from 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from operators.cut_log import Cut, CutLog, LostCutError
+from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
 from operators.dead_letters import DeadLetter, DeadLetterFile
+from operators.lanes import Lanes
 from operators.messages import LAST, REPLAY, STORAGE, Message, Outcome
 from partitioner.core import Partitioner
 from partitioner.events import OP_NAMES, Events
@@ -46,8 +47,10 @@ class SealingConfig:
 class PartitionerStage:
     """Cuts the stream into epochs and partitions them; driven by `restore`, `begin`, `receive`, `tick` and `finish`.
 
-    Invariant: `accepted` numbers the events from the beginning of the job; the journal holds all from the marker before
-    last on.
+    `sources` are the names of the sources, by index; `streams` the indexes of those that are Kafka topics.
+
+    Invariant: the events of a lane are numbered from the beginning of the job; the journal holds all from the marker
+    before last on.
     """
 
     def __init__(
@@ -58,24 +61,24 @@ class PartitionerStage:
         image: Path | None = None,
         dead_letters: DeadLetterFile | None = None,
         sources: tuple[str, ...] = (),
+        streams: Iterable[int] = (),
     ) -> None:
         self.core, self.config, self.log = core, config, log
         self.sweeper = Sweeper(core.tables, image)
         self.epoch = 0
-        self.accepted = self.rejected = self.refused = 0
+        self.rejected = self.refused = 0
         self._dead_letters, self._sources = dead_letters, sources
-        self._pending: deque[tuple[int, Events]] = deque()  # (number of its first event, events), not sealed yet
-        self._start = 0  # number of the first event that is not sealed
-        self._journal: deque[tuple[str, int]] = deque()  # (key, number after its last event)
+        self._lanes = Lanes(frozenset(streams))
+        self._journal: deque[tuple[str, Lane, int]] = deque()  # (key, lane, number after its last event)
         self._block = 0
-        self._markers: list[int] = [0]  # ends of the last two marker epochs
+        self._markers: list[dict[Lane, int]] = [{}]  # where the lanes stood at the last two marker epochs
         self._last_marker_ms = 0.0
         self._last_marker_epoch = 0
         # Both go on where an earlier attempt was: streaming time, and time since the last marker (a job that is killed
         # more often than markers come would have ever more to replay).
         self._streamed_ms = self._since_marker_ms = 0.0
         self._arrived_ms = 0.0  # of the last epoch whose events came in this attempt
-        self._journaled = 0  # number after the last event that came in an earlier one
+        self._journaled = 0  # events that came in an earlier one
         self._sealed_before = 0
 
     # -- restore and replay -------------------------------------------------------------------------------------
@@ -99,21 +102,13 @@ class PartitionerStage:
         self._sealed_before = sealed["epoch"]
         self.rejected, self.refused = sealed["rejected"], sealed["refused"]
         self._streamed_ms, self._since_marker_ms = sealed.get("streamed_ms", 0.0), sealed.get("since_marker_ms", 0.0)
-        self._start = self.log.of(self.epoch).end
-        self._markers = [self._start]
-        self.accepted = self._start
+        ends = self.log.ends(self.epoch)
+        self._lanes.restore(ends)
+        self._markers = [ends]
         for key in journal:
-            first = int(key.rsplit("/", 1)[1])
-            events = Events.decode(entries[key])
-            self._journal.append((key, first + len(events)))
-            self._pending.append((first, events))
-            self.accepted = max(self.accepted, first + len(events))
-            self._block = int(key.split("/")[1]) + 1
+            _, block, first = key.split("/")
+            self._keep(key, int(block), int(first), Events.decode(entries[key]))
         self._journaled = self.accepted
-        if self._pending and self._pending[0][0] > self._start:
-            message = f"the journal begins at event {self._pending[0][0]}, the cut to replay from is at {self._start}"
-            raise LostCutError(message)
-        self._drop_sealed()
 
     def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
         """Replay the journal up to the epoch that was sealed when the state was saved, and seal what is due by now.
@@ -133,14 +128,12 @@ class PartitionerStage:
         """Journal a block of events, and seal the epochs that it completes."""
         events = Events.decode(block)
         out = Outcome()
-        key = f"journal/{self._block:012}/{self.accepted}"
+        first = self._lanes.next_number(self._lanes.lane_of(events))
+        key = f"journal/{self._block:012}/{first}"
         out.mutations.puts.append((key, block))
         out.mutations.extend(self.sweeper.stamp())
-        self._block += 1
-        self._pending.append((self.accepted, events))
-        self.accepted += len(events)
+        self._keep(key, self._block, first, events)
         self.rejected += events.rejected
-        self._journal.append((key, self.accepted))
         if events.rejected:
             out.mutations.puts.append(self._sealed_entry())
         while (cut := self._due(now_ms)) is not None:
@@ -151,7 +144,7 @@ class PartitionerStage:
         """Seal what waits, if the log does not say otherwise."""
         out = Outcome()
         if self.waiting and self.epoch >= self.log.last:
-            self._join(out, self._seal(self._cut(self.accepted, now_ms), now_ms))
+            self._join(out, self._seal(self._cut(self._lanes.all(), now_ms), now_ms))
         return out
 
     def finish(self) -> Outcome:
@@ -161,12 +154,17 @@ class PartitionerStage:
             LostCutError: the log names events that the input does not have any more.
         """
         out = Outcome()
-        if self.epoch < self.log.last and self.log.of(self.epoch + 1).end > self.accepted:
+        if self.epoch < self.log.last:  # else it were sealed
             message = f"the input ends at event {self.accepted}, but epoch {self.epoch + 1} reached further before"
             raise LostCutError(message)
         if self.waiting:
-            self._join(out, self._seal(self._cut(self.accepted, 0.0), 0.0, LAST))
+            self._join(out, self._seal(self._cut(self._lanes.all(), 0.0), 0.0, LAST))
         return out
+
+    @property
+    def accepted(self) -> int:
+        """Events that came since the job began."""
+        return self._lanes.accepted
 
     @property
     def memory_bytes(self) -> int:
@@ -176,7 +174,7 @@ class PartitionerStage:
     @property
     def waiting(self) -> bool:
         """Whether events have come that are not sealed."""
-        return self.accepted > self._start
+        return self._lanes.waiting > 0
 
     def close(self) -> None:
         """Close the cut log."""
@@ -186,20 +184,23 @@ class PartitionerStage:
 
     def _due(self, now_ms: float) -> Cut | None:
         """The next cut, if its events are all here."""
+        lanes = self._lanes
         if self.epoch < self.log.last:
             cut = self.log.of(self.epoch + 1)
-            return cut if cut.end <= self.accepted else None
-        if self.accepted - self._start < self.config.epoch_events:
+            return None if lanes.missing(lanes.counts_of(cut)) else cut
+        if lanes.waiting < self.config.epoch_events:
             return None
-        return self._cut(self._start + self.config.epoch_events, now_ms)
+        return self._cut(lanes.oldest(self.config.epoch_events), now_ms)
 
-    def _cut(self, end: int, now_ms: float) -> Cut:
-        """Cut here and say so in the log."""
+    def _cut(self, counts: Mapping[Lane, int], now_ms: float) -> Cut:
+        """Cut so many events of each lane here, and say so in the log."""
         epoch = self.epoch + 1
         if not self._last_marker_ms:
             self._last_marker_ms = now_ms - self._since_marker_ms
         late = now_ms - self._last_marker_ms >= self._marker_interval_ms()
-        cut = Cut(epoch, end, late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max)
+        marker = late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max
+        streams = sorted((*lane, count) for lane, count in counts.items() if lane != FILES and count)
+        cut = Cut(epoch, self._lanes.sealed + sum(counts.values()), marker, tuple(streams))
         self.log.append(cut)
         return cut
 
@@ -209,8 +210,9 @@ class PartitionerStage:
         return max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
-        arrived_now = self._start >= self._journaled
-        events = self._take(cut.end)
+        arrived_now = self._lanes.sealed >= self._journaled
+        pieces = self._take(cut)
+        events = Events.concatenate(pieces)
         if arrived_now and events.arrival_ms > 0:
             self._streamed_ms += max(0.0, events.arrival_ms - self._arrived_ms) if self._arrived_ms else 0.0
             self._arrived_ms = events.arrival_ms
@@ -224,12 +226,12 @@ class PartitionerStage:
         rejected = self.rejected + self.refused
         times = events.arrival_ms, self._streamed_ms
         control = control_of(self.core, marker, len(events), times, flags, rejected, accepted)
-        blocks = self.core.split(change, control, cut.epoch, positions(events))
+        blocks = self.core.split(change, control, cut.epoch, positions(events, pieces))
         messages = [Message(STORAGE, part, cut.epoch, 0, block) for part, block in enumerate(blocks)]
         mutations = Mutations()
         if cut.marker:
             mutations = self.sweeper.mark(cut.epoch)
-            mutations.deletes += self._trim(cut.end)
+            mutations.deletes += self._trim()
             self._last_marker_ms = self._last_marker_ms if flags & REPLAY else now_ms
             self._last_marker_epoch = cut.epoch
         else:
@@ -245,34 +247,31 @@ class PartitionerStage:
         entry |= {"streamed_ms": round(self._streamed_ms), "since_marker_ms": round(self._since_marker_ms)}
         return "sealed", orjson.dumps(entry)
 
-    def _take(self, end: int) -> Events:
-        """The waiting events up to number `end`."""
-        pieces = []
-        for first, events in self._pending:
-            if first >= end:
-                break
-            piece = events.slice(max(self._start - first, 0), min(end - first, len(events)))
-            if len(piece):
-                pieces.append(piece)
-        found = sum(map(len, pieces))
-        if found != end - self._start:
-            message = f"epoch {self.epoch + 1} has events {self._start} to {end}, the journal has {found} of them"
-            raise LostCutError(message)
-        self._start = end
-        self._drop_sealed()
-        return Events.concatenate(pieces)
+    def _keep(self, key: str, block: int, first: int, events: Events) -> None:
+        """Hold a block that is in the journal."""
+        self._lanes.add(block, first, events)
+        self._journal.append((key, self._lanes.lane_of(events), first + len(events)))
+        self._block = block + 1
 
-    def _drop_sealed(self) -> None:
-        while self._pending and self._pending[0][0] + len(self._pending[0][1]) <= self._start:
-            self._pending.popleft()
+    def _take(self, cut: Cut) -> list[Events]:
+        """The waiting events of a cut."""
+        try:
+            return self._lanes.take(self._lanes.counts_of(cut))
+        except LostCutError as error:
+            message = f"epoch {cut.epoch} {error}"
+            raise LostCutError(message) from None
 
-    def _trim(self, end: int) -> list[str]:
+    def _trim(self) -> list[str]:
         """At a marker: the journal before the marker before is needed no more."""
         keep = self._markers[-1]
-        self._markers = [keep, end]
-        gone = []
-        while self._journal and self._journal[0][1] <= keep:
-            gone.append(self._journal.popleft()[0])
+        self._markers = [keep, self._lanes.ends()]
+        gone, kept = [], deque[tuple[str, Lane, int]]()
+        for key, lane, end in self._journal:
+            if end <= keep.get(lane, 0):
+                gone.append(key)
+            else:
+                kept.append((key, lane, end))
+        self._journal = kept
         return gone
 
     def _refuse(self, events: Events, rejected: list[tuple[int, str]], flags: int) -> int:
@@ -314,8 +313,12 @@ def control_of(
     return np.array([marker, events, arrival_ms, flags, rejected, accepted, core.vertices, streamed_ms], np.int64)
 
 
-def positions(events: Events) -> dict[str, np.ndarray]:
-    """How far an epoch reaches in each source partition that it covers: the columns `pos_*`."""
+def positions(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
+    """How far an epoch (given whole and in pieces) reaches in each source partition: the columns `pos_*`.
+
+    `pos_next` is the offset of the first record that is not covered whole: where the epoch ends within a message of
+    many events it is that message's own.
+    """
     if len(events) == 0:
         return {}
     code = events.source.astype(np.int64) << 32 | events.partition.astype(np.int64)
@@ -324,9 +327,11 @@ def positions(events: Events) -> dict[str, np.ndarray]:
     else:
         which, at, counts = np.unique(code[::-1], return_index=True, return_counts=True)
         last = len(code) - 1 - at
+    following = events.position[last].astype(np.int64)
+    inside = {one.end_source << 32 | one.end_partition: one.end_position < one.position[-1] for one in pieces}
     return {
         "pos_source": (which >> 32).astype(np.int16),
         "pos_partition": (which & 0xFFFFFFFF).astype(np.int32),
-        "pos_next": events.position[last].astype(np.int64),
+        "pos_next": following - np.array([inside.get(one, False) for one in which.tolist()], np.int64),
         "pos_events": counts.astype(np.int64),
     }

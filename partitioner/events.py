@@ -132,7 +132,8 @@ class Events:
         weight: (n,) float32, 1 where the event is no add_edge
         etype: (n,) int16, index into `types`, 0 where none is given
         x_row: (n,) int32, row in x, -1 without features; x: (k, in_width) float32
-        position: (n,) int64, the offset that follows the event in its source partition
+        position: (n,) int64, the offset that follows the event's record in its source partition: the line or row of a
+            file, or the message, all events of which have the same
         source, partition: (n,) int16
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
 
@@ -153,7 +154,7 @@ class Events:
     partition: np.ndarray
     types: tuple[str, ...] = (DEFAULT_TYPE,)
     reject_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
-    end_position: int = 0  # the offset that follows the block's last record, accepted, rejected or blank,
+    end_position: int = 0  # the offset of the first record after the block, or of the message that goes on after it,
     end_source: int = 0  # in this source
     end_partition: int = 0  # and this partition
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
@@ -203,7 +204,8 @@ class Events:
             rejects = rejects[(rejects >= start) & ((rejects < stop) | last)] - np.int32(start)
         end = (self.end_position, self.end_source, self.end_partition)
         if not last and stop > start:
-            end = (int(self.position[stop - 1]), int(self.source[stop - 1]), int(self.partition[stop - 1]))
+            inside = self.position[stop] == self.position[stop - 1]  # of a message
+            end = (int(self.position[stop - 1] - inside), int(self.source[stop - 1]), int(self.partition[stop - 1]))
         return replace(
             self,
             op=self.op[start:stop],

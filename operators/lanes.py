@@ -1,0 +1,145 @@
+"""The events that wait for their epoch, by lane.
+
+A lane is a sequence that comes back in the same order whenever it is read again: one partition of a Kafka topic, or
+all files together, which one subtask reads one after the other. Between lanes there is no order but the one that the
+cuts record: how many events of each lane an epoch takes. In an epoch the events apply by (source, partition, offset).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from typing import NamedTuple
+
+from operators.cut_log import FILES, Cut, Lane, LostCutError
+from partitioner.events import Events
+
+
+class _Block(NamedTuple):
+    """A journaled block: its number in the order of arrival, its first event's number in the lane, the lane."""
+
+    number: int
+    first: int
+    lane: Lane
+    events: Events
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One lane."""
+
+    start: int = 0  # number of its first event that is not sealed
+    accepted: int = 0  # number after its last event
+    blocks: deque[_Block] = field(default_factory=deque)
+
+
+class Lanes:
+    """Events in the order of their lanes, as many of each as an epoch asks for.
+
+    Args:
+        streams: the sources (by index) whose partitions are lanes of their own; all others are files.
+
+    Invariant: a lane's blocks follow one another without a gap, from the one that event `start` is in.
+    """
+
+    def __init__(self, streams: frozenset[int] = frozenset()) -> None:
+        self._streams = streams
+        self._lanes: dict[Lane, _Waiting] = {}
+        self.accepted = 0  # events that came, of all lanes
+        self.sealed = 0  # events that were taken
+
+    def restore(self, ends: Mapping[Lane, int]) -> None:
+        """Begin where a cut ended: so many events of each lane are sealed."""
+        self._lanes = {lane: _Waiting(end, end) for lane, end in ends.items()}
+        self.accepted = self.sealed = sum(ends.values())
+
+    def lane_of(self, events: Events) -> Lane:
+        """The lane of a block."""
+        return (events.end_source, events.end_partition) if events.end_source in self._streams else FILES
+
+    def next_number(self, lane: Lane) -> int:
+        """The number of a lane's next event."""
+        return self._lanes[lane].accepted if lane in self._lanes else 0
+
+    def add(self, number: int, first: int, events: Events) -> None:
+        """Take a block that arrived, or one of the journal."""
+        lane = self.lane_of(events)
+        waiting = self._lanes.setdefault(lane, _Waiting())
+        if not waiting.blocks and first > waiting.start:
+            message = f"the journal begins at event {first}, the cut to replay from is at {waiting.start}"
+            raise LostCutError(message)
+        end = first + len(events)
+        self.accepted += max(0, end - waiting.accepted)
+        waiting.accepted = max(waiting.accepted, end)
+        if end > waiting.start:
+            waiting.blocks.append(_Block(number, first, lane, events))
+
+    @property
+    def waiting(self) -> int:
+        """Events that came and are not sealed."""
+        return self.accepted - self.sealed
+
+    def ends(self) -> dict[Lane, int]:
+        """How many events of each lane are sealed."""
+        return {lane: waiting.start for lane, waiting in self._lanes.items()}
+
+    def oldest(self, count: int) -> Counter[Lane]:
+        """How many of the next `count` events, in the order of arrival, each lane has."""
+        counts: Counter[Lane] = Counter()
+        for block in self._arrived():
+            start = max(block.first, self._lanes[block.lane].start)
+            taken = min(count, block.first + len(block.events) - start)
+            counts[block.lane] += taken
+            count -= taken
+            if count == 0:
+                break
+        return counts
+
+    def _arrived(self) -> Iterator[_Block]:
+        lanes = [waiting.blocks for waiting in self._lanes.values() if waiting.blocks]
+        return iter(lanes[0]) if len(lanes) == 1 else merge(*lanes)  # the number of a block decides
+
+    def all(self) -> Counter[Lane]:
+        """How many events of each lane wait."""
+        return Counter({lane: one.accepted - one.start for lane, one in self._lanes.items()})
+
+    def counts_of(self, cut: Cut) -> Counter[Lane]:
+        """How many events of each lane the next epoch has, by its cut."""
+        counts = Counter({(source, partition): count for source, partition, count in cut.streams})
+        counts[FILES] = cut.end - self.sealed - counts.total()
+        return counts
+
+    def missing(self, counts: Mapping[Lane, int]) -> list[Lane]:
+        """The lanes whose events have not all come."""
+        waiting = self.all()
+        return [lane for lane, count in counts.items() if count > waiting[lane]]
+
+    def take(self, counts: Mapping[Lane, int]) -> list[Events]:
+        """The next events of each lane, as pieces in the order of (source, partition, offset)."""
+        pieces: list[Events] = []
+        for lane, count in counts.items():
+            if count > 0:
+                pieces += self._take(lane, count)
+        if len(counts) > 1:
+            pieces.sort(key=lambda piece: (piece.end_source, piece.end_partition))
+        return pieces
+
+    def _take(self, lane: Lane, count: int) -> Iterator[Events]:
+        waiting = self._lanes.setdefault(lane, _Waiting())
+        end = waiting.start + count
+        while waiting.blocks and waiting.start < end:
+            _, first, _, events = waiting.blocks[0]
+            if first > waiting.start:
+                break
+            piece = events.slice(waiting.start - first, min(end - first, len(events)))
+            waiting.start += len(piece)
+            self.sealed += len(piece)
+            if waiting.start == first + len(events):
+                waiting.blocks.popleft()
+            yield piece
+        if waiting.start < end:
+            begin = end - count
+            message = f"has events {begin} to {end}, the journal has {waiting.start - begin} of them"
+            raise LostCutError(message if lane == FILES else f"{message} (source {lane[0]}, partition {lane[1]})")
