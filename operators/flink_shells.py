@@ -37,7 +37,7 @@ WAKE_MS = 1000
 # Between chained operators, which call each other in one thread, a block stays where it is and a token passes: Flink
 # would copy it to Java and back. A token never outlives the call that made it, so no checkpoint holds one.
 _TOKEN, _TOKEN_BYTES = b"T", 9  # any other block has a longer header
-_handed_over: dict[bytes, bytes] = {}
+_handed_over: dict[bytes, Any] = {}
 _tokens = itertools.count()
 _loading: set[int] = set()  # operators of this process that are opening
 
@@ -58,14 +58,14 @@ def _await_others(timeout_s: float = 120.0) -> None:
         time.sleep(0.01)
 
 
-def _hand_over(block: bytes) -> bytes:
-    """A token for a block."""
+def _hand_over(block: Any) -> bytes:
+    """A token for a block, which need not be encoded."""
     token = _TOKEN + next(_tokens).to_bytes(8, "little")
     _handed_over[token] = block
     return token
 
 
-def _taken(value: bytes) -> bytes:
+def _taken(value: bytes) -> Any:
     """The block itself, or the one that a token stands for."""
     return _handed_over.pop(value) if len(value) == _TOKEN_BYTES and value.startswith(_TOKEN) else value
 
@@ -142,7 +142,7 @@ class _Shell:
         """Call a stage on the worker, and count the time."""
         profile, worker = self._profile, self._worker
         began, busy = time.perf_counter(), worker.busy_s
-        result = worker.call(fn, *args)
+        result = worker.call(_encoded, self.main if self.chained else None, fn, *args)
         stage_s = worker.busy_s - busy
         profile.stage += stage_s
         profile.hand_over += time.perf_counter() - began - stage_s
@@ -160,14 +160,26 @@ class _Shell:
     def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
         keys, main, side = self.keys, self.main, self.side
         for message in messages:
-            self._profile.bytes_out += len(message.data)
-            if message.to == main:
-                yield Row(keys[message.part], _hand_over(message.data) if self.chained else message.data)
+            if message.to == main and self.chained:
+                yield Row(keys[message.part], _hand_over(message.block))
+            elif message.to == main:
+                self._profile.bytes_out += len(message.block)
+                yield Row(keys[message.part], message.block)
             elif message.to == side:
-                yield self._tag, Row(keys[message.part], message.data)
+                self._profile.bytes_out += len(message.block)
+                yield self._tag, Row(keys[message.part], message.block)
             else:
                 text = f"{self.operator}: message to {message.to!r}, expected {main!r} or {side!r}"
                 raise ValueError(text)
+
+
+def _encoded(as_it_is: str | None, fn: Callable[..., Any], *args: Any) -> Any:
+    """What a stage's function returns, its messages as bytes save those to the receiver in the same task."""
+    result = fn(*args)
+    messages = getattr(result, "messages", None)
+    if messages:
+        result.messages = [message if message.to == as_it_is else message.encoded() for message in messages]
+    return result
 
 
 def _subtask(context: RuntimeContext) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from state.codec import Block, encode
 from state.sweep import Mutations
 
 STORAGE, TAIL, SINK = "storage", "tail", "sink"
@@ -17,13 +18,18 @@ REPLAY, LAST = 1, 2
 
 
 class Message(NamedTuple):
-    """An encoded block for one part of one operator."""
+    """A block for one part of one operator: as it is within a process, encoded between processes."""
 
     to: str
     part: int
     epoch: int
     source: int
-    data: bytes
+    block: Block | bytes
+
+    def encoded(self) -> Message:
+        """The message with the bytes of its block."""
+        block = self.block
+        return self._replace(block=encode(block.header, block.columns)) if isinstance(block, Block) else self
 
 
 @dataclass(slots=True)

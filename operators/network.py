@@ -75,7 +75,7 @@ class Network:
             self._waiting.pop(0)
         _, _, operator, part = channel
         stage = self.stages[operator, part]
-        blocks = stage.offer(message.data)
+        blocks = stage.offer(message.block)
         if blocks is None:
             return None
         outcome = stage.act(blocks)

@@ -12,7 +12,7 @@ import numpy as np
 from gnn.plan import Context, LayerPlan
 from operators.messages import SINK, STORAGE, Columns, Message
 from operators.rows import gather, store
-from state.codec import ROWS, SYNC, Block, Header, encode
+from state.codec import ROWS, SYNC, Block, Header, seal
 from state.table import TableSet
 
 TOPOLOGY_COLUMNS = (
@@ -147,7 +147,7 @@ class Owner:
                 columns = {**passed, "o_slot": changed, "zo": rows}
             else:
                 columns = self._replica_rows(part, changed, rows, block)
-            messages.append(Message(STORAGE, part, epoch, self.part, encode(header, columns)))
+            messages.append(Message(STORAGE, part, epoch, self.part, seal(header, columns)))
         return messages
 
     def _replica_rows(self, part: int, changed: np.ndarray, rows: np.ndarray, block: Block) -> Columns:
@@ -189,7 +189,7 @@ class Owner:
             else:
                 mine = keys % self.parts == part
                 columns |= {"key": keys[mine], "row": rows[mine], "del_key": dead[dead % self.parts == part]}
-            messages.append(Message(SINK, part, epoch, self.part, encode(header, columns)))
+            messages.append(Message(SINK, part, epoch, self.part, seal(header, columns)))
         return messages
 
 

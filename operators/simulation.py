@@ -143,7 +143,7 @@ class Simulation:
 
     def _start(self) -> None:
         settings = self.settings
-        self._channels: dict[tuple[Place, Place], deque[bytes | None]] = {}
+        self._channels: dict[tuple[Place, Place], deque[Block | bytes | None]] = {}
         self._waiting: list[tuple[Place, Place]] = []
         self._blocked: dict[Place, set[Place]] = {}
         self._barrier_at: Checkpoint | None = None
@@ -187,9 +187,9 @@ class Simulation:
         for key in outcome.deletes:
             backend.delete(key)
         for message in outcome.messages:
-            self._put((operator, part), (receiver(operator, message.to), message.part), message.data)
+            self._put((operator, part), (receiver(operator, message.to), message.part), message.encoded().block)
 
-    def _put(self, sender: Place, to: Place, item: bytes | None) -> None:
+    def _put(self, sender: Place, to: Place, item: Block | bytes | None) -> None:
         queue = self._channels.setdefault((sender, to), deque())
         if not queue:
             self._waiting.append((sender, to))

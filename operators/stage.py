@@ -39,7 +39,7 @@ class Stage:
         self.name, self.core, self.senders = name, core, senders
         self.sweeper = Sweeper(core.tables, image, epoch=epoch)
         self.epoch = epoch
-        self._inbox: dict[int, dict[tuple[int, int, int], bytes]] = {}
+        self._inbox: dict[int, dict[tuple[int, int, int], Block | bytes]] = {}
 
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
@@ -50,13 +50,13 @@ class Stage:
         self.epoch = self.sweeper.restore(items)
         self.core.after_restore()
 
-    def offer(self, block: bytes) -> list[bytes] | None:
+    def offer(self, block: Block | bytes) -> list[Block | bytes] | None:
         """Put a block in the inbox; the blocks of its epoch, in canonical order, once all are there.
 
         Raises:
             OutOfOrderError: the block belongs to an epoch that was passed, or came twice.
         """
-        header = read_header(block)
+        header = block.header if isinstance(block, Block) else read_header(block)
         waiting = self._inbox.setdefault(header.epoch, {})
         sender = (header.kind, header.flags, header.source)
         if header.epoch <= self.epoch or sender in waiting:
@@ -68,13 +68,13 @@ class Stage:
         del self._inbox[header.epoch]
         return [waiting[key] for key in sorted(waiting)]
 
-    def act(self, blocks: list[bytes]) -> Outcome:
+    def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks.
 
         Raises:
             OutOfOrderError: the epoch is not the next one.
         """
-        decoded = [decode(block) for block in blocks]
+        decoded = [block if isinstance(block, Block) else decode(block) for block in blocks]
         epoch = decoded[0].header.epoch
         if epoch != self.epoch + 1:
             message = f"{self.name}: epoch {epoch} is complete, but the next one is {self.epoch + 1}"
@@ -93,7 +93,8 @@ class Stage:
     @property
     def memory_bytes(self) -> int:
         """Bytes held by the core's tables and by the inbox."""
-        inbox = sum(len(block) for blocks in self._inbox.values() for block in blocks.values())
+        waiting = (block for blocks in self._inbox.values() for block in blocks.values())
+        inbox = sum(block.nbytes if isinstance(block, Block) else len(block) for block in waiting)
         return self.core.tables.nbytes + inbox
 
     @property

@@ -10,7 +10,7 @@ from gnn.plan import LayerPlan
 from operators import rows, scatter
 from operators.messages import TAIL, Columns, Message
 from operators.owner import SPLIT, Owner, topology_of
-from state.codec import PARTIAL, Block, Header, encode
+from state.codec import PARTIAL, Block, Header, seal
 from state.lists import Lists
 from state.table import TableSet
 
@@ -282,7 +282,7 @@ class LayerStorage:
             }
             if to == shape.part:
                 columns |= {**topology_of(topology), "t_slot": mine, "t": self._own_rows(mine)}
-            messages.append(Message(TAIL, to, epoch, shape.part, encode(header, columns)))
+            messages.append(Message(TAIL, to, epoch, shape.part, seal(header, columns)))
         return messages
 
     def _clear(self, topology: Block) -> None:

@@ -19,6 +19,7 @@ from partitioner.placement import Rule
 from partitioner.report import LiveGraph, PartitionStats, live_graph, partition_stats
 from partitioner.resolve import MORE, resolve_ints, resolve_names
 from partitioner.splitter import split
+from state.codec import Block
 from state.table import TableSet
 
 COUNTERS = ("missing_edge_deletes", "missing_vertex_deletes", "unchanged_edges", "unchanged_vertices")
@@ -73,7 +74,7 @@ class Partitioner:
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
-    ) -> list[bytes]:
+    ) -> list[Block]:
         """The TOPOLOGY block of each part; the first one also carries the input positions (columns `pos_*`)."""
         return split(change, self.parts, ctl, epoch, positions or {})
 

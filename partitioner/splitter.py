@@ -36,7 +36,7 @@ from partitioner.change import (
     WHOLE,
     EpochChange,
 )
-from state.codec import TOPOLOGY, Header, encode
+from state.codec import TOPOLOGY, Block, Header, seal
 
 Columns = dict[str, np.ndarray]
 
@@ -73,7 +73,7 @@ class _Group:
 
 def split(
     change: EpochChange, parts: int, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray]
-) -> list[bytes]:
+) -> list[Block]:
     """One block per part, in the order of parts; each carries `ctl`, the first one `positions`."""
     n, out = change.out.n, change.out
     shared: list[Columns] = [{"ctl": ctl} for _ in range(parts)]
@@ -98,7 +98,11 @@ def split(
         for part, columns in enumerate(shared):
             columns["x0_slot"] = features.column(1, part)
             columns["x0"] = _take_rows(change.x, features.column(2, part))
-    return [encode(Header(TOPOLOGY, epoch, 0, part), columns) for part, columns in enumerate(shared)]
+    # Copies: the records are the core's, and the next epoch overwrites them.
+    return [
+        seal(Header(TOPOLOGY, epoch, 0, part), {name: column.copy() for name, column in columns.items() if column.size})
+        for part, columns in enumerate(shared)
+    ]
 
 
 def _masters(change: EpochChange, shared: list[Columns]) -> None:

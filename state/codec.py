@@ -70,10 +70,27 @@ class Block:
     header: Header
     columns: dict[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the block has when it is encoded."""
+        directory = _HEADER.size + len(self.columns) * _COLUMN.size
+        return directory + sum(-(-column.nbytes // 8) * 8 for column in self.columns.values())
+
     def get(self, name: str, dtype: str) -> np.ndarray:
         """The column, or an empty one of that dtype where the block has none."""
         column = self.columns.get(name)
         return _empty(dtype) if column is None else column
+
+
+def seal(header: Header, columns: Mapping[str, np.ndarray]) -> Block:
+    """A block as decoding its bytes would give it: empty columns are left out, the others are contiguous and read-only.
+
+    The columns themselves are taken over, not copied: nobody may write to them any more.
+    """
+    kept = {name: np.ascontiguousarray(column) for name, column in columns.items() if column.size}
+    for column in kept.values():
+        column.flags.writeable = False
+    return Block(header, kept)
 
 
 def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:

@@ -49,6 +49,6 @@ def sent(messages: list[Message], to: str) -> dict[int, dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for message in messages:
         if message.to == to:
-            columns = decode(message.data).columns
+            columns = message.block.columns
             found[message.part] = {name: column.tolist() for name, column in columns.items() if name != "ctl"}
     return found

@@ -20,7 +20,11 @@ MARKER = 10
 class Message(NamedTuple):
     to: str
     part: int
-    data: bytes
+    block: bytes
+
+    def encoded(self) -> Message:
+        """It is."""
+        return self
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from state.codec import decode
+from state.codec import Block
 
 Edge = tuple[object, object, str]
 
@@ -75,8 +75,7 @@ class Receiver:
         self.replica_sets: dict[int, dict[int, int]] = defaultdict(dict)
         self.sizes: Counter = Counter()
 
-    def apply(self, data: bytes, part: int, epoch: int) -> None:
-        block = decode(data)
+    def apply(self, block: Block, part: int, epoch: int) -> None:
         assert (block.header.kind, block.header.source, block.header.epoch) == (1, part, epoch)
         assert all(column.size for column in block.columns.values())
         columns = {name: column.tolist() for name, column in block.columns.items()}

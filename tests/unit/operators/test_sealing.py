@@ -26,7 +26,7 @@ from operators.sealing import PartitionerStage, SealingConfig
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.events import Events
-from state.codec import decode
+from state.codec import Block, encode
 from state.sweep import Mutations
 
 WIDTH = 2
@@ -43,7 +43,7 @@ class Job:
         self.stage = PartitionerStage(core, settings, log, None, letters, ("a.jsonl",))
         self.entries = dict(entries or {})
         self.sent: dict[int, np.ndarray] = {}
-        self.blocks: dict[int, list[bytes]] = {}
+        self.blocks: dict[int, list[Block]] = {}
         self.stage.restore(self.entries.items())
         for outcome in self.stage.begin():
             self.keep(outcome)
@@ -55,9 +55,10 @@ class Job:
         for key in changes.deletes:
             self.entries.pop(key, None)
         for message in outcome.messages:
-            block = decode(message.data)
+            block = message.block
+            assert isinstance(block, Block)
             assert block.header.epoch == message.epoch
-            self.blocks.setdefault(message.epoch, []).append(message.data)
+            self.blocks.setdefault(message.epoch, []).append(block)
             self.sent[message.epoch] = block.columns["ctl"]
         return outcome
 
@@ -148,9 +149,9 @@ def test_control_values() -> None:
     assert (one[MARKER], two[MARKER], three[MARKER]) == (-1, -1, 1)
     assert [int(ctl[ACCEPTED]) for ctl in (one, two, three)] == [4, 8, 12]
     assert [int(ctl[VERTICES]) for ctl in (one, two, three)] == [5, 9, 13]
-    positions = decode(job.blocks[2][0]).columns
+    positions = job.blocks[2][0].columns
     assert (positions["pos_next"].tolist(), positions["pos_events"].tolist()) == ([4], [4]), "lines of that block"
-    assert "pos_next" not in decode(job.blocks[2][1]).columns, "the first part alone carries them"
+    assert "pos_next" not in job.blocks[2][1].columns, "the first part alone carries them"
 
 
 # -- markers and the journal ------------------------------------------------------------------------------------------
@@ -215,15 +216,15 @@ def test_a_restore_replays_from_the_marker_before_last_and_sends_the_same_again(
     for epoch, ctl in again.sent.items():
         assert ctl[FLAGS] == REPLAY
         for old, new in zip(job.blocks[epoch], again.blocks[epoch], strict=True):
-            before, after = decode(old), decode(new)
-            assert before.header == after.header
-            assert set(before.columns) == set(after.columns)
-            for name in set(before.columns) - {"ctl"}:
-                assert before.columns[name].tobytes() == after.columns[name].tobytes(), (epoch, name)
+            assert old.header == new.header
+            assert set(old.columns) == set(new.columns)
+            for name in set(old.columns) - {"ctl"}:
+                assert old.columns[name].tobytes() == new.columns[name].tobytes(), (epoch, name)
     assert again.stage.accepted == 50
     for both in (job, again):
         both.receive(4, first=50)
-    assert job.blocks[14] == again.blocks[14]
+    one, other = ([encode(block.header, block.columns) for block in run.blocks[14]] for run in (job, again))
+    assert one == other
 
 
 def test_after_a_restore_the_log_decides() -> None:

@@ -9,6 +9,7 @@ from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.events import Events
+from state.codec import Block
 from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 INTS, STRINGS = [-3, 0, 7, 1 << 40, 5], ["", "a", "b", "ä" * 9, "x" * 40]
@@ -25,7 +26,7 @@ class Bench:
         self.reference = ReferenceGraph(config.get("undirected", False), config.get("forbid_typed_loops", False))
         self.epoch = 0
 
-    def run(self, *rows: tuple) -> list[bytes]:
+    def run(self, *rows: tuple) -> list[Block]:
         """One epoch, checked."""
         self.epoch += 1
         before_x, before = set(self.reference.x), dict(self.reference.edges)

@@ -6,7 +6,6 @@ import pytest
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
-from state.codec import decode
 from tests.unit.partitioner.test_partitioner import Bench
 
 
@@ -104,7 +103,7 @@ def test_cuts_of_an_epoch_do_not_change_the_graph_but_net_what_cancels(strategy)
     blocks = bench.run(
         ("del_edge", 3, 4), ("add_edge", 3, 4), ("add_edge", 50, 51), ("del_vertex", 50), ("del_vertex", 51)
     )
-    assert all(set(decode(block).columns) == {"ctl"} for block in blocks)
+    assert all(set(block.columns) == {"ctl"} for block in blocks)
     assert places(bench) == before
     bench.run(("del_vertex", 5), ("add_edge", 4, 5, 9.0), ("set_features", 5, [3.0]))  # keeps its slots
     bench.run(("del_vertex", 5), ("add_vertex", 5))  # features are zeros again
@@ -124,7 +123,7 @@ def test_a_freed_slot_waits_for_the_next_epoch():
 
     def slots(*rows):
         change = partitioner.apply(events_of(rows, 1))
-        return decode(partitioner.split(change, np.zeros(8, np.int64), 1)[0]).get("m_slot", "i4").tolist()
+        return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("m_slot", "i4").tolist()
 
     assert slots(("add_vertex", 1), ("add_vertex", 2)) == [0, 1]
     assert slots(("del_vertex", 1), ("add_vertex", 3)) == [2]
@@ -133,7 +132,7 @@ def test_a_freed_slot_waits_for_the_next_epoch():
 
 def degree_of(partitioner: Partitioner, *rows: tuple) -> list[float]:
     change = partitioner.apply(events_of(rows, 1))
-    return decode(partitioner.split(change, np.zeros(8, np.int64), 1)[0]).get("c_degree", "f8").tolist()
+    return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("c_degree", "f8").tolist()
 
 
 def test_a_degree_that_cancelled_is_summed_afresh():
@@ -150,7 +149,7 @@ def test_a_weight_of_minus_zero_is_zero():
     bench = Bench(1)
     bench.run(("add_edge", 1, 2, 0.0))
     blocks = bench.run(("add_edge", 1, 2, -0.0))
-    assert set(decode(blocks[0]).columns) == {"ctl"}
+    assert set(blocks[0].columns) == {"ctl"}
     assert bench.partitioner.counters()["unchanged_edges"] == 1
 
 

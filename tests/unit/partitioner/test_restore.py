@@ -7,6 +7,7 @@ import state.table
 from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
+from state.codec import encode
 from state.sweep import Sweeper
 
 CTL = np.zeros(8, np.int64)
@@ -41,7 +42,8 @@ def random_epochs(seed: int, strings: bool) -> list[list[tuple]]:
 
 def run(partitioner: Partitioner, rows: list[tuple], epoch: int) -> list[bytes]:
     kind = partitioner.config.id_kind
-    return partitioner.split(partitioner.apply(events_of(rows, 1, kind)), CTL, epoch)
+    blocks = partitioner.split(partitioner.apply(events_of(rows, 1, kind)), CTL, epoch)
+    return [encode(block.header, block.columns) for block in blocks]
 
 
 def make(parts: int, strategy: str, strings: bool) -> Partitioner:

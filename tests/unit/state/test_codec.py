@@ -15,6 +15,7 @@ from state.codec import (
     decode,
     encode,
     read_header,
+    seal,
 )
 
 DTYPES = ["i1", "u1", "i2", "i4", "i8", "f4", "f8"]
@@ -42,6 +43,19 @@ def test_what_is_encoded_comes_back(header: Header, columns: dict[str, np.ndarra
         assert column.dtype == columns[name].dtype
         assert column.shape == columns[name].shape
         assert column.tobytes() == columns[name].tobytes()
+
+
+@given(header=HEADERS, columns=st.dictionaries(NAMES, ARRAYS, max_size=6))
+def test_a_sealed_block_is_what_decoding_its_bytes_would_give(header: Header, columns: dict[str, np.ndarray]) -> None:
+    data = encode(header, columns)
+    decoded, sealed = decode(data), seal(header, columns)
+    assert sealed.header == header
+    assert sealed.nbytes == len(data)
+    assert sealed.columns.keys() == decoded.columns.keys()
+    for name, column in sealed.columns.items():
+        assert column.tobytes() == decoded.columns[name].tobytes()
+        assert column.flags.c_contiguous
+        assert not column.flags.writeable
 
 
 def test_columns_stand_at_multiples_of_eight_and_are_not_copied() -> None:
