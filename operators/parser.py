@@ -31,6 +31,9 @@ from operators.event_rules import Rules, is_add_vertex_or_set
 from partitioner.event_builder import TYPES_MAX, EventBuilder
 from partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
 
+# How an Arrow IPC stream begins (the mark of an encapsulated message), and no JSON.
+ARROW_STREAM = b"\xff\xff\xff\xff"
+_NO_VALUE = "no value: a tombstone is no event"
 _PEEK = 256  # rows looked at together while no event has decided the kind of ids
 
 
@@ -42,20 +45,35 @@ class Origin(NamedTuple):
     partition: int = 0
 
 
+class RawMessage(NamedTuple):
+    """A Kafka message: its offset in its partition, and its value (None: a tombstone)."""
+
+    offset: int
+    value: bytes | None
+
+
 class _Place(NamedTuple):
-    """Where a table stands in its source."""
+    """Where a table stands in its source: rows from `first` on, or all in the message at that offset."""
 
     origin: Origin
     first: int
     rows: int
     arrival_ms: float
+    in_message: bool = False
 
     @property
     def end(self) -> int:
-        return self.first + self.rows
+        return self.first + (1 if self.in_message else self.rows)
+
+    def positions(self) -> np.ndarray:
+        """What follows each row's record."""
+        if self.in_message:
+            return np.full(self.rows, self.end, np.int64)
+        return np.arange(self.first + 1, self.end + 1, dtype=np.int64)
 
     def letter(self, error: str, row: int, record: Mapping[str, Any]) -> DeadLetter:
-        return DeadLetter(error, self.origin.name, self.origin.partition, self.first + row, to_json(record))
+        offset = self.first if self.in_message else self.first + row
+        return DeadLetter(error, self.origin.name, self.origin.partition, offset, to_json(record))
 
 
 class Parser:
@@ -97,52 +115,82 @@ class Parser:
         return self.parse_table(data, origin, chunk.first, arrival_ms)
 
     def parse_jsonl(
-        self,
-        data: bytes,
-        origin: Origin,
-        first_line: int = 0,
-        arrival_ms: float = 0.0,
-        message_offset: int | None = None,
+        self, data: bytes, origin: Origin, first_line: int = 0, arrival_ms: float = 0.0
     ) -> tuple[Events, list[DeadLetter]]:
-        """The events of whole lines, the first of which is line `first_line` of its file.
-
-        With `message_offset` the data is one message: every line stands at that offset, and only its last event
-        moves the position past it.
-        """
+        """The events of whole lines, the first of which is line `first_line` of its file."""
         builder = self._rules.builder()
         letters: list[DeadLetter] = []
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        positions: Iterable[int] = range(first_line + 1, first_line + len(lines) + 1)
         end = first_line + len(lines)
-        if message_offset is not None:
-            end = message_offset + 1
-            positions = repeat(message_offset)
-        append, loads = self._append, orjson.loads
         with np.errstate(over="ignore"):
-            for line, position in zip(lines, positions, strict=False):
-                try:
-                    record = loads(line)
-                except orjson.JSONDecodeError as cause:
-                    if not line.strip():
-                        continue
-                    error: str | None = _not_json(line, cause)
-                else:
-                    error = append(record, builder, position)
-                if error is not None:
-                    builder.reject()
-                    offset = position - 1 if message_offset is None else message_offset
-                    letters.append(DeadLetter(error, origin.name, origin.partition, offset, line))
-        if message_offset is not None and len(builder):
-            builder.position[-1] = end
+            self._append_lines(lines, range(first_line + 1, end + 1), builder, origin, letters)
         return builder.build(end, origin.source, origin.partition, arrival_ms), letters
+
+    def parse_messages(
+        self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0
+    ) -> tuple[Events, list[DeadLetter]]:
+        """The events of Kafka messages of one partition, in the order of their offsets.
+
+        A message holds one event or several as JSON, one a line, or an Arrow IPC stream, which the first bytes tell.
+        All of its events and dead letters stand at its offset.
+        """
+        builder = self._rules.builder()
+        blocks: list[Events] = []
+        letters: list[DeadLetter] = []
+        end = 0
+        with np.errstate(over="ignore"):
+            for offset, value in messages:
+                end = offset + 1
+                if value is None:
+                    builder.reject()
+                    letters.append(DeadLetter(_NO_VALUE, origin.name, origin.partition, offset, b""))
+                elif not value.startswith(ARROW_STREAM):
+                    self._append_lines(value.split(b"\n"), repeat(end), builder, origin, letters)
+                elif isinstance(table := _read_arrow(value), str):
+                    builder.reject()
+                    letters.append(DeadLetter(table, origin.name, origin.partition, offset, value))
+                else:
+                    blocks.append(builder.build(offset, origin.source, origin.partition, arrival_ms))
+                    place = _Place(origin, offset, table.num_rows, arrival_ms, in_message=True)
+                    events, more = self._parse_table(table, place)
+                    blocks.append(events)
+                    letters += more
+                    builder = self._rules.builder()  # by the kind of ids that the table may have decided
+        blocks.append(builder.build(end, origin.source, origin.partition, arrival_ms))
+        return Events.concatenate(blocks), letters
+
+    def _append_lines(
+        self,
+        lines: Sequence[bytes],
+        positions: Iterable[int],
+        builder: EventBuilder,
+        origin: Origin,
+        letters: list[DeadLetter],
+    ) -> None:
+        """Append the events of lines; `positions` are the offsets that follow each."""
+        append, loads = self._append, orjson.loads
+        for line, position in zip(lines, positions, strict=False):
+            try:
+                record = loads(line)
+            except orjson.JSONDecodeError as cause:
+                if not line.strip():
+                    continue
+                error: str | None = _not_json(line, cause)
+            else:
+                error = append(record, builder, position)
+            if error is not None:
+                builder.reject()
+                letters.append(DeadLetter(error, origin.name, origin.partition, position - 1, line))
 
     def parse_table(
         self, table: pa.Table | pa.RecordBatch, origin: Origin, first_row: int = 0, arrival_ms: float = 0.0
     ) -> tuple[Events, list[DeadLetter]]:
         """The events of a table's rows, the first of which is row `first_row` of its file."""
-        place = _Place(origin, first_row, table.num_rows, arrival_ms)
+        return self._parse_table(table, _Place(origin, first_row, table.num_rows, arrival_ms))
+
+    def _parse_table(self, table: pa.Table | pa.RecordBatch, place: _Place) -> tuple[Events, list[DeadLetter]]:
         if self._map is not None:
             every = dict(zip(table.schema.names, map(_one_array, table.columns), strict=True))
             return self._parse_rows(every, place)
@@ -175,8 +223,9 @@ class Parser:
         builder = self._rules.builder()
         letters = []
         with np.errstate(over="ignore"):
-            for row, record in enumerate(records(columns, np.arange(place.rows))):
-                error = self._append(record, builder, place.first + row + 1)
+            found = zip(records(columns, np.arange(place.rows)), place.positions().tolist(), strict=True)
+            for row, (record, position) in enumerate(found):
+                error = self._append(record, builder, position)
                 if error is not None:
                     builder.reject()
                     letters.append(place.letter(error, row, record))
@@ -221,7 +270,7 @@ class Parser:
             etype=etype.astype(np.int16),
             x_row=x_row,
             x=x,
-            position=np.arange(place.first + 1, place.end + 1, dtype=np.int64),
+            position=place.positions(),
             source=np.full(n, place.origin.source, np.int16),
             partition=np.full(n, place.origin.partition, np.int16),
             types=table,
@@ -290,6 +339,17 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         end_partition=events.end_partition,
         arrival_ms=events.arrival_ms,
     )
+
+
+def _read_arrow(value: bytes) -> pa.Table | str:
+    """The table in a message, or why there is none."""
+    try:
+        with pa.ipc.open_stream(value) as reader:
+            table = reader.read_all()
+        table.validate(full=True)  # offsets that point outside would crash the process when they are followed
+    except Exception as error:  # foreign bytes fail in any way they like
+        return f"not an Arrow IPC stream: {' '.join(str(error).split())[:200]}"
+    return table
 
 
 def _one_array(column: Any) -> pa.Array:

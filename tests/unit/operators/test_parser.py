@@ -261,14 +261,6 @@ def test_types_of_a_typed_model_are_its_relation_index() -> None:
     the_same_as_jsonl(rows, table(rows), edge_types=["cites", "writes"])
 
 
-def test_lines_of_one_message_share_its_offset() -> None:
-    rows = [{"op": "del_vertex", "id": 1}, {"op": "?"}, {"op": "del_vertex", "id": 2}]
-    events, letters = Parser(2).parse_jsonl(jsonl(rows), ORIGIN, message_offset=900)
-    assert events.position.tolist() == [900, 901]
-    assert [letter.offset for letter in letters] == [900]
-    assert events.end_position == 901
-
-
 @pytest.mark.parametrize("kind", ["int", "string"])
 @pytest.mark.parametrize(
     ("features", "text"),
