@@ -21,17 +21,18 @@ class Cut(NamedTuple):
 
     `streams`: how many of them come from which partition of which Kafka topic, as (source, partition, count) in
     ascending order; the others come from files. The count of a partition decides, not its offsets: a message may hold
-    many events, and an epoch may end in it.
+    many events, and an epoch may end in it. `flush`: it ends an interval of the coalesced output.
     """
 
     epoch: int
     end: int
     marker: bool
     streams: tuple[tuple[int, int, int], ...] = ()
+    flush: bool = False
 
     def encode(self) -> bytes:
         """The cut as a line."""
-        fields: list[object] = [self.epoch, self.end, int(self.marker)]
+        fields: list[object] = [self.epoch, self.end, self.marker | self.flush << 1]
         return orjson.dumps([*fields, self.streams] if self.streams else fields) + b"\n"
 
 
@@ -43,7 +44,7 @@ def _parsed(line: bytes) -> Cut | None:
     try:
         epoch, end, marker, *more = orjson.loads(line)
         streams = tuple((int(source), int(partition), int(count)) for source, partition, count in (*more, ())[0])
-        return Cut(int(epoch), int(end), bool(marker), streams)
+        return Cut(int(epoch), int(end), bool(marker & 1), streams, bool(marker & 2))
     except (ValueError, TypeError):
         return None
 

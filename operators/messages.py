@@ -12,9 +12,9 @@ from state.sweep import Mutations
 
 STORAGE, TAIL, SINK = "storage", "tail", "sink"
 
-# Places in the column `ctl`, int64[8]; FLAGS holds REPLAY and LAST.
+# Places in the column `ctl`, int64[8]; FLAGS holds REPLAY, LAST and FLUSH.
 MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, STREAMED_MS = range(8)
-REPLAY, LAST = 1, 2
+REPLAY, LAST, FLUSH = 1, 2, 4
 
 
 class Message(NamedTuple):

@@ -18,8 +18,9 @@ import orjson
 
 from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
 from operators.dead_letters import DeadLetter, DeadLetterFile
+from operators.intervals import Intervals
 from operators.lanes import Lanes
-from operators.messages import LAST, REPLAY, STORAGE, Message, Outcome
+from operators.messages import FLUSH, LAST, REPLAY, STORAGE, Message, Outcome
 from partitioner.core import Partitioner
 from partitioner.events import OP_NAMES, Events
 from state.sweep import Mutations, Sweeper
@@ -34,6 +35,7 @@ class SealingConfig:
     Units: epoch_events events; marker_interval_ms milliseconds; vertex_bytes, edge_bytes bytes in all operators.
     A marker has every changed page written once, so markers are at least so far apart that a state whose pages all
     change is written at SWEEP_BYTES_PER_S; a restore replays at most two intervals.
+    `flush_epochs` and `flush_ms` are those of `Intervals`, for an output that coalesces.
     """
 
     epoch_events: int = 1000
@@ -42,6 +44,8 @@ class SealingConfig:
     marker_epochs_max: int = 20_000
     vertex_bytes: int = 0
     edge_bytes: int = 0
+    flush_epochs: int = 0
+    flush_ms: int = 0
 
 
 class PartitionerStage:
@@ -69,6 +73,7 @@ class PartitionerStage:
         self.rejected = self.refused = 0
         self._dead_letters, self._sources = dead_letters, sources
         self._lanes = Lanes(frozenset(streams))
+        self._intervals = Intervals(config.flush_epochs, config.flush_ms)
         self._journal: deque[tuple[str, Lane, int]] = deque()  # (key, lane, number after its last event)
         self._block = 0
         self._markers: list[dict[Lane, int]] = [{}]  # where the lanes stood at the last two marker epochs
@@ -102,6 +107,7 @@ class PartitionerStage:
         self._sealed_before = sealed["epoch"]
         self.rejected, self.refused = sealed["rejected"], sealed["refused"]
         self._streamed_ms, self._since_marker_ms = sealed.get("streamed_ms", 0.0), sealed.get("since_marker_ms", 0.0)
+        self._intervals.last = self.epoch  # a marker, which ends an interval
         ends = self.log.ends(self.epoch)
         self._lanes.restore(ends)
         self._markers = [ends]
@@ -141,9 +147,11 @@ class PartitionerStage:
         return out
 
     def tick(self, now_ms: float) -> Outcome:
-        """Seal what waits, if the log does not say otherwise."""
+        """Seal what waits, if the log does not say otherwise; in a pause, an empty epoch that ends an open interval."""
         out = Outcome()
-        if self.waiting and self.epoch >= self.log.last:
+        if self.epoch < self.log.last:
+            return out
+        if self._lanes.waiting or self._intervals.is_overdue(self.epoch, now_ms):
             self._join(out, self._seal(self._cut(self._lanes.all(), now_ms), now_ms))
         return out
 
@@ -158,7 +166,7 @@ class PartitionerStage:
             message = f"the input ends at event {self.accepted}, but epoch {self.epoch + 1} reached further before"
             raise LostCutError(message)
         if self.waiting:
-            self._join(out, self._seal(self._cut(self._lanes.all(), 0.0), 0.0, LAST))
+            self._join(out, self._seal(self._cut(self._lanes.all(), 0.0, last=True), 0.0, LAST))
         return out
 
     @property
@@ -173,8 +181,8 @@ class PartitionerStage:
 
     @property
     def waiting(self) -> bool:
-        """Whether events have come that are not sealed."""
-        return self._lanes.waiting > 0
+        """Whether events have come that are not sealed, or epochs wait for the end of their interval."""
+        return self._lanes.waiting > 0 or self._intervals.is_open(self.epoch)
 
     def close(self) -> None:
         """Close the cut log."""
@@ -192,7 +200,7 @@ class PartitionerStage:
             return None
         return self._cut(lanes.oldest(self.config.epoch_events), now_ms)
 
-    def _cut(self, counts: Mapping[Lane, int], now_ms: float) -> Cut:
+    def _cut(self, counts: Mapping[Lane, int], now_ms: float, last: bool = False) -> Cut:
         """Cut so many events of each lane here, and say so in the log."""
         epoch = self.epoch + 1
         if not self._last_marker_ms:
@@ -200,7 +208,8 @@ class PartitionerStage:
         late = now_ms - self._last_marker_ms >= self._marker_interval_ms()
         marker = late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max
         streams = sorted((*lane, count) for lane, count in counts.items() if lane != FILES and count)
-        cut = Cut(epoch, self._lanes.sealed + sum(counts.values()), marker, tuple(streams))
+        flush = self._intervals.ends_with(epoch, now_ms, marker or last)
+        cut = Cut(epoch, self._lanes.sealed + sum(counts.values()), marker, tuple(streams), flush)
         self.log.append(cut)
         return cut
 
@@ -212,7 +221,10 @@ class PartitionerStage:
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
         arrived_now = self._lanes.sealed >= self._journaled
         pieces = self._take(cut)
-        events = Events.concatenate(pieces)
+        events = Events.concatenate(pieces) if pieces else Events.empty(self.core.in_width, self.core.config.id_kind)
+        if cut.flush:
+            flags |= FLUSH
+            self._intervals.ended(cut.epoch, now_ms)
         if arrived_now and events.arrival_ms > 0:
             self._streamed_ms += max(0.0, events.arrival_ms - self._arrived_ms) if self._arrived_ms else 0.0
             self._arrived_ms = events.arrival_ms
