@@ -14,6 +14,7 @@ import typer
 
 from job.config import LATER, IdType, PartitionerName, RunConfig, Runtime, StateBackend, load_run_config
 from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
+from job.produce_command import produce
 from job.units import format_duration
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
@@ -209,6 +210,9 @@ def stop(
     raise typer.Exit(stopping.stop(out=out, savepoint=savepoint))
 
 
+app.command()(produce)
+
+
 @model_app.command("import")
 def import_(
     factory: Annotated[
@@ -320,7 +324,6 @@ _later("export", "the embeddings stand in OUT/embeddings")
 _later("serve", "read OUT/embeddings")
 _later("query", "read OUT/embeddings")
 _later("watch", "read OUT/embeddings")
-_later("produce", "events come from files")
 
 
 def _import_with_torch() -> ModuleType:

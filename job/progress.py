@@ -55,7 +55,7 @@ class Progress:
         self._label = label
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
-        self._pending: Stats | None = None
+        self._pending: Stats | str | None = None
         self._shown_at = clock()
         self._live: Live | None = None
         if self._stream.isatty():
@@ -72,8 +72,8 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def update(self, stats: Stats) -> None:
-        """Take the newest stats, and show them when it is time to."""
+    def update(self, stats: Stats | str) -> None:
+        """Take the newest stats (or a line of other work), and show them when it is time to."""
         self._pending = stats
         if self._clock() - self._shown_at >= self._interval_s:
             self._show()
@@ -89,7 +89,7 @@ class Progress:
     def _show(self) -> None:
         if self._pending is None:
             return
-        line = format_stats(self._pending)
+        line = self._pending if isinstance(self._pending, str) else format_stats(self._pending)
         self._pending, self._shown_at = None, self._clock()
         if self._live:
             self._live.update(Text(f"{self._label}  {line}", no_wrap=True, overflow="ellipsis"), refresh=True)
