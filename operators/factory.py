@@ -11,9 +11,10 @@ from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
 from operators.dead_letters import DeadLetterFile
+from operators.message_parsing import MessageStage
 from operators.messages import SINK, STORAGE, TAIL
 from operators.network import PARTITIONER, senders_of
-from operators.parser import Parser
+from operators.parser import Origin, Parser
 from operators.parsing import ParserStage
 from operators.sealing import PartitionerStage, SealingConfig
 from operators.sink import Sink
@@ -23,7 +24,7 @@ from operators.tail import LayerTail
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 
-PARSER = "parser"
+PARSER = "parser"  # of the files; that of topic k among the sources is "parser-k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Settings:
     partitioner: dict[str, Any] = field(default_factory=dict)
     image: str = ""  # folder of base images, one folder per operator and part
     sources: tuple[str, ...] = ()
+    topics: tuple[int, ...] = ()  # those of the sources (by index) that are Kafka topics
+    events_map: dict[str, str] = field(default_factory=dict)  # foreign records to events, JMESPath by field
     chunks: str = ""  # the reading plan of a file input
     id_kind: str = "int"
     epoch_events: int = 1000
@@ -51,7 +54,7 @@ class Settings:
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
         """The inverse of `to_dict`."""
-        return Settings(**{**config, "sources": tuple(config.get("sources", ()))})
+        return Settings(**config | {name: tuple(config.get(name, ())) for name in ("sources", "topics")})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -94,18 +97,26 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     """The stage of one operator's part."""
     settings = Settings.from_dict(config)
     plan = load_plan(settings.model)
-    if operator == PARSER:
-        parser = Parser(plan.in_width, settings.id_kind, plan.edge_types or None)
-        block_events = settings.block_events or settings.epoch_events
-        return ParserStage(Path(settings.chunks), parser, settings.dead_letter_file(), block_events)
+    if operator.startswith(PARSER):
+        return make_parser(settings, plan, operator)
     image = settings.image_of(operator, part)
     if operator == PARTITIONER:
         graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
         log = CutLog(Path(settings.cut_log) if settings.cut_log else None)
         sealing, dead = settings.sealing(plan), settings.dead_letter_file()
-        return PartitionerStage(graph, sealing, log, image, dead, settings.sources)
+        return PartitionerStage(graph, sealing, log, image, dead, settings.sources, settings.topics)
     core = make_core(settings, plan, operator, part)
     return Stage(f"{operator}-{part}", core, senders_of(operator, settings.parts), image)
+
+
+def make_parser(settings: Settings, plan: Plan, operator: str) -> ParserStage | MessageStage:
+    """The Parser of the files, or of one topic."""
+    parser = Parser(plan.in_width, settings.id_kind, plan.edge_types or None, settings.events_map)
+    block_events, dead = settings.block_events or settings.epoch_events, settings.dead_letter_file()
+    if operator == PARSER:
+        return ParserStage(Path(settings.chunks), parser, dead, block_events)
+    source = int(operator.removeprefix(f"{PARSER}-"))
+    return MessageStage(parser, Origin(source, settings.sources[source]), dead, block_events, Path(settings.out))
 
 
 def state_bytes(plan: Plan) -> tuple[int, int]:

@@ -105,6 +105,11 @@ class Parser:
         """The kind of the job's ids, None while it is open."""
         return self._rules.id_kind
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether records are mapped, and so may need any of their columns."""
+        return self._map is not None
+
     def parse_chunk(
         self, chunk: Chunk, data: bytes | pa.RecordBatch, arrival_ms: float = 0.0
     ) -> tuple[Events, list[DeadLetter]]:

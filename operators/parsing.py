@@ -36,7 +36,7 @@ class ParserStage:
         self._chunks = read_plan(plan)
         self._parser = parser
         self._dead_letters = dead_letters
-        self._reader = ChunkReader()
+        self._reader = ChunkReader(every_column=parser.is_mapped)
         self._block_events = max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
 
     def parse(self, number: int) -> list[bytes]:

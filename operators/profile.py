@@ -69,6 +69,7 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
 
 def _place(operator: str) -> tuple[int, int]:
     kinds = ("parser", "partitioner", "storage", "tail", "sink")
+    operator = operator.partition("-")[0]  # the Parser of a topic stands with that of the files
     kind = operator.rstrip("0123456789")
     layer = operator.removeprefix(kind)
     rank = kinds.index(kind) if kind in kinds else len(kinds)
