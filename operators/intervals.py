@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Intervals:
     """Ends an interval after `epochs` epochs, or `interval_ms` after the one before ended, and at every marker.
 
-    `epochs` = 0: nobody wants them; `interval_ms` = 0: by count alone. The epoch after a pause ends its interval itself:
+    `epochs` = 0: nobody wants them; `interval_ms` = 0: by count alone. The epoch after a pause ends its interval:
     what changes rarely is not held back.
     """
 

@@ -11,6 +11,7 @@ from state.codec import Block, encode
 from state.sweep import Mutations
 
 STORAGE, TAIL, SINK = "storage", "tail", "sink"
+OUTLET = "outlet"  # the topic of changed embeddings
 
 # Places in the column `ctl`, int64[8]; FLAGS holds REPLAY, LAST and FLUSH.
 MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, STREAMED_MS = range(8)

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -24,6 +24,7 @@ from operators.messages import (
     ARRIVAL_MS,
     EVENTS_IN_EPOCH,
     FLAGS,
+    FLUSH,
     LAST,
     MARKER,
     REJECTED,
@@ -35,6 +36,9 @@ from operators.names import Names
 from operators.status import BUCKETS, StatusFile, bucket_of, percentile_ms
 from state.codec import Block
 from state.table import TableSet
+
+if TYPE_CHECKING:
+    from operators.outlet import Outlet
 
 EPOCHS_PER_FILE = 2_000
 BYTES_PER_FILE = 64 << 20
@@ -104,8 +108,12 @@ class Sink:
         rows_per_file: int = 250_000,
         epochs_per_file: int = EPOCHS_PER_FILE,
         clock_ms: Callable[[], float] = _now_ms,
+        outlet: Outlet | None = None,
     ) -> None:
-        """`id_kind` is "int" or "string"; `sources` are the names of the inputs, in the order of their indices."""
+        """`id_kind` is "int" or "string"; `sources` are the names of the inputs, in the order of their indices.
+
+        `outlet`: what else gets the rows, as messages.
+        """
         out = Path(out_folder)
         self.part, self.parts, self.width, self.sources = part, parts, width, sources
         self.tables = TableSet()
@@ -117,6 +125,7 @@ class Sink:
         self._rows_per_file = max(1, min(rows_per_file, BYTES_PER_FILE // (4 * width)))
         self._epochs_per_file = epochs_per_file
         self._clock_ms = clock_ms
+        self.outlet = outlet
         self._status = StatusFile(out, f"sink-{part}")
         self._status_lock, self._status_behind = threading.Lock(), False
         log = ChangeLog(out, part, width, id_kind, sources)
@@ -131,6 +140,8 @@ class Sink:
         self._buffer, self._buffered_rows = [], 0
         self._writer.visible_epoch = int(self._scalars.data[_EPOCH])  # tables are restored as of a marker
         self._streaming = False
+        if self.outlet is not None:
+            self.outlet.clear()
 
     def apply(self, epoch: int, blocks: list[Block], now_ms: float | None = None) -> list[Message]:
         """Take over the rows of an epoch; `now_ms` is read from the clock where it is not given.
@@ -141,7 +152,7 @@ class Sink:
         """
         self._writer.check()
         control = self._control(epoch, blocks)
-        rows = self._collect(epoch, blocks)
+        keys, rows = self._collect(epoch, blocks)
         self._buffer.append(rows)
         self._buffered_rows += rows.size
         self._count(epoch, rows, control)
@@ -160,7 +171,9 @@ class Sink:
         if last or self._status.is_due(at_ms):
             self._write_status(at_ms)
         self._ended = last
-        return []
+        if self.outlet is None or epoch == 0:
+            return []
+        return self.outlet.take(keys, rows, ends=marked or bool(int(control[FLAGS]) & (FLUSH | LAST)))
 
     def close(self, write: bool = True) -> None:
         """Write what is buffered, and wait for all files; with `write=False` (after a failure) drop the buffer.
@@ -219,7 +232,8 @@ class Sink:
                 raise BadEpochError(message)
         return controls[0]
 
-    def _collect(self, epoch: int, blocks: list[Block]) -> EpochRows:
+    def _collect(self, epoch: int, blocks: list[Block]) -> tuple[np.ndarray, EpochRows]:
+        """The keys of the changed vertices, then of the deleted ones, and their rows."""
         keys = _joined([block.get("key", "<i8") for block in blocks])
         dead = _joined([block.get("del_key", "<i8") for block in blocks])
         rows = [block.columns["row"] for block in blocks if "row" in block.columns]
@@ -229,7 +243,8 @@ class Sink:
             message = f"sink {self.part}: epoch {epoch} has {len(keys)} keys for rows {shapes}, width {self.width}"
             raise BadEpochError(message)
         dead = self._without_revived(epoch, keys, dead)
-        ids: Any = [np.concatenate([keys, dead])] if dead.size else [keys]
+        both = np.concatenate([keys, dead]) if dead.size else keys
+        ids: Any = [both]
         if self._names is not None:
             gone = self._names.of(dead)
             self._names.remove(dead)
@@ -238,7 +253,8 @@ class Sink:
                 self._names.put(block.get("m_key", "<i8"), offsets, block.get("m_name", "u1"))
             ids = self._names.of(keys) + gone
         positions = [_positions(block) for block in blocks if "pos_next" in block.columns]
-        return EpochRows(epoch, ids, rows, changed, len(dead), np.concatenate(positions) if positions else None)
+        where = np.concatenate(positions) if positions else None
+        return both, EpochRows(epoch, ids, rows, changed, len(dead), where)
 
     def _without_revived(self, epoch: int, keys: np.ndarray, dead: np.ndarray) -> np.ndarray:
         """The deleted keys that have no row in this epoch."""

@@ -1,0 +1,32 @@
+"""What the job's SQL makes of a block of lines, and what a record says: the slow, obvious inverse of the encoding."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+
+def split(block: bytes) -> list[tuple[bytes, bytes | None]]:
+    """Key and value (None: a tombstone) of the records in a block."""
+    records = []
+    for line in block.decode("ascii").split("\n"):
+        fields = line.split("\t")
+        key = bytes.fromhex(fields[1]) if fields[0] == "" else fields[0].encode()
+        rest = fields[2:] if fields[0] == "" else fields[1:]
+        assert len(rest) <= 1
+        records.append((key, rest[0].encode() if rest else None))
+    return records
+
+
+def parse(value: bytes) -> dict[str, Any]:
+    """A record's value, its embedding as an array (NaN where a list has null)."""
+    record: dict[str, Any] = json.loads(value)
+    found = record["embedding"]
+    if isinstance(found, str):
+        record["embedding"] = np.frombuffer(base64.b64decode(found, validate=True), "<f4")
+    else:
+        record["embedding"] = np.array(found, np.float32)
+    return record
