@@ -9,22 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-import yaml
 
-from job.artifacts import cached_connector_jar
 from job.errors import JobFailed
-from job.flink_config import python_path
+from job.flink_home import flink_home, make_folders
 from job.java import prepare_environment
 from job.ports import server_port
 from job.run_file import is_alive
@@ -33,10 +29,7 @@ HOST = "127.0.0.1"
 JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
 START_TIMEOUT_S = 90.0
 
-_LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")
 _SHOWN_BYTES = 3000
-# As the embedded cluster has it: the quick compiler starts sooner, and our own work is not in Java.
-_QUICK = "-XX:TieredStopAtLevel=1"
 
 
 @dataclass(slots=True)
@@ -184,20 +177,8 @@ class LocalCluster:
         return [*([self.job_manager] if self.job_manager else []), *self.task_managers]
 
     def _configure(self) -> None:
-        conf, lib = self.folder / "conf", self.folder / "lib"
-        for path in (conf, lib, self.folder / "log", self.folder / "tmp"):
-            path.mkdir(parents=True)
-        (conf / "config.yaml").write_text(yaml.safe_dump(self._flink_options() | self._options), encoding="utf-8")
-        for name in _LOGGING:
-            (conf / name).symlink_to(self.home / "conf" / name)
-        # Python operators need this jar beside Flink's own, Kafka's tables the connector (a job brings it, too).
-        jars = [*(self.home / "lib").glob("*.jar"), *(self.home / "opt").glob("flink-python*.jar")]
-        connector = cached_connector_jar()
-        for jar in [*jars, *([connector] if connector else [])]:
-            (lib / jar.name).symlink_to(jar)
         prepare_environment(self.environ)
-        self.environ |= {"FLINK_HOME": str(self.home), "FLINK_CONF_DIR": str(conf), "FLINK_LIB_DIR": str(lib)}
-        self.environ |= {"FLINK_LOG_DIR": str(self.folder / "log"), "FLINK_PID_DIR": str(self.folder)}
+        self.environ |= make_folders(self.folder, self._flink_options() | self._options)
 
     def _flink_options(self) -> dict[str, str]:
         port = self.rest.rpartition(":")[2]
@@ -205,7 +186,6 @@ class LocalCluster:
             "jobmanager.rpc.address": HOST,
             "jobmanager.rpc.port": str(server_port()),
             "jobmanager.bind-host": HOST,
-            "jobmanager.memory.process.size": "1000m",
             # A TaskManager misses a killed JobManager only by this (default: 50 s), and then looks for the next one.
             "heartbeat.interval": "1 s",
             "heartbeat.timeout": "10 s",
@@ -214,22 +194,10 @@ class LocalCluster:
             "cluster.registration.max-timeout": "2 s",
             "taskmanager.bind-host": HOST,
             "taskmanager.host": HOST,
-            "taskmanager.numberOfTaskSlots": "1",
-            "taskmanager.memory.process.size": "1800m",
-            "taskmanager.memory.managed.size": "128m",
             "rest.address": HOST,
             "rest.bind-address": HOST,
             "rest.port": port,
             "rest.bind-port": port,
-            "io.tmp.dirs": str(self.folder / "tmp"),
-            "env.java.opts.all": _java_options(self.home),
-            "python.execution-mode": "thread",
-            "python.executable": sys.executable,
-            "python.client.executable": sys.executable,
-            "python.pythonpath": python_path(),
-            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-            "execution.checkpointing.num-retained": "3",
-            "metrics.fetcher.update-interval": "1000",
         }
 
     def _launch(self, role: str, slots: int, *arguments: str) -> ClusterProcess:
@@ -245,19 +213,3 @@ class LocalCluster:
             )
         self._children[child.pid] = child
         return ClusterProcess(name, child.pid, round(psutil.Process(child.pid).create_time(), 2), slots)
-
-
-def flink_home() -> Path:
-    """Return the Flink that the installed PyFlink package carries."""
-    package = find_spec("pyflink")
-    if package is None or package.origin is None:
-        message = "no PyFlink found: install apache-flink, or run make install"
-        raise JobFailed(message)
-    return Path(package.origin).parent
-
-
-def _java_options(home: Path) -> str:
-    """What the package itself opens of Java, without which `flink run` does not start, and a quick start."""
-    lines = (home / "conf" / "config.yaml").read_text(encoding="utf-8").splitlines()
-    opened = next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
-    return f"{opened} {_QUICK}"
