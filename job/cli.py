@@ -72,6 +72,8 @@ def run(
     model: Annotated[Path | None, _flag("model", _IO)] = None,
     events: Annotated[list[str] | None, _flag("events", _IO)] = None,
     out: Annotated[Path | None, _flag("out", _IO)] = None,
+    from_: Annotated[str | None, _flag("from", _IO)] = None,
+    until: Annotated[str | None, _flag("until", _IO)] = None,
     snapshot: Annotated[Path | None, _flag("snapshot", _IO)] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML file with any of these options; a flag wins.", rich_help_panel=_IO)
@@ -122,6 +124,8 @@ def run(
     """
     # First thing in the function, so that its locals are the parameters and nothing else.
     given = {name: value for name, value in locals().items() if name != "config" and value not in (None, [])}
+    if from_ is not None:
+        given["from"] = given.pop("from_")
     settings = load_run_config(given, config)
     from job.preflight import check_run
 

@@ -11,6 +11,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from job.errors import UsageError
+from job.kafka_address import KafkaAddress, is_kafka
+from job.kafka_client import ClientProperties
+from job.kafka_input import COMMITTED, EARLIEST, parse_start
 from job.units import parse_duration, parse_size
 
 Runtime = Literal["flink", "local"]
@@ -26,8 +29,6 @@ LATER = {
     "embedding_format": "embeddings are written to --out as Parquet",
     "delivery": "embeddings are written to --out as Parquet, each row exactly once",
     "flight_port": "read the embeddings from --out",
-    "kafka": "events come from files",
-    "events_map": "write the events in Freshet's own format",
 }
 
 
@@ -51,7 +52,23 @@ class RunConfig(BaseModel):
 
     model: Path = Field(description="Model folder (model.json, model.safetensors).")
     events: list[str] = Field(
-        min_length=1, description="Event file (.jsonl, .parquet, .arrow) or folder of such files; repeatable."
+        min_length=1,
+        description="Event file (.jsonl, .parquet, .arrow), folder of such files, or kafka://HOST:PORT/TOPIC; "
+        "repeatable.",
+    )
+    start_from: str = Field(
+        default=EARLIEST,
+        alias="from",
+        description="Where to begin in a Kafka topic: earliest, latest, committed (by kafka: group.id), timestamp:MS.",
+    )
+    until: Literal["latest"] | None = Field(
+        default=None, description="latest: end where the Kafka topics end at the start (default: run on)."
+    )
+    kafka: dict[str, Any] = Field(
+        default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...); only in the file."
+    )
+    events_map: dict[str, str] = Field(
+        default_factory=dict, description="JMESPath by event field, for records of another shape; only in the file."
     )
     out: Path = Field(description="Output folder; must be empty unless --resume.")
     snapshot: Path | None = Field(
@@ -124,10 +141,40 @@ class RunConfig(BaseModel):
 
     @field_validator("events")
     @classmethod
-    def _files_only(cls, values: list[str]) -> list[str]:
-        for value in values:
-            _refuse_kafka(value, "give a file or a folder of event files")
+    def _addresses(cls, values: list[str]) -> list[str]:
+        for value in filter(is_kafka, values):
+            KafkaAddress.parse(value)
         return values
+
+    @field_validator("start_from")
+    @classmethod
+    def _start(cls, value: str) -> str:
+        parse_start(value)
+        return value
+
+    # Before pydantic looks at them: its own messages repeat the value, and there may be a password in it.
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _properties(cls, value: object) -> object:
+        if value is not None and not isinstance(value, dict):
+            msg = f"got {type(value).__name__}, expected a mapping such as `security.protocol: SASL_SSL`"
+            raise ValueError(msg)
+        try:
+            ClientProperties(value)
+        except UsageError as error:
+            raise ValueError(str(error).removeprefix("kafka: ")) from None
+        return value or {}
+
+    @field_validator("events_map", mode="before")
+    @classmethod
+    def _mapping(cls, value: object) -> object:
+        if value is not None and not isinstance(value, dict):
+            msg = f"got {type(value).__name__}, expected a mapping such as `src: user.id`"
+            raise ValueError(msg)
+        from operators.event_map import EventMap
+
+        EventMap(value or {})
+        return value or {}
 
     @field_validator("dead_letters")
     @classmethod
@@ -145,6 +192,7 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> RunConfig:
+        self._fit_kafka()
         if self.runtime == "local" and self.cluster:
             msg = "--cluster: goes with --runtime flink only; leave one of the two out"
             raise ValueError(msg)
@@ -155,6 +203,27 @@ class RunConfig(BaseModel):
             )
             raise ValueError(msg)
         return self
+
+    def _fit_kafka(self) -> None:
+        topics = any(map(is_kafka, self.events))
+        for name, given in (("--from", "start_from" in self.model_fields_set), ("--until", self.until is not None)):
+            if given and not topics:
+                msg = f"{name}: goes with a Kafka topic in --events only; leave it out"
+                raise ValueError(msg)
+        if topics and self.runtime == "local":
+            msg = "--runtime local: reads files only, for Kafka's offsets belong to Flink's checkpoints; take flink"
+            raise ValueError(msg)
+        if topics and self.stay:
+            msg = "--stay: a run on Kafka goes on by itself; leave --stay out (and --until too, to go on)"
+            raise ValueError(msg)
+        if self.start_from == COMMITTED and "group.id" not in self.kafka:
+            msg = "--from committed: give the group whose offsets are meant as `kafka: {group.id: ...}` in --config"
+            raise ValueError(msg)
+
+    @property
+    def client_properties(self) -> ClientProperties:
+        """How Kafka's clients connect; `${NAME}` in them still stands for a secret."""
+        return ClientProperties(self.kafka)
 
     @property
     def part_count(self) -> int:

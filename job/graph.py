@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from job.artifacts import connector_jar
+from job.kafka_client import ClientProperties
+from job.kafka_stream import add_connector, topic_stream
 from job.part_keys import part_keys
 from job.spec import JobSpec, file_uri
 
@@ -54,6 +57,7 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> Data
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
+    from operators.flink_messages import MessageParserShell
     from operators.flink_shells import ParserShell, StartShell, element_type
 
     def numbers(name: str, last: int) -> DataStream:
@@ -63,6 +67,13 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> Data
 
     start = _named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
     streams = []
+    if spec.topics:
+        add_connector(env, connector_jar())
+    for topic in spec.topics:
+        name = f"parser-{topic.source}"
+        uid = UID.format(f"kafka-{topic.source}")
+        messages = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
+        streams.append(_named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
         streams.append(_named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))

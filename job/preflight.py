@@ -7,6 +7,7 @@ from pathlib import Path
 
 from job.config import RunConfig
 from job.errors import UsageError
+from job.kafka_address import is_kafka
 
 # Event formats by suffix, and how such a file begins (nothing to look for in JSON Lines).
 FORMATS: dict[str, tuple[bytes, ...]] = {
@@ -31,11 +32,14 @@ def check_run(config: RunConfig) -> None:
 def event_files(events: Iterable[str]) -> list[Path]:
     """Return the event files in order; a folder stands for its files in the order of their names.
 
-    Files in a folder that begin with `.` or `_` are unfinished and left out.
+    Kafka topics are left out: the brokers are asked when the run begins. Files in a folder that begin with `.` or `_`
+    are unfinished and left out, too.
     Raises: UsageError for what is missing, empty of event files, or of another format.
     """
     files = []
     for given in events:
+        if is_kafka(given):
+            continue
         path = Path(given)
         if not path.is_dir():
             files.append(_check_event_file(path))

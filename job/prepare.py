@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from job import run_file
 from job.checkpoints import is_remote, local_folder
 from job.config import RunConfig
 from job.errors import UsageError
-from operators.event_files import Chunk, ChunkReader, EventFileError, list_files, plan_chunks
+from job.kafka_input import TopicInput, as_recorded
+from job.sources import Sources, find_sources
+from operators.event_files import Chunk, ChunkReader, EventFileError
 from operators.factory import Settings, load_plan
 from operators.initial import build_image
-from operators.parser import Parser
+from operators.parser import Origin, Parser, RawMessage
 from operators.parsing import write_plan
 from operators.snapshot import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
@@ -53,6 +56,7 @@ class Job:
     settings: Settings
     chunks: int
     records: int
+    topics: tuple[TopicInput, ...] = ()
 
 
 def prepare(config: RunConfig, out: Path) -> Job:
@@ -62,8 +66,10 @@ def prepare(config: RunConfig, out: Path) -> Job:
     """
     plan = load_plan(str(config.model.absolute()))
     try:
-        chunks = plan_chunks(config.events)
-        id_kind = _id_kind(config, plan, chunks)
+        sources = find_sources(config.events)
+        chunks = sources.chunks()
+        topics = _topics(config, sources)
+        id_kind = _id_kind(config, plan, chunks, topics)
     except (EventFileError, SnapshotError) as error:
         raise UsageError(str(error)) from None
     settings = Settings(
@@ -72,7 +78,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
         parts=config.part_count,
         partitioner=_partitioning(config, plan),
         image=str(out / IMAGE_FOLDER),
-        sources=tuple(file.name for file in list_files(config.events)),
+        sources=sources.names,
+        topics=tuple(sources.topics),
+        events_map=config.events_map,
         chunks=str(out / JOB_FOLDER / CHUNKS),
         id_kind=id_kind,
         epoch_events=config.epoch_events,
@@ -85,7 +93,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     # job.json comes last of the two: a folder that has it can be resumed, one that has less counts as empty.
     write_plan(chunks, Path(settings.chunks))
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
-    save(settings, plan.sha256, snapshot, config)
+    save(settings, plan.sha256, snapshot, config, topics)
     run_file.update_run(
         out,
         state=run_file.STARTING,
@@ -94,6 +102,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
         snapshot=snapshot,
         events=list(config.events),
         sources=list(settings.sources),
+        topics=as_recorded(topics),
+        events_map=settings.events_map,
         parts=settings.parts,
         id_type=settings.id_kind,
         undirected=config.undirected,
@@ -101,16 +111,19 @@ def prepare(config: RunConfig, out: Path) -> Job:
         **run_file.this_process(),
     )
     make_image(settings, config)
-    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks))
+    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics)
 
 
-def save(settings: Settings, model_sha256: str, snapshot: str | None, config: RunConfig) -> None:
+def save(
+    settings: Settings, model_sha256: str, snapshot: str | None, config: RunConfig, topics: Sequence[TopicInput]
+) -> None:
     """Write down what `resume` needs: what decides the results, and the options that need not be repeated."""
     content = {
         "settings": settings.to_dict(),
         "model_sha256": model_sha256,
         "snapshot": snapshot,
         "runtime": config.runtime,
+        "topics": as_recorded(topics),
         "options": {name: _kept(config, name) for name in KEPT_OPTIONS},
     }
     run_file.write_json(Path(settings.out) / JOB_FOLDER / SAVED, content)
@@ -159,8 +172,21 @@ def make_image(settings: Settings, config: RunConfig) -> None:
     (folder / _IMAGE_DONE).touch()
 
 
-def _id_kind(config: RunConfig, plan: Plan, chunks: list[Chunk]) -> str:
-    """The snapshot's, else `--id-type`, else the first accepted event's."""
+def _topics(config: RunConfig, sources: Sources) -> tuple[TopicInput, ...]:
+    """Where the Kafka topics begin and end."""
+    if not sources.topics:
+        return ()
+    from job.kafka_topics import plan_topic
+
+    bounded, properties = config.until is not None, config.client_properties
+    return tuple(
+        plan_topic(source, address, config.start_from, bounded, properties)
+        for source, address in sources.topics.items()
+    )
+
+
+def _id_kind(config: RunConfig, plan: Plan, chunks: list[Chunk], topics: Sequence[TopicInput]) -> str:
+    """The snapshot's, else `--id-type`, else the first accepted event's (which is waited for in a topic)."""
     if config.snapshot is not None:
         kind = _snapshot(config, plan).id_kind
         if config.id_type not in (None, kind):
@@ -169,9 +195,22 @@ def _id_kind(config: RunConfig, plan: Plan, chunks: list[Chunk]) -> str:
         return kind
     if config.id_type is not None:
         return config.id_type
-    parser, reader = Parser(plan.in_width, None, plan.edge_types or None), ChunkReader()
+    parser = Parser(plan.in_width, None, plan.edge_types or None, config.events_map)
+    reader = ChunkReader(every_column=parser.is_mapped)
     for chunk in chunks:
         parser.parse_chunk(chunk, reader.read(chunk))
+        if parser.id_kind is not None:
+            return parser.id_kind
+    if not topics:
+        return INT
+    from job.kafka_topics import first_messages
+
+    def waits() -> None:
+        say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
+
+    for topic, messages in first_messages(topics, config.client_properties, waits):
+        found = [RawMessage(offset, value) for _, offset, value in messages]
+        parser.parse_messages(found, Origin(topic.source, str(topic.address)))
         if parser.id_kind is not None:
             return parser.id_kind
     return INT

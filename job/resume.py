@@ -20,6 +20,7 @@ from job.checkpoints import (
 )
 from job.config import RunConfig
 from job.errors import UsageError
+from job.kafka_input import TopicInput, from_recorded
 from job.prepare import (
     CHUNKS,
     CUT_LOG,
@@ -32,7 +33,8 @@ from job.prepare import (
     save,
     say,
 )
-from operators.event_files import Chunk, EventFile, EventFileError, list_files, plan_file
+from job.sources import Sources, find_sources
+from operators.event_files import Chunk, EventFile, EventFileError, plan_file
 from operators.factory import Settings, load_plan
 from operators.parsing import read_plan, write_plan
 
@@ -56,7 +58,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         raise UsageError(message)
     former = Settings.from_dict(saved["settings"])
     _refuse_changes(config, former, saved["snapshot"], out)
-    chunks = _moved_chunks(config, former, out)
+    sources, chunks = _moved_chunks(config, former, out)
+    topics = _moved_topics(config, sources, from_recorded(saved.get("topics", [])), out)
     settings = replace(
         former,
         model=str(config.model.absolute()),
@@ -71,14 +74,14 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         dead_letters=str(config.dead_letters_path.absolute()),
     )
     write_plan(chunks, Path(settings.chunks))
-    save(settings, plan.sha256, saved["snapshot"], config)
+    save(settings, plan.sha256, saved["snapshot"], config, topics)
     run_file.update_run(out, model=settings.model, **run_file.this_process())
     if not image_is_done(settings):
         if saved["snapshot"] and config.snapshot is None:
             message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
             raise UsageError(message)
         make_image(settings, config)
-    return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks))
+    return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics)
 
 
 def has_finished(config: RunConfig, out: Path) -> bool:
@@ -150,6 +153,9 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
             flag = "--" + name.replace("_", "-")
             message = f"{flag} {given}: the job in {out} has {had[name]} for its life; leave {flag} out"
             raise UsageError(message)
+    if config.events_map and config.events_map != former.events_map:
+        message = f"events-map: the job in {out} has another one for its life; leave it out"
+        raise UsageError(message)
     if config.snapshot is not None and snapshot is None:
         message = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
         raise UsageError(message)
@@ -158,25 +164,44 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         raise UsageError(message)
 
 
-def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> list[Chunk]:
-    """The job's reading plan, with the paths that its files have now.
+def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> tuple[Sources, list[Chunk]]:
+    """The job's sources, and its reading plan with the paths that its files have now.
 
-    Raises: UsageError when these aren't its files.
+    Raises: UsageError when these aren't its files and topics.
     """
-    planned: list[list[Chunk]] = [[] for _ in former.sources]
+    planned: dict[int, list[Chunk]] = {k: [] for k in range(len(former.sources)) if k not in former.topics}
     for chunk in read_plan(out / JOB_FOLDER / CHUNKS):
         planned[chunk.source].append(chunk)
     try:
-        files = list_files(config.events)
-        same = len(files) == len(planned) and all(
-            _is_same(file, name, chunks) for file, name, chunks in zip(files, former.sources, planned, strict=True)
+        sources = find_sources(config.events)
+        same = [file.source for file in sources.files] == list(planned) and all(
+            _is_same(file, former.sources[file.source], planned[file.source]) for file in sources.files
         )
     except EventFileError as error:
         raise UsageError(str(error)) from None
-    if not same:
+    if not same or tuple(sources.topics) != former.topics:
         message = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
         raise UsageError(message)
-    return [replace(chunk, path=file.path) for file, chunks in zip(files, planned, strict=True) for chunk in chunks]
+    return sources, [replace(chunk, path=file.path) for file in sources.files for chunk in planned[file.source]]
+
+
+def _moved_topics(config: RunConfig, sources: Sources, topics: list[TopicInput], out: Path) -> tuple[TopicInput, ...]:
+    """The job's topics, with the brokers that they are to be asked of now.
+
+    Raises: UsageError for other topics, or options that can't be changed: their offsets are in the state.
+    """
+    for topic in topics:
+        given = sources.topics[topic.source]
+        if given.topic != topic.topic:
+            message = f"--events {given}: the job in {out} reads the topic {topic.topic}; give that one"
+            raise UsageError(message)
+        if "start_from" in config.model_fields_set:
+            message = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
+            raise UsageError(message)
+        if config.until is not None and topic.end is None:
+            message = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
+            raise UsageError(message)
+    return tuple(topic.at(sources.topics[topic.source]) for topic in topics)
 
 
 def _is_same(file: EventFile, name: str, planned: list[Chunk]) -> bool:

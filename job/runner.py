@@ -181,6 +181,8 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         layers=len(load_plan(job.settings.model).layers),
         stage=job.settings.to_dict(),
         chunks=job.chunks,
+        topics=job.topics,
+        kafka_properties=dict(config.client_properties),
         stay=config.stay,
         epoch_ms=job.settings.epoch_ms,
         parallelism=config.parallelism,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from job.checkpoints import is_remote, local_folder
+from job.kafka_input import TopicInput
 
 
 class JobSpec(BaseModel):
@@ -27,6 +28,9 @@ class JobSpec(BaseModel):
     stage: dict[str, Any] = Field(default_factory=dict)
 
     chunks: int = Field(default=0, ge=0)  # of a bounded input, numbered from 0
+    topics: tuple[TopicInput, ...] = ()
+    # Secrets may stand in them, so they are never written down: not in files, not in messages.
+    kafka_properties: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
     stay: bool = False  # go on after the last chunk until stopped
     epoch_ms: int = Field(default=20, ge=0)
 

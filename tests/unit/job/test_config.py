@@ -64,7 +64,18 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"cluster": "somewhere"}, "--cluster: got 'somewhere', expected HOST:PORT"),
         ({"cluster": "host:99999"}, "--cluster: got 'host:99999', expected HOST:PORT"),
         ({"cluster": "host:80", "runtime": "local"}, "--cluster: goes with --runtime flink only"),
-        ({"events": ["kafka://h:1/t"]}, "--events: kafka://h:1/t: Kafka is not in this version"),
+        ({"events": ["kafka://h/t"]}, "--events: got 'kafka://h/t' ('h' is no HOST:PORT), expected kafka://HOST:PORT"),
+        ({"events": ["kafka://h:1/t"], "runtime": "local"}, "--runtime local: reads files only"),
+        ({"events": ["kafka://h:1/t"], "stay": True}, "--stay: a run on Kafka goes on by itself"),
+        ({"from": "latest"}, "--from: goes with a Kafka topic in --events only"),
+        ({"until": "latest"}, "--until: goes with a Kafka topic in --events only"),
+        ({"events": ["kafka://h:1/t"], "from": "noon"}, "--from: got 'noon', expected earliest, latest, committed"),
+        ({"events": ["kafka://h:1/t"], "from": "committed"}, "--from committed: give the group"),
+        ({"events": ["kafka://h:1/t"], "until": "noon"}, "--until: got 'noon', expected 'latest'"),
+        ({"events_map": "x"}, "--events-map: got str, expected a mapping"),
+        ({"events_map": {"colour": "x"}}, "--events-map: events_map: expected fields among op, id"),
+        ({"events_map": {"src": "a["}}, "--events-map: events_map: src: 'a[' is no JMESPath expression"),
+        ({"kafka": {"acks": "1"}}, "--kafka: acks: can't be set; it is always `all`"),
         ({"dead_letters": "kafka://h:1/t"}, "--dead-letters: kafka://h:1/t: Kafka is not in this version"),
         ({"events": []}, "--events: got []"),
         ({"parts": 2, "parallelism": 4}, "--parts: got 2 with --parallelism 4"),
@@ -95,6 +106,17 @@ def test_options_of_later_versions_say_so(key: str) -> None:
     assert "not in this version" in said
 
 
+def test_kafka_properties_are_never_shown(tmp_path: Path) -> None:
+    text = 'model: M\nevents: "kafka://h:1/t"\nout: O\nfrom: latest\nkafka:\n  sasl.password: s3cret\n  group.id: g\n'
+    config = from_yaml(tmp_path, text)
+    assert config.client_properties["sasl.password"] == "s3cret"
+    assert config.start_from == "latest"
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in str(config)
+    for wrong in ("s3cret", ["s3cret"], {"bootstrap.servers": "s3cret"}, {"sasl.password": ["s3cret"]}):
+        assert "s3cret" not in refusal(kafka=wrong)
+
+
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
     text = "model: M\nevents: a.jsonl\nout: O\nepoch-events: 50\nepoch_ms: 5\ncheckpoint-interval: 1m\n"
     config = from_yaml(tmp_path, text, epoch_events=7)
@@ -119,7 +141,7 @@ def test_every_option_can_stand_in_the_file(tmp_path: Path, name: str) -> None:
         ("a: [", "can't be read"),
         ("epoch-ms: 5\nepoch_ms: 6", "stands there twice"),
         ("epoch-ms: soon", "job.yaml: --epoch-ms: got 'soon'"),
-        ("kafka: {sasl: x}", "--kafka: not in this version"),
+        ("kafka: {group.id: [1]}", "--kafka: group.id: got a list, expected text or a number"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, said: str) -> None:

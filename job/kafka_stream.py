@@ -1,0 +1,94 @@
+"""A Kafka topic as a stream: Row(0, Row(partition, offset, value)), keyed, in one task with its Parser.
+
+PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
+What comes out of a table is keyed in Java without being dealt out anew. The type that the table gives it must be told
+anew for that (a keyed Python operator asks for a plain row type), which works as long as the elements are never
+serialized on the way: source, table operators and Parser are chained, one subtask each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from job.kafka_client import ClientProperties
+from job.kafka_input import TopicInput
+from job.spec import file_uri
+
+if TYPE_CHECKING:
+    from pyflink.datastream import KeyedStream, StreamExecutionEnvironment
+    from pyflink.table import TableDescriptor
+
+
+def add_connector(env: StreamExecutionEnvironment, jar: Path) -> None:
+    """Let the job, and this process where it draws the job, find the connector."""
+    env.add_jars(file_uri(jar))
+
+
+def topic_stream(
+    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str
+) -> KeyedStream:
+    """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`."""
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream import KeyedStream
+    from pyflink.java_gateway import get_gateway
+    from pyflink.table import StreamTableEnvironment
+    from pyflink.table.expressions import col, lit, row
+
+    tables = StreamTableEnvironment.create(env)
+    tables.get_config().set("table.exec.resource.default-parallelism", "1")
+    messages = tables.from_descriptor(_descriptor(topic, properties))
+    messages = messages.select(lit(0).alias("k"), row(col("partition"), col("offset"), col("value")).alias("message"))
+    stream = tables.to_data_stream(messages)
+    _name_source(stream._j_data_stream.getTransformation(), topic, uid)
+
+    jvm = get_gateway().jvm
+    key_type = Types.ROW([Types.INT()]).get_java_type_info()
+    utils = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
+    keyed = utils.reinterpretAsKeyedStream(stream._j_data_stream, jvm.KeyByKeySelector(), key_type)
+    message = Types.ROW([Types.INT(), Types.LONG(), Types.PRIMITIVE_ARRAY(Types.BYTE())])
+    keyed.getTransformation().setOutputType(Types.ROW([Types.INT(), message]).get_java_type_info())
+    return KeyedStream(keyed, message, stream)
+
+
+def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:
+    from pyflink.table import DataTypes, Schema, TableDescriptor
+
+    schema = Schema.new_builder().column("value", DataTypes.BYTES())
+    schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
+    schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
+    builder = TableDescriptor.for_connector("kafka").schema(schema.build())
+    for key, value in _options(topic, properties).items():
+        builder = builder.option(key, value)
+    return builder.build()
+
+
+def _options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:
+    """The options of the table connector."""
+    options = {
+        "topic": topic.topic,
+        "properties.bootstrap.servers": topic.bootstrap,
+        "properties.isolation.level": "read_committed",
+        "value.format": "raw",
+        # The very offsets that `freshet run` found, so that a job that begins again begins there.
+        "scan.startup.mode": "specific-offsets",
+        "scan.startup.specific-offsets": _offsets(topic.start),
+    }
+    if topic.end is not None:
+        options |= {
+            "scan.bounded.mode": "specific-offsets",
+            "scan.bounded.specific-offsets": _offsets(topic.end),
+        }
+    return options | {f"properties.{key}": value for key, value in properties.resolve().items()}
+
+
+def _offsets(offsets: dict[int, int]) -> str:
+    return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
+
+
+def _name_source(transformation: Any, topic: TopicInput, uid: str) -> None:
+    """Name the source above a table's stream: the planner gives it none that would find its state again."""
+    while not transformation.getInputs().isEmpty():
+        transformation = transformation.getInputs().get(0)
+    transformation.setUid(uid)
+    transformation.setName(f"{topic.topic} (Kafka)")

@@ -1,0 +1,49 @@
+"""What `--events` names, in order: files (those of a folder one by one) and Kafka topics, numbered as sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from job.errors import UsageError
+from job.kafka_address import KafkaAddress, is_kafka
+from operators.event_files import Chunk, EventFile, list_files, plan_file
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources of a job; an event's `source` is the index in `names`."""
+
+    names: tuple[str, ...] = ()
+    files: tuple[EventFile, ...] = ()
+    topics: dict[int, KafkaAddress] = field(default_factory=dict)
+
+    def chunks(self) -> list[Chunk]:
+        """The reading plan of the files.
+
+        Raises: EventFileError for one that can't be read.
+        """
+        return [chunk for file in self.files for chunk in plan_file(file)]
+
+
+def find_sources(events: Sequence[str]) -> Sources:
+    """Return what the values of `--events` name.
+
+    Raises: EventFileError for a path that can't be read; KafkaAddressError; UsageError for a topic that comes twice.
+    """
+    names: list[str] = []
+    files: list[EventFile] = []
+    topics: dict[int, KafkaAddress] = {}
+    for given in events:
+        if not is_kafka(given):
+            found = [replace(file, source=file.source + len(names)) for file in list_files([given])]
+            files += found
+            names += [file.name for file in found]
+            continue
+        address = KafkaAddress.parse(given)
+        if address.topic in {other.topic for other in topics.values()}:
+            message = f"--events {given}: the topic {address.topic} is named twice; its events would count twice"
+            raise UsageError(message)
+        topics[len(names)] = address
+        names.append(str(address))
+    return Sources(tuple(names), tuple(files), topics)
