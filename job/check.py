@@ -16,6 +16,8 @@ from gnn.plan import Plan, compile_plan
 from job.change_log_reader import ChangeLogReader, NoChangeLogError, State
 from job.compare import Difference, compare
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from job.kafka_client import ClientProperties
+from job.kafka_input import from_recorded
 from job.replay import Input, final_graph
 from job.run_file import read_run
 from operators.replay_graph import GraphArrays
@@ -32,6 +34,7 @@ def check(
     tolerance: float = 1e-4,
     undirected: bool | None = None,
     id_type: str | None = None,
+    properties: ClientProperties | None = None,
 ) -> int:
     """Print one JSON line about how far `out` is from a full pass; 0 when it is within the tolerance, else 1.
 
@@ -53,6 +56,9 @@ def check(
         edge_types=plan.edge_types or None,
         undirected=bool(run.get("undirected", False)) if undirected is None else undirected,
         forbid_typed_loops=any(layer.skip_loops for layer in plan.layers),
+        topics=from_recorded(run.get("topics", [])),
+        events_map=run.get("events_map", {}),
+        properties=properties or ClientProperties(),
     )
     if snapshot is None and run.get("snapshot"):
         message = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"

@@ -139,7 +139,7 @@ def run(
 def check(
     model: Annotated[Path, typer.Option(help="Model folder of the run.")],
     events: Annotated[
-        list[str], typer.Option(metavar="PATH", help="Event files of the run, in the same order; repeatable.")
+        list[str], typer.Option(metavar="PATH", help="Event files and topics of the run, in its order; repeatable.")
     ],
     out: Annotated[Path, typer.Option(help="Output folder of the run.")],
     snapshot: Annotated[Path | None, typer.Option(help="Snapshot that the run started from, if any.")] = None,
@@ -154,6 +154,7 @@ def check(
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge (default: as the run did).")
     ] = None,
     id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: as the run had it).")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file whose `kafka:` says how to reach Kafka.")] = None,
 ) -> None:
     """Compare a run's embeddings with a full pass over the final graph.
 
@@ -174,6 +175,7 @@ def check(
         msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)
     from job import check as checking
+    from job.produce import load_properties
 
     code = checking.check(
         model=model,
@@ -184,6 +186,7 @@ def check(
         tolerance=tolerance,
         undirected=undirected,
         id_type=id_type,
+        properties=load_properties(config),
     )
     raise typer.Exit(code)
 

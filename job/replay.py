@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -11,8 +11,12 @@ import numpy as np
 
 from job.change_log_reader import Positions
 from job.errors import UsageError
-from operators.event_files import ChunkReader, EventFile, EventFileError, list_files, plan_file
-from operators.parser import Parser
+from job.kafka_address import KafkaAddressError
+from job.kafka_client import ClientProperties
+from job.kafka_input import TopicInput
+from job.sources import Sources, find_sources
+from operators.event_files import ChunkReader, EventFile, EventFileError, plan_file
+from operators.parser import Origin, Parser, RawMessage
 from operators.replay_graph import ReferenceGraph
 from operators.snapshot import SnapshotError, open_snapshot
 from partitioner.events import Events
@@ -32,13 +36,22 @@ class Input:
     edge_types: Sequence[str] | None
     undirected: bool
     forbid_typed_loops: bool
+    topics: Sequence[TopicInput] = ()
+    events_map: Mapping[str, str] = field(default_factory=dict)
+    properties: ClientProperties = field(default_factory=ClientProperties)  # by which Kafka is reached
+
+    def parser(self, id_kind: str | None) -> Parser:
+        """As the run had it."""
+        return Parser(self.in_width, id_kind, self.edge_types, self.events_map)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Events of one source that apply one after the other: up to the position `end`."""
+    """Events of one source's partition that apply one after the other: so many, up to the position `end`."""
 
     source: str
+    partition: int
+    count: int
     end: int
 
 
@@ -49,60 +62,59 @@ def stretches(positions: Positions, sources: Sequence[str]) -> list[Stretch]:
         UsageError: the run read from something that is none of the sources.
     """
     unknown = sorted(set(positions.source.tolist()) - set(sources))
-    if unknown or positions.partition.any():
-        message = f"--events: the run read {', '.join(unknown or ['several partitions'])}; give the files that it read"
+    if unknown:
+        message = f"--events: the run read {', '.join(unknown)}; give what it read"
         raise UsageError(message)
     rank = {name: k for k, name in enumerate(sources)}
     ranks = np.array([rank[name] for name in positions.source.tolist()], np.int64)
-    order = np.lexsort((ranks, positions.epoch))
-    rows = [(positions.source[k], int(positions.next_offset[k])) for k in order]
-    return [Stretch(source, list(group)[-1][1]) for source, group in groupby(rows, key=lambda row: row[0])]
+    order = np.lexsort((positions.partition, ranks, positions.epoch))
+    columns = (positions.source, positions.partition, positions.events, positions.next_offset)
+    rows = zip(*(column[order].tolist() for column in columns), strict=True)
+    found = []
+    for (source, partition), group in groupby(rows, key=lambda row: row[:2]):
+        together = list(group)
+        found.append(Stretch(source, partition, sum(row[2] for row in together), together[-1][3]))
+    return found
 
 
-def named_files(events: Sequence[str], recorded: Sequence[str]) -> dict[str, EventFile]:
-    """The event files by the names that the run recorded for them, in reading order.
+def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Sources, list[str]]:
+    """The sources, and for each the name that the run recorded for it, in reading order.
 
-    Files that lie elsewhere now are taken by their place in the order.
+    Files that lie elsewhere now, and brokers that have another address, are taken by their place in the order.
 
     Raises:
-        UsageError: they can't be the run's files.
+        UsageError: they can't be the run's.
     """
     try:
-        files = list_files(events)
-    except EventFileError as error:
+        sources = find_sources(events)
+    except (EventFileError, KafkaAddressError) as error:
         message = f"--events: {error}"
         raise UsageError(message) from None
-    by_name = {file.name: file for file in files}
-    if set(recorded) <= set(by_name):
-        return by_name
-    if len(recorded) == len(files):
-        return dict(zip(recorded, files, strict=True))
-    message = f"--events: got {len(files)} files, the run read {len(recorded)}: {', '.join(recorded)}"
+    if set(recorded) <= set(sources.names):
+        return sources, list(sources.names)
+    if len(recorded) == len(sources.names):
+        return sources, list(recorded)
+    message = f"--events: got {len(sources.names)} files, the run read {len(recorded)}: {', '.join(recorded)}"
     raise UsageError(message)
 
 
 class SourceEvents:
-    """The events of one file in order, parsed as far as they are asked for."""
+    """The events of one file or partition in order, parsed as far as they are asked for."""
 
-    def __init__(self, file: EventFile, parser: Parser) -> None:
-        self._file, self._parser = file, parser
-        self._blocks = self._parsed()
+    def __init__(self, blocks: Iterator[Events]) -> None:
+        self._blocks = blocks
         self._rest: Events | None = None
+        self.position = 0  # of the last event taken
 
-    def _parsed(self) -> Iterator[Events]:
-        reader = ChunkReader()
-        for chunk in plan_file(self._file):
-            yield self._parser.parse_chunk(chunk, reader.read(chunk))[0]
-
-    def until(self, position: int) -> Iterator[Events]:
-        """The events that are left of those before the position, block by block."""
-        while (block := self._rest or next(self._blocks, None)) is not None:
-            count = int(np.searchsorted(block.position, position, side="right"))
-            self._rest = block.slice(count, len(block)) if count < len(block) else None
-            if count:
-                yield block.slice(0, count)
-            if self._rest is not None:
-                return
+    def take(self, count: int) -> Iterator[Events]:
+        """The next `count` events, block by block; fewer where the source has no more."""
+        while count and (block := self._rest or next(self._blocks, None)) is not None:
+            taken = min(count, len(block))
+            self._rest = block.slice(taken, len(block)) if taken < len(block) else None
+            if taken:
+                count -= taken
+                self.position = int(block.position[taken - 1])
+                yield block.slice(0, taken)
 
     @property
     def has_more(self) -> bool:
@@ -110,6 +122,22 @@ class SourceEvents:
         if self._rest is None:
             self._rest = next((block for block in self._blocks if len(block)), None)
         return self._rest is not None
+
+
+def file_events(file: EventFile, parser: Parser) -> Iterator[Events]:
+    """The events of a file."""
+    reader = ChunkReader(every_column=parser.is_mapped)
+    for chunk in plan_file(file):
+        yield parser.parse_chunk(chunk, reader.read(chunk))[0]
+
+
+def topic_events(topic: TopicInput, partition: int, parser: Parser, properties: ClientProperties) -> Iterator[Events]:
+    """The events of a partition, from where the run began; reads on to where it ends now."""
+    from job.kafka_topics import read_partition
+
+    origin = Origin(topic.source, str(topic.address), partition)
+    for messages in read_partition(topic, partition, properties):
+        yield parser.parse_messages([RawMessage(offset, value) for _, offset, value in messages], origin)[0]
 
 
 def final_graph(given: Input, positions: Positions, recorded: Sequence[str], say: Say) -> ReferenceGraph:
@@ -136,21 +164,32 @@ def final_graph(given: Input, positions: Positions, recorded: Sequence[str], say
 def _apply_events(
     graph: ReferenceGraph, given: Input, id_kind: str | None, positions: Positions, recorded: Sequence[str], say: Say
 ) -> None:
-    names = list(recorded) or list(dict.fromkeys(positions.source.tolist()))
-    files = named_files(given.events, names)
-    parser = Parser(given.in_width, id_kind, given.edge_types)
-    sources = {name: SourceEvents(file, parser) for name, file in files.items()}
+    read = list(recorded) or list(dict.fromkeys(positions.source.tolist()))
+    found, names = named_sources(given.events, read)
+    parser = given.parser(id_kind)
+    sources = {(names[file.source], 0): SourceEvents(file_events(file, parser)) for file in found.files}
+    files = list(sources.values())
+    topics = {names[topic.source]: topic.at(found.topics[topic.source]) for topic in given.topics}
     applied = said = 0
-    for stretch in stretches(positions, list(files)):
-        for block in sources[stretch.source].until(stretch.end):
+    for stretch in stretches(positions, names):
+        place = stretch.source, stretch.partition
+        if place not in sources and stretch.source in topics:
+            events = topic_events(topics[stretch.source], stretch.partition, parser, given.properties)
+            sources[place] = SourceEvents(events)
+        source, before = sources[place], applied
+        for block in source.take(stretch.count):
             graph.apply(block)
             applied += len(block)
             if applied - said >= _SAY_EVERY:
                 said = applied
                 say(f"{applied:,} events replayed")
-    if any(source.has_more for source in sources.values()):
+        # An epoch may end within a message of many events: it is not covered whole then.
+        ends = (stretch.end, stretch.end + 1) if stretch.source in topics else (stretch.end,)
+        if applied - before < stretch.count or source.position not in ends:
+            message = (
+                f"--events: after {applied:,} events {stretch.source} stands at {source.position}, the run at "
+                f"{stretch.end}: not what it read"
+            )
+            raise UsageError(message)
+    if any(source.has_more for source in files):
         say(f"the run stopped before the end of its input: checking what it applied, {applied:,} events")
-    expected = int(positions.events.sum())
-    if applied != expected:
-        message = f"--events: {applied:,} events replayed, but the run applied {expected:,}: not the files that it read"
-        raise UsageError(message)
