@@ -14,6 +14,8 @@ import typer
 
 from job.config import LATER, IdType, PartitionerName, RunConfig, Runtime, StateBackend, load_run_config
 from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
+from job.kafka_output import Delivery
+from job.output_options import EmbeddingFormat
 from job.produce_command import produce
 from job.units import format_duration
 
@@ -23,6 +25,7 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 """
 _PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
 _IO, _RUNTIME, _EPOCHS, _FAULTS = "Input and output", "Runtime", "Epochs and parts", "Fault tolerance"
+_KAFKA = "Embeddings to Kafka"
 
 app = typer.Typer(
     name="freshet",
@@ -47,7 +50,7 @@ def _flag(name: str, panel: str, *decls: str) -> Any:
     field = next(f for key, f in RunConfig.model_fields.items() if (f.alias or key) == name)
     text, default = f"{field.description}", field.default
     if not field.is_required() and default is not None and not isinstance(default, bool):
-        shown = format_duration(default) if name == "checkpoint_interval" else default
+        shown = format_duration(default) if name in ("checkpoint_interval", "coalesce") else default
         text = f"{text.removesuffix('.')} (default: {shown})."
     flags = decls or ("--" + name.replace("_", "-"),)
     metavar = "PATH" if name == "events" else None
@@ -79,6 +82,11 @@ def run(
         Path | None, typer.Option(help="YAML file with any of these options; a flag wins.", rich_help_panel=_IO)
     ] = None,
     dead_letters: Annotated[str | None, _flag("dead_letters", _IO)] = None,
+    embeddings_to: Annotated[str | None, _flag("embeddings_to", _KAFKA)] = None,
+    embedding_format: Annotated[EmbeddingFormat | None, _flag("embedding_format", _KAFKA)] = None,
+    delivery: Annotated[Delivery | None, _flag("delivery", _KAFKA)] = None,
+    coalesce_epochs: Annotated[int | None, _flag("coalesce_epochs", _KAFKA)] = None,
+    coalesce: Annotated[str | None, _flag("coalesce", _KAFKA)] = None,
     undirected: Annotated[bool | None, _flag("undirected", _IO, "--undirected/--directed")] = None,
     id_type: Annotated[IdType | None, _flag("id_type", _IO)] = None,
     stay: Annotated[bool | None, _flag("stay", _IO, "--stay/--no-stay")] = None,
@@ -97,9 +105,6 @@ def run(
     checkpoint_dir: Annotated[str | None, _flag("checkpoint_dir", _FAULTS)] = None,
     checkpoint_interval: Annotated[str | None, _flag("checkpoint_interval", _FAULTS)] = None,
     resume: Annotated[str | None, _flag("resume", _FAULTS)] = None,
-    embeddings_to: Annotated[str | None, _flag("embeddings_to", "")] = None,
-    embedding_format: Annotated[str | None, _flag("embedding_format", "")] = None,
-    delivery: Annotated[str | None, _flag("delivery", "")] = None,
     flight_port: Annotated[str | None, _flag("flight_port", "")] = None,
 ) -> None:
     """Stream graph events through a model and keep every embedding fresh.

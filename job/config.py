@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from job.errors import UsageError
 from job.kafka_address import KafkaAddress, is_kafka
 from job.kafka_client import ClientProperties
 from job.kafka_input import COMMITTED, EARLIEST, parse_start
-from job.units import parse_duration, parse_size
+from job.output_options import OutputOptions
+from job.units import parse_size, seconds
 
 Runtime = Literal["flink", "local"]
 PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
@@ -25,23 +26,15 @@ PARTS_MAX = 1024
 
 # Options of the interface that this version does not have yet, and what one does without them.
 LATER = {
-    "embeddings_to": "embeddings are written to --out as Parquet",
-    "embedding_format": "embeddings are written to --out as Parquet",
-    "delivery": "embeddings are written to --out as Parquet, each row exactly once",
     "flight_port": "read the embeddings from --out",
 }
-
-
-def _duration(value: object) -> float:
-    """Seconds of a duration with a unit; a bare number could mean anything and is refused."""
-    return parse_duration(value if isinstance(value, str) else f"{value}")
 
 
 def _size(value: object) -> int:
     return parse_size(value if isinstance(value, str) else f"{value}")
 
 
-class RunConfig(BaseModel):
+class RunConfig(OutputOptions):
     """Every option of `freshet run`, by the name that its flag and its key in the --config file have.
 
     Units: `checkpoint_interval_s` seconds, `memory_bytes` bytes, `epoch_ms` milliseconds.
@@ -73,9 +66,6 @@ class RunConfig(BaseModel):
     out: Path = Field(description="Output folder; must be empty unless --resume.")
     snapshot: Path | None = Field(
         default=None, description="Graph to start from: a folder with vertices.parquet and edges.parquet."
-    )
-    dead_letters: str | None = Field(
-        default=None, description="JSON Lines file for rejected records (default: OUT/dead_letters.jsonl)."
     )
     undirected: bool = Field(default=False, description="Mirror every edge of snapshot and events.")
     id_type: IdType | None = Field(
@@ -110,7 +100,7 @@ class RunConfig(BaseModel):
     )
 
     checkpoint_dir: str | None = Field(default=None, description="Folder or URI (default: OUT/checkpoints).")
-    checkpoint_interval_s: Annotated[float, BeforeValidator(_duration)] = Field(
+    checkpoint_interval_s: Annotated[float, BeforeValidator(seconds)] = Field(
         default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
     )
     resume: str | None = Field(
@@ -176,11 +166,6 @@ class RunConfig(BaseModel):
         EventMap(value or {})
         return value or {}
 
-    @field_validator("dead_letters")
-    @classmethod
-    def _file_only(cls, value: str | None) -> str | None:
-        return _refuse_kafka(value, "give the path of a JSON Lines file")
-
     @field_validator("cluster")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
@@ -213,6 +198,14 @@ class RunConfig(BaseModel):
         if topics and self.runtime == "local":
             msg = "--runtime local: reads files only, for Kafka's offsets belong to Flink's checkpoints; take flink"
             raise ValueError(msg)
+        for option in self.output_topics if self.runtime == "local" else ():
+            msg = f"{option}: --runtime local writes files only; take flink, or leave {option} out"
+            raise ValueError(msg)
+        read = [KafkaAddress.parse(value).topic for value in self.events if is_kafka(value)]
+        used = read + [address.topic for address in self.output_topics.values()]
+        if len(set(used)) < len(used):
+            msg = f"--events, --embeddings-to, --dead-letters: expected different topics, got {', '.join(used)}"
+            raise ValueError(msg)
         if topics and self.stay:
             msg = "--stay: a run on Kafka goes on by itself; leave --stay out (and --until too, to go on)"
             raise ValueError(msg)
@@ -231,9 +224,11 @@ class RunConfig(BaseModel):
         return self.parts if self.parts is not None else self.parallelism
 
     @property
-    def dead_letters_path(self) -> Path:
-        """The file of rejected records."""
-        return Path(self.dead_letters) if self.dead_letters else self.out / "dead_letters.jsonl"
+    def dead_letters_to(self) -> str:
+        """The file of rejected records, absolute, or their topic."""
+        if self.dead_letters is not None and is_kafka(self.dead_letters):
+            return self.dead_letters
+        return str((Path(self.dead_letters) if self.dead_letters else self.out / "dead_letters.jsonl").absolute())
 
     @property
     def checkpoint_uri(self) -> str:
@@ -296,13 +291,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
             raise UsageError(msg)
         options[key] = value
     return options
-
-
-def _refuse_kafka(value: str | None, instead: str) -> str | None:
-    if value is not None and value.startswith("kafka:"):
-        msg = f"{value}: Kafka is not in this version of Freshet; {instead}"
-        raise ValueError(msg)
-    return value
 
 
 def _flag(key: str) -> str:

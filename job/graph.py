@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from job.artifacts import connector_jar
 from job.kafka_client import ClientProperties
+from job.kafka_sink import write_lines
 from job.kafka_stream import add_connector, topic_stream
 from job.part_keys import part_keys
 from job.spec import JobSpec, file_uri
@@ -19,14 +20,19 @@ from job.spec import JobSpec, file_uri
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 
+    from operators.flink_outlet import OutletShell
+
 # Part of every savepoint: an operator's state is found by its uid.
 UID = "freshet-{}"
 
 
 def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Draw the job's operators on `env`."""
+    from operators.flink_outlet import OutletShell
     from operators.flink_shells import PartitionerShell, StageShell, element_type, tail_tag
 
+    if spec.topics or spec.embeddings_to or spec.letters_to:
+        add_connector(env, connector_jar())
     keys = part_keys(spec.parts, spec.max_parallelism)
     config = json.dumps(
         {"factory": spec.factory, "stage": spec.stage, "out": str(spec.out_path), "logs": str(spec.logs)}
@@ -47,8 +53,22 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
             partials = _side_output(storage, tail_tag())
             shell = StageShell(f"tail{layer}", config, keys, following, None)
             stream = storage.union(_stage(partials, shell, spec.parallelism))
-    sink = StageShell("sink", config, keys, "nobody", None)
-    _discard(_stage(stream, sink, spec.parallelism, chained=alone))
+    if spec.embeddings_to is None:
+        sink = StageShell("sink", config, keys, "nobody", None)
+        _discard(_stage(stream, sink, spec.parallelism, chained=alone))
+    else:
+        _write_embeddings(env, spec, stream, OutletShell(config, keys), chained=alone)
+
+
+def _write_embeddings(
+    env: StreamExecutionEnvironment, spec: JobSpec, stream: DataStream, sink: OutletShell, chained: bool
+) -> None:
+    """Draw a Sink whose lines go to a topic."""
+    from operators.flink_outlet import lines_type
+
+    lines = _named(_keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
+    assert spec.embeddings_to is not None
+    write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
 
 
 def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> DataStream:
@@ -67,8 +87,6 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> Data
 
     start = _named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
     streams = []
-    if spec.topics:
-        add_connector(env, connector_jar())
     for topic in spec.topics:
         name = f"parser-{topic.source}"
         uid = UID.format(f"kafka-{topic.source}")

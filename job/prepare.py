@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from job.checkpoints import is_remote, local_folder
 from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_input import TopicInput, as_recorded
+from job.outputs import Outputs, new_job_id, outlet_settings, plan_outputs
 from job.sources import Sources, find_sources
 from operators.event_files import Chunk, ChunkReader, EventFileError
 from operators.factory import Settings, load_plan
@@ -41,6 +42,11 @@ KEPT_OPTIONS = (
     "checkpoint_dir",
     "checkpoint_interval_s",
     "dead_letters",
+    "embeddings_to",
+    "embedding_format",
+    "delivery",
+    "coalesce_epochs",
+    "coalesce_s",
 )
 
 
@@ -57,6 +63,7 @@ class Job:
     chunks: int
     records: int
     topics: tuple[TopicInput, ...] = ()
+    outputs: Outputs = field(default_factory=Outputs)
 
 
 def prepare(config: RunConfig, out: Path) -> Job:
@@ -65,9 +72,11 @@ def prepare(config: RunConfig, out: Path) -> Job:
     Raises: UsageError for a bad input file.
     """
     plan = load_plan(str(config.model.absolute()))
+    job_id = new_job_id()
     try:
         sources = find_sources(config.events)
         chunks = sources.chunks()
+        outputs = plan_outputs(config, job_id, say)
         topics = _topics(config, sources)
         id_kind = _id_kind(config, plan, chunks, topics)
     except (EventFileError, SnapshotError) as error:
@@ -88,7 +97,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
         block_events=config.epoch_events,
         marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
         cut_log=str(local_folder(config.checkpoint_dir, out) / CUT_LOG),
-        dead_letters=str(config.dead_letters_path.absolute()),
+        dead_letters=config.dead_letters_to,
+        job_id=job_id,
+        outlet=outlet_settings(config, plan.sha256),
     )
     # job.json comes last of the two: a folder that has it can be resumed, one that has less counts as empty.
     write_plan(chunks, Path(settings.chunks))
@@ -111,7 +122,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
         **run_file.this_process(),
     )
     make_image(settings, config)
-    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics)
+    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics, outputs)
 
 
 def save(

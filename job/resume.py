@@ -21,6 +21,7 @@ from job.checkpoints import (
 from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_input import TopicInput, from_recorded
+from job.outputs import new_job_id, outlet_settings, plan_outputs
 from job.prepare import (
     CHUNKS,
     CUT_LOG,
@@ -60,6 +61,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     _refuse_changes(config, former, saved["snapshot"], out)
     sources, chunks = _moved_chunks(config, former, out)
     topics = _moved_topics(config, sources, from_recorded(saved.get("topics", [])), out)
+    job_id = former.job_id or new_job_id()
+    outputs = plan_outputs(config, job_id, say)
     settings = replace(
         former,
         model=str(config.model.absolute()),
@@ -71,7 +74,9 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         block_events=former.block_events or former.epoch_events,
         marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
         cut_log=str(_cut_log(config, former, out)),
-        dead_letters=str(config.dead_letters_path.absolute()),
+        dead_letters=config.dead_letters_to,
+        job_id=job_id,
+        outlet=outlet_settings(config, plan.sha256),
     )
     write_plan(chunks, Path(settings.chunks))
     save(settings, plan.sha256, saved["snapshot"], config, topics)
@@ -81,7 +86,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
             message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
             raise UsageError(message)
         make_image(settings, config)
-    return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics)
+    return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics, outputs)
 
 
 def has_finished(config: RunConfig, out: Path) -> bool:
@@ -140,7 +145,12 @@ def _with_former_options(config: RunConfig, saved: dict[str, Any]) -> RunConfig:
     if "runtime" in config.model_fields_set and config.runtime != saved["runtime"]:
         message = f"--runtime {config.runtime}: the job has its state in the runtime {saved['runtime']}; leave it out"
         raise UsageError(message)
-    former = {name: value for name, value in saved["options"].items() if name not in config.model_fields_set}
+    given = config.model_fields_set
+    had = saved["options"].get("delivery", config.delivery)
+    if saved["options"].get("embeddings_to") and "delivery" in given and config.delivery != had:
+        message = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
+        raise UsageError(message)
+    former = {name: value for name, value in saved["options"].items() if name not in given}
     return config.model_copy(update={**former, "runtime": saved["runtime"]})
 
 

@@ -182,6 +182,8 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         stage=job.settings.to_dict(),
         chunks=job.chunks,
         topics=job.topics,
+        embeddings_to=job.outputs.embeddings,
+        letters_to=job.outputs.letters,
         kafka_properties=dict(config.client_properties),
         stay=config.stay,
         epoch_ms=job.settings.epoch_ms,

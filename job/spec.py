@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from job.checkpoints import is_remote, local_folder
 from job.kafka_input import TopicInput
+from job.kafka_output import TopicOutput
 
 
 class JobSpec(BaseModel):
@@ -29,6 +30,8 @@ class JobSpec(BaseModel):
 
     chunks: int = Field(default=0, ge=0)  # of a bounded input, numbered from 0
     topics: tuple[TopicInput, ...] = ()
+    embeddings_to: TopicOutput | None = None
+    letters_to: TopicOutput | None = None
     # Secrets may stand in them, so they are never written down: not in files, not in messages.
     kafka_properties: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
     stay: bool = False  # go on after the last chunk until stopped

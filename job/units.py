@@ -51,3 +51,8 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], expected: str) -
         msg = f"got {text!r}, expected {expected}"
         raise ValueError(msg)
     return float(match[1]) * units[match[2].lower()]
+
+
+def seconds(value: object) -> float:
+    """Seconds of an option with a unit; a bare number could mean anything and is refused."""
+    return parse_duration(value if isinstance(value, str) else f"{value}")

@@ -11,9 +11,11 @@ from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
 from operators.dead_letters import DeadLetterFile
+from operators.kafka_lines import Lines
 from operators.message_parsing import MessageStage
 from operators.messages import SINK, STORAGE, TAIL
 from operators.network import PARTITIONER, senders_of
+from operators.outlet import Outlet, OutletStage
 from operators.parser import Origin, Parser
 from operators.parsing import ParserStage
 from operators.sealing import PartitionerStage, SealingConfig
@@ -50,6 +52,9 @@ class Settings:
     marker_interval_ms: int = 10_000
     cut_log: str = ""
     dead_letters: str = ""
+    job_id: str = ""  # for the job's life
+    # What a topic of changed embeddings gets: model and form (see Lines), epochs and ms (see Intervals); empty: nothing
+    outlet: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
@@ -77,6 +82,8 @@ class Settings:
             self.marker_interval_ms,
             vertex_bytes=vertex_bytes,
             edge_bytes=edge_bytes,
+            flush_epochs=self.outlet.get("epochs", 0),
+            flush_ms=self.outlet.get("ms", 0) if self.epoch_ms else 0,
         )
 
     @property
@@ -106,7 +113,8 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
         sealing, dead = settings.sealing(plan), settings.dead_letter_file()
         return PartitionerStage(graph, sealing, log, image, dead, settings.sources, settings.topics)
     core = make_core(settings, plan, operator, part)
-    return Stage(f"{operator}-{part}", core, senders_of(operator, settings.parts), image)
+    kind = OutletStage if operator == SINK and settings.outlet else Stage
+    return kind(f"{operator}-{part}", core, senders_of(operator, settings.parts), image)
 
 
 def make_parser(settings: Settings, plan: Plan, operator: str) -> ParserStage | MessageStage:
@@ -132,13 +140,21 @@ def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
     """The core of a keyed operator after the Partitioner."""
     parts, layers = settings.parts, plan.layers
     if operator == SINK:
-        return Sink(part, parts, settings.out, plan.out_width, settings.id_kind, list(settings.sources))
+        outlet = make_outlet(settings, plan, part) if settings.outlet else None
+        sources = list(settings.sources)
+        return Sink(part, parts, settings.out, plan.out_width, settings.id_kind, sources, outlet=outlet)
     number = int(operator.removeprefix(STORAGE).removeprefix(TAIL))
     if number == 0:
         return FeatureStorage(part, parts, layers[0])
     following = layers[number] if number < len(layers) else None
     shape = LayerShape(part, parts, number, layers[number - 1], following)
     return LayerTail(shape) if operator.startswith(TAIL) else LayerStorage(shape)
+
+
+def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:
+    """What a sink part hands to the topic of changed embeddings."""
+    lines = Lines(settings.outlet["model"], settings.outlet["form"])
+    return Outlet(part, plan.out_width, settings.id_kind, lines)
 
 
 def warm_up(config: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ def test_defaults_are_those_of_the_interface() -> None:
     assert (config.runtime, config.parallelism, config.part_count) == ("flink", 1, 1)
     assert (config.epoch_events, config.epoch_ms, config.partitioner) == (1000, 20, "hybrid")
     assert (config.checkpoint_interval_s, config.checkpoint_uri) == (10.0, "O/checkpoints")
-    assert config.dead_letters_path == Path("O/dead_letters.jsonl")
+    assert config.dead_letters_to == str(Path("O/dead_letters.jsonl").absolute())
     assert not config.undirected
     assert not config.stay
 
@@ -76,7 +76,15 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"events_map": {"colour": "x"}}, "--events-map: events_map: expected fields among op, id"),
         ({"events_map": {"src": "a["}}, "--events-map: events_map: src: 'a[' is no JMESPath expression"),
         ({"kafka": {"acks": "1"}}, "--kafka: acks: can't be set; it is always `all`"),
-        ({"dead_letters": "kafka://h:1/t"}, "--dead-letters: kafka://h:1/t: Kafka is not in this version"),
+        ({"dead_letters": "kafka://h:1/t", "runtime": "local"}, "--dead-letters: --runtime local writes files only"),
+        ({"dead_letters": "kafka://h:1"}, "--dead-letters: got 'kafka://h:1' (no topic), expected kafka://HOST:PORT"),
+        ({"embeddings_to": "O/topic"}, "--embeddings-to: got 'O/topic' (another scheme), expected kafka://HOST:PORT"),
+        ({"embeddings_to": "kafka://h:1/t", "runtime": "local"}, "--embeddings-to: --runtime local writes files only"),
+        ({"embeddings_to": "kafka://h:1/t", "dead_letters": "kafka://h:1/t"}, "expected different topics, got t, t"),
+        ({"embeddings_to": "kafka://h:1/t", "events": ["kafka://h:1/t"]}, "expected different topics, got t, t"),
+        ({"delivery": "twice"}, "--delivery: got 'twice', expected 'upsert' or 'exactly-once'"),
+        ({"embedding_format": "csv"}, "--embedding-format: got 'csv', expected 'base64' or 'list'"),
+        ({"coalesce": "5"}, "--coalesce: got '5'"),
         ({"events": []}, "--events: got []"),
         ({"parts": 2, "parallelism": 4}, "--parts: got 2 with --parallelism 4"),
     ],

@@ -1,0 +1,30 @@
+"""The Sink of a job that writes a topic: its messages are blocks of lines, which leave Python as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyflink.common import Row
+from pyflink.common.typeinfo import TypeInformation, Types
+
+from operators.flink_shells import StageShell
+from operators.messages import OUTLET
+
+
+def lines_type() -> TypeInformation:
+    """The type of a stream of blocks of lines."""
+    return Types.ROW_NAMED(["lines"], [Types.STRING()])
+
+
+class OutletShell(StageShell):
+    """A Sink with an outlet."""
+
+    def __init__(self, config: str, keys: list[int]) -> None:
+        """Take plain data only."""
+        super().__init__("sink", config, keys, OUTLET, None)
+
+    def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
+        for message in messages:
+            self._profile.bytes_out += len(message.block)
+            yield Row(message.block.decode("ascii"))
