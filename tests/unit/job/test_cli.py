@@ -166,7 +166,7 @@ def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: An
         (["run"], "--model: missing"),
         (["run", "--model", "nowhere", "--events", "e", "--out", "o"], "--model nowhere: no such folder"),
         (["run", "--flight-port", "1"], "--flight-port: not in this version"),
-        (["run", "--delivery", "twice"], "'twice' is not one of 'upsert', 'exactly-once'"),
+        (["run", "--delivery", "twice"], "Invalid value for '--delivery'"),
         (["run", "--embeddings-to", "topic"], "--embeddings-to: got 'topic' (another scheme)"),
         (["run", "--frobnicate"], "No such option"),
         (["run", "--parts", "many"], "--parts"),
