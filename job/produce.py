@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer
-from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, TopicAlreadyExistsError
 
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka_address import KafkaAddress
@@ -24,6 +24,7 @@ from operators.event_files import ChunkReader, EventFileError, plan_chunks
 _IN_FLIGHT_BYTES = 32 << 20
 _DELIVERY_MS = 180_000  # as long as a broker may be away
 _REQUEST_MS = 30_000
+_CONNECT_MS = 10_000
 _PIECES_PER_S = 20  # with --rate: how often the pace is kept
 
 
@@ -106,6 +107,7 @@ def produce(
     """
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
     options = {**(properties or ClientProperties()).kafka_python(), "bootstrap_servers": to.bootstrap.split(",")}
+    options["bootstrap_timeout_ms"] = _CONNECT_MS
     began = time.monotonic()
     try:
         count = topic_partitions(to, partitions, options)
@@ -221,6 +223,10 @@ def _pieces(events: list[str], rate: float | None) -> Iterator[list[bytes]]:
 def _explain(error: KafkaError, to: KafkaAddress) -> str:
     if isinstance(error, MessageSizeTooLargeError):
         return f"{to}: the broker refuses a message as too large (its message.max.bytes); give a lower --batch"
+    if isinstance(error, KafkaTimeoutError) and "bootstrap" in str(error):
+        # A refused login looks no different to the client: the broker closes the connection.
+        reason = f"no broker answered as expected within {_CONNECT_MS // 1000} s"
+        return f"{to}: {reason}; check the address, and login and TLS (`kafka:` in the --config file)"
     return f"{to}: {one_line(error)}; what the broker has acknowledged before is in the topic"
 
 

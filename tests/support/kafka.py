@@ -1,0 +1,35 @@
+"""What a test does with a broker beside starting it: reading a topic back."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from job.broker import Broker
+
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+
+def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any]]:
+    """All records of a topic as they stand now, by partition, in order; those of aborted transactions, too."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.address,
+        enable_auto_commit=False,
+        **broker.client_properties().kafka_python(),
+        **options,
+    )
+    try:
+        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic) or ())]
+        assert places, f"no topic {topic}"
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(places)
+        records: dict[int, list[Any]] = {place.partition: [] for place in places}
+        while any(consumer.position(place) < ends[place] for place in places):
+            for place, got in consumer.poll(timeout_ms=1000).items():
+                records[place.partition] += got
+        return records
+    finally:
+        consumer.close()

@@ -1,0 +1,16 @@
+"""Scripts of the checkout that start servers, run as a user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_script(name: str, *arguments: object, state: Path) -> subprocess.CompletedProcess[str]:
+    """The script's result; what it remembers of its servers stands in the folder `state`."""
+    command = [str(ROOT / "scripts" / name), *map(str, arguments)]
+    environ = os.environ | {"XDG_STATE_HOME": str(state)}
+    return subprocess.run(command, env=environ, cwd=state, capture_output=True, text=True, timeout=150, check=False)
