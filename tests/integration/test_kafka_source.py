@@ -1,0 +1,241 @@
+"""`freshet run` on a real broker: several partitions, kills and stops, bad messages, a login."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow.parquet as pq
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+
+from job.artifacts import ArtifactError, broker_jars, connector_jar
+from job.broker import Broker, start_broker
+from job.kafka_address import KafkaAddress
+from job.produce import produce
+from job.produce_messages import to_arrow
+from job.run_file import read_run
+from job.summary import progress
+from operators.snapshot import write_snapshot
+from tests.support.jobs import ROOT, Input, Job, make_input, read_log
+from tests.support.kafka import read_topic
+from tests.support.streams import random_records
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _jars() -> None:
+    """The jars come over the network once; without it there is nothing to test."""
+    try:
+        broker_jars()
+        connector_jar()
+    except ArtifactError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, _jars: None) -> Iterator[Broker]:
+    with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
+        yield started
+
+
+@dataclass(frozen=True)
+class TopicInput(Input):
+    """A model, and the topic that its events come from."""
+
+    topic: str = ""
+    config: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        options = ["--model", str(self.model), "--events", self.topic]
+        options += ["--config", str(self.config)] if self.config else []
+        return options + (["--snapshot", str(self.snapshot)] if self.snapshot else [])
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[list[Job]]:
+    started: list[Job] = []
+    yield started
+    for one in started:
+        one.end()
+
+
+def address(broker: Broker, topic: str) -> KafkaAddress:
+    return KafkaAddress.parse(f"kafka://{broker.address}/{topic}")
+
+
+def send(broker: Broker, topic: str, messages: Sequence[tuple[int, bytes | None]], partitions: int) -> None:
+    """Write messages (partition, value) as they are, to a new topic or one that is there."""
+    options = {"bootstrap_servers": broker.address, **broker.client_properties().kafka_python()}
+    admin = KafkaAdminClient(**options)
+    if topic not in admin.list_topics():
+        admin.create_topics({topic: {"num_partitions": partitions}}, wait_for_metadata=True)
+    admin.close()
+    producer = KafkaProducer(**options)
+    for partition, value in messages:
+        producer.send(topic, value, partition=partition)
+    producer.close()
+
+
+def positions(out: Path) -> dict[int, tuple[int, int]]:
+    """By partition: the last next_offset, and all events; both only grow, and no epoch has a partition twice."""
+    rows = [row for file in sorted((out / "epochs").glob("[!._]*.parquet")) for row in pq.read_table(file).to_pylist()]
+    rows = sorted((row for row in rows if row["source"]), key=lambda row: row["epoch"])
+    assert max(Counter((row["epoch"], row["partition"]) for row in rows).values()) == 1
+    found: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        before, events = found.get(row["partition"], (0, 0))
+        assert row["next_offset"] >= before
+        found[row["partition"]] = row["next_offset"], events + row["events"]
+    return found
+
+
+def test_cora_through_four_partitions(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """The demo's stream, undirected, one event a message, on two parts."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        from cora import FOLDER, load
+        from cora_stream import make_stream
+    finally:
+        sys.path.pop(0)
+    graph = load()
+    papers, edges = np.flatnonzero(graph.known), graph.known_edges()
+    write_snapshot(tmp_path / "snapshot", papers, graph.features()[papers], edges[:, 0], edges[:, 1])
+    records = make_stream(graph, 6_000, 1)
+    (tmp_path / "events.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    topic = address(broker, "cora")
+    summary = produce(events=[str(tmp_path / "events.jsonl")], to=topic, partitions=4)
+    assert all(one["events"] for one in summary["partitions"].values())
+    given = TopicInput(FOLDER / "model", tmp_path, len(records), tmp_path / "snapshot", str(topic))
+    job = Job(given, tmp_path / "out")
+    jobs.append(job)
+    done = job.done("--until", "latest", "--undirected", "--parts", 2, "--epoch-events", 100)
+    assert (done["events"], done["rejected"]) == (len(records), 0)
+    assert positions(job.out) == {
+        int(partition): (one["next_offset"], one["events"]) for partition, one in summary["partitions"].items()
+    }
+    job.check()
+    assert job.run("--resume", "latest").last_line.endswith("has taken in all of its input")
+
+
+def test_kills_and_stops_lose_nothing_and_repeat_nothing(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """A stream that never ends, in messages of one to forty events, cut by time; and a topic that grows meanwhile."""
+    given = make_input(tmp_path / "input", 12_000)
+    lines = given.events.read_bytes().splitlines()
+    rng = random.Random(5)
+    messages: list[tuple[int, bytes | None]] = []
+    while lines:
+        count = rng.choice([1, 1, 2, 40])
+        value = to_arrow(lines[:count]) if rng.random() < 0.1 else b"\n".join(lines[:count])
+        messages.append((rng.choice([0, 0, 1, 3]), value))  # partition 2 stays empty
+        lines = lines[count:]
+    half = len(messages) // 2
+    send(broker, "kills", messages[:half], 4)
+    job = Job(TopicInput(given.model, given.events, given.count, topic=str(address(broker, "kills"))), tmp_path / "out")
+    jobs.append(job)
+    shape = ("--parts", 2, "--epoch-events", 60, "--epoch-ms", 30, "--checkpoint-interval", "300ms")
+    slow = {"slow": {"storage0": 10}}
+    job.start(*shape, faults=slow)
+    job.until_epoch(12)
+    job.kill()
+    job.start("--resume", "latest", faults=slow)
+    job.until(lambda: progress(job.out)["events"] > 2_500)
+    send(broker, "kills", messages[half:-20], 4)
+    job.until(lambda: progress(job.out)["events"] > 5_000)
+    job.kill()
+    job.start("--resume", "latest")
+    job.until(lambda: progress(job.out)["events"] > 8_000)
+    stopped = job.stop()
+    assert stopped.code == 0, stopped.errors
+    assert job.wait().code == 0
+    send(broker, "kills", messages[-20:], 4)
+    job.start("--resume", "latest")
+    job.until(lambda: progress(job.out)["events"] >= given.count)
+    job.processes[-1].send_signal(signal.SIGTERM)
+    ended = job.wait()
+    assert ended.code == 143, ended.errors
+    assert ended.result["events"] == given.count
+    reached = positions(job.out)
+    sent = Counter(partition for partition, _ in messages)
+    assert {partition: offset for partition, (offset, _) in reached.items()} == sent
+    assert sum(events for _, events in reached.values()) == given.count
+    assert read_log(job.out).last == progress(job.out)["epoch"]
+    job.check()
+
+
+def test_bad_messages_are_set_aside_with_their_place(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """Foreign records, by `events-map`; every third message is bad, and the job never restarts."""
+    given = make_input(tmp_path / "input", 10)
+    rng = random.Random(11)
+    bad: list[bytes | None] = [
+        None, b"\xff\xfe\x00", b"\xff\xff\xff\xff\x00\x01", b"{", b"[" * 200_000, b'"text"', b"NaN", b"null",
+        b'{"kind":"add_edge","user":{"id":1},"to":2.5}', b'{"kind":"add_edge","user":1,"to":2}',
+        b'{"kind":"rename","user":{"id":1}}', b'{"kind":"add_edge","user":{"id":1},"to":2,"weight":1e300}',
+        b'{"kind":"' + b"x" * 500_000 + b'"}', b"\x00" * 100, rng.randbytes(300),
+    ]  # fmt: skip
+    records = random_records(random.Random(3), 900, 1, vertices=60)
+    edges = [one for one in records if one["op"] in ("add_edge", "del_edge")]
+    messages: list[tuple[int, bytes | None]] = []
+    for number, edge in enumerate(edges):
+        foreign = {"kind": edge["op"], "user": {"id": edge["src"]}, "to": edge["dst"], "x": "no field of the map"}
+        messages.append((number % 3, orjson.dumps(foreign)))
+        if number % 2 == 0:
+            messages.append((rng.randrange(3), bad[number // 2 % len(bad)]))
+    send(broker, "bad", messages, 3)
+    config = tmp_path / "job.yaml"
+    config.write_text("events-map:\n  op: kind\n  src: user.id\n  dst: to\n  weight: weight\n")
+    topic = str(address(broker, "bad"))
+    job = Job(TopicInput(given.model, given.events, len(edges), topic=topic, config=config), tmp_path / "out")
+    jobs.append(job)
+    done = job.done("--until", "latest", "--epoch-events", 50)
+    expected = {
+        (partition, record.offset): record.value
+        for partition, found in read_topic(broker, "bad").items()
+        for record in found
+        if record.value in bad
+    }
+    letters = [orjson.loads(line) for line in (job.out / "dead_letters.jsonl").read_bytes().splitlines()]
+    assert len(expected) == len(letters) == done["rejected"] == len(messages) - len(edges)
+    assert done["events"] == len(messages)
+    assert {(one["partition"], one["offset"]) for one in letters} == expected.keys()
+    assert {one["source"] for one in letters} == {topic}
+    for one in letters:
+        value = expected[one["partition"], one["offset"]]
+        assert "raw" not in one or one["raw"].encode() == (value or b""), one["error"]
+    assert "restarted" not in job.log()
+    job.check()
+
+
+def test_a_login_is_never_written_down(tmp_path: Path, jobs: list[Job]) -> None:
+    """SASL over TLS, the password from the environment; from an offset that the topic's time tells."""
+    secret = "s3cret-5f1c9b"
+    given = make_input(tmp_path / "input", 500)
+    with start_broker(tmp_path / "broker", sasl=True, tls=True, password=secret) as broker:
+        properties = broker.client_properties()
+        topic = address(broker, "login")
+        produce(events=[str(given.events)], to=topic, partitions=2, batch=10, properties=properties)
+        config = tmp_path / "job.yaml"
+        text = broker.client_file.read_text().replace(secret, "${KAFKA_SECRET}")
+        assert "${KAFKA_SECRET}" in text
+        config.write_text(text)
+        job = Job(
+            TopicInput(given.model, given.events, given.count, topic=str(topic), config=config),
+            tmp_path / "out",
+            {"KAFKA_SECRET": secret},
+        )
+        jobs.append(job)
+        done = job.done("--until", "latest", "--from", "timestamp:1000")
+        assert done["events"] == given.count
+        assert read_run(job.out)["topics"][0]["start"] == {"0": 0, "1": 0}
+    written = [path for path in job.out.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert not written
+    assert secret not in job.log()
