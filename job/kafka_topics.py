@@ -49,10 +49,11 @@ def plan_topic(
 def end_offsets(topic: TopicInput, properties: ClientProperties) -> dict[int, int]:
     """Return where each partition ends now.
 
-    Raises: as `plan_topic`.
+    Raises: JobFailed when the brokers can't be reached.
     """
     with _consumer(topic.address, properties) as consumer:
-        partitions = _partitions(topic.address, properties)
+        found = consumer.partitions_for_topic(topic.topic) or topic.start
+        partitions = [TopicPartition(topic.topic, partition) for partition in found]
         return {one.partition: offset for one, offset in consumer.end_offsets(partitions).items()}
 
 

@@ -17,6 +17,8 @@ from job import run_file
 from job.checkpoints import local_folder, prune
 from job.config import RunConfig
 from job.errors import EXIT_DONE, JobFailed, one_line
+from job.kafka_client import ClientProperties
+from job.lag import Lag
 from job.prepare import Job, prepare, say
 from job.progress import Progress, Stats
 from job.resume import has_finished, resume, state_to_resume
@@ -43,7 +45,7 @@ def run(config: RunConfig) -> int:
         code = EXIT_DONE
     else:
         took = clock.reached("prepared")
-        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.records:,} records of input")
+        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {_input(job)}")
         code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
         run_file.update_run(out, startup_seconds=clock.seconds)
     print(orjson.dumps(closing_summary(out)).decode(), flush=True)
@@ -87,7 +89,7 @@ class StartUp:
         return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
-def _watch(job: Job, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
+def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
     last = [0.0]
     before = progress(out)["epochs"]
@@ -107,7 +109,7 @@ def _watch(job: Job, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
                 events_per_s=events / seconds if seconds else 0.0,
                 epoch=figures["epoch"],
                 rows=figures["rows"],
-                lag_events=max(0, job.records - events),
+                lag_events=lag.of(events),
                 latency_ms_p50=figures["latency_ms_p50"],
                 latency_ms_p99=figures["latency_ms_p99"],
             )
@@ -123,7 +125,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     runtime = LocalRuntime(job.settings, job.chunks, out / "state")
     run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught:
-        update = _watch(job, out, bar, clock)
+        update = _watch(Lag(out, job.records, (), ClientProperties()), out, bar, clock)
 
         def on_progress() -> None:
             if caught:
@@ -156,9 +158,9 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
-    with Progress() as bar:
+    with Progress() as bar, Lag(out, job.records, job.topics, config.client_properties) as lag:
         try:
-            watch = _watch(job, out, bar, clock)
+            watch = _watch(lag, out, bar, clock)
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
         except (JobFailedError, GatewayError, JavaNotFoundError) as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
@@ -195,6 +197,16 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         resume=state_to_resume(config, out) if config.resume else None,
         **memory,  # type: ignore[arg-type]
     )
+
+
+def _input(job: Job) -> str:
+    """How much there is to read."""
+    said = [f"{job.records:,} records of input"] if job.chunks or not job.topics else []
+    for topic in job.topics:
+        partitions = f"{len(topic.start)} partitions" if len(topic.start) > 1 else "1 partition"
+        left = "" if topic.end is None else f", {sum(topic.end.values()) - sum(topic.start.values()):,} messages"
+        said.append(f"topic {topic.topic} ({partitions}{left})")
+    return ", ".join(said)
 
 
 def _now_ms() -> int:
