@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from job.ports import server_port
 from job.server_files import forget, remember, remembered, servers_folder
 
 KIND = "cluster"
+
+_END_TIMEOUT_S = 10.0
 
 app = typer.Typer(help=f"{__doc__}", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -44,12 +47,20 @@ def stop(
     """Stop the clusters that start has started; checkpoints of their jobs stay."""
     found = {known: note for known, note in remembered(KIND).items() if port in (None, known)}
     for known, note in found.items():
-        for pid, began_s in note["processes"]:
-            if ClusterProcess("", pid, began_s, 0).is_alive():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        _kill([ClusterProcess("", pid, began_s, 0) for pid, began_s in note["processes"]])
         shutil.rmtree(servers_folder(KIND) / str(known), ignore_errors=True)
         forget(KIND, known)
         typer.echo(f"cluster: stopped 127.0.0.1:{known}", err=True)
     if not found:
         typer.echo("cluster: nothing to stop" + (f" on port {port}" if port else ""), err=True)
+
+
+def _kill(processes: list[ClusterProcess]) -> None:
+    """End processes, and return when they can write nothing any more."""
+    for process in processes:
+        if process.is_alive():
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)

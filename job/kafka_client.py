@@ -25,6 +25,8 @@ OWN = {
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LOGIN = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+_CLASS = re.compile(r"(?<![\w.])(?=org\.apache\.kafka\.[a-z.]+\.[A-Z])")
+_SHADED = "org.apache.flink.kafka.shaded."
 # Java's names of what kafka-python takes as it stands.
 _SAME = {
     "security.protocol": "security_protocol",
@@ -58,12 +60,14 @@ class ClientProperties(Mapping[str, str]):
         return f"ClientProperties({', '.join(f'{key}=***' for key in self._raw)})"
 
     def resolve(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the properties with `${NAME}` replaced by what the environment has for it.
+        """Return the properties for Flink's connector, with `${NAME}` replaced by what the environment has for it.
 
+        The connector carries Kafka's client under another name, and so the classes that properties name: login modules
+        and callback handlers.
         Raises: UsageError naming the property and the variable that is not set.
         """
         env = os.environ if environ is None else environ
-        return {key: _resolve(key, value, env) for key, value in self._raw.items()}
+        return {key: _resolve(key, _CLASS.sub(_SHADED, value), env) for key, value in self._raw.items()}
 
     def kafka_python(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the keyword arguments by which kafka-python connects in the same way.

@@ -27,7 +27,7 @@ from job.run_file import is_alive
 
 HOST = "127.0.0.1"
 JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 120.0
 
 _SHOWN_BYTES = 3000
 

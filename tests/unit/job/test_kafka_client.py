@@ -18,7 +18,19 @@ SASL = {
 def test_secrets_come_from_the_environment_at_the_end() -> None:
     properties = ClientProperties(SASL)
     assert properties["sasl.jaas.config"].endswith('password="${SECRET}";')
-    assert properties.resolve({"SECRET": "a$b{c}"})["sasl.jaas.config"] == f'{PLAIN} username="me" password="a$b{{c}}";'
+    login = properties.resolve({"SECRET": "a$b{c}"})["sasl.jaas.config"]
+    assert login == f'org.apache.flink.kafka.shaded.{PLAIN} username="me" password="a$b{{c}}";'
+
+
+def test_classes_have_the_names_that_they_have_in_flinks_connector() -> None:
+    given = {
+        "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.Handler",
+        "sasl.client.callback.handler.class": "com.example.org.apache.kafka.own.Handler",
+        "sasl.jaas.config": f"org.apache.flink.kafka.shaded.{PLAIN} username=a password=org.apache.kafka;",
+    }
+    resolved = ClientProperties(given).resolve({})
+    changed = "sasl.login.callback.handler.class"
+    assert resolved == given | {changed: f"org.apache.flink.kafka.shaded.{given[changed]}"}
 
 
 def test_no_value_is_shown() -> None:
