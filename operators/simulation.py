@@ -3,21 +3,22 @@
 Channels are first in, first out, as Flink's are; which one delivers next is drawn from the seed. A checkpoint is the
 one Flink takes: a barrier follows the data through every channel, an operator holds back the inputs whose barrier has
 come until all have, then copies its keyed state. A crash drops everything but the last complete checkpoint, the cut
-log, and what readers have seen; a restore reads the input again from the checkpoint's position, in other blocks.
+log, and what readers have seen; a restore reads the input again from the checkpoint's positions, in other blocks and,
+where it comes from several partitions, in another order between them.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gnn.plan import Plan
-from operators.cut_log import CutLog
+from operators.cut_log import FILES, CutLog, Lane
 from operators.factory import Settings, make_core
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, operators_of, receiver, senders_of
@@ -68,9 +69,9 @@ class RecordingSink:
 
 @dataclass
 class Checkpoint:
-    """What survives a crash: keyed state of every place, and how much input was read."""
+    """What survives a crash: keyed state of every place, and how much of each lane of the input was read."""
 
-    position: int = 0
+    positions: tuple[int, ...] = (0,)
     states: dict[Place, dict[str, bytes]] = field(default_factory=dict)
 
 
@@ -105,7 +106,8 @@ class Simulation:
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
         self.make_sink: Callable[[int], Any] = lambda part: RecordingSink(self.seen[part], self._id_names)
-        self.checkpoint = Checkpoint()
+        self.lanes = list(lanes_of(events, settings.topics).values())
+        self.checkpoint = Checkpoint((0,) * len(self.lanes))
         self._names = operators_of(len(plan.layers), settings.parts)
         self._clock_ms = 0.0
 
@@ -134,8 +136,8 @@ class Simulation:
                 self._begin_checkpoint()
             if self._waiting and (ended or rng.random() >= faults.feed):
                 self._deliver()
-            elif self._position < len(self.events):
-                self._feed()
+            elif left := [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]:
+                self._feed(left if len(left) == 1 else [rng.choice(left)])
             elif not ended:
                 self._do(PARTITIONER, 0, self._partitioner.finish())
                 ended = True
@@ -148,9 +150,9 @@ class Simulation:
         self._blocked: dict[Place, set[Place]] = {}
         self._barrier_at: Checkpoint | None = None
         self._backends: dict[Place, DictBackend] = {}
-        self._position = self.checkpoint.position
+        self._positions = list(self.checkpoint.positions)
         core = Partitioner(settings.parts, self.plan.in_width, settings.partitioning)
-        self._partitioner = PartitionerStage(core, settings.sealing(self.plan), self.log)
+        self._partitioner = PartitionerStage(core, settings.sealing(self.plan), self.log, streams=settings.topics)
         self._restore((PARTITIONER, 0), self._partitioner)
         self._stages: dict[Place, Stage] = {}
         for name in self._names:
@@ -172,12 +174,20 @@ class Simulation:
         self.on_stage(stage)
         stage.restore(self._backends[place].items())
 
-    def _feed(self) -> None:
-        count = self.random.randint(1, 2 * self.settings.epoch_events)
-        block = self.events.slice(self._position, min(self._position + count, len(self.events)))
-        self._position += len(block)
+    def _feed(self, lanes: list[int]) -> None:
+        """Some events of a lane: whole messages, in a block or two, between which no barrier comes."""
+        (k,) = lanes
+        lane, begin = self.lanes[k], self._positions[k]
+        end = min(begin + self.random.randint(1, 2 * self.settings.epoch_events), len(lane))
+        while end < len(lane) and lane.position[end] == lane.position[end - 1]:
+            end += 1
+        self._positions[k] = end
         self._clock_ms += self.random.choice([0, 1, 5])
-        self._do(PARTITIONER, 0, self._partitioner.receive(block.encode(), self._clock_ms))
+        middle = self.random.randint(begin, end) if len(self.lanes) > 1 else begin
+        for first, last in ((begin, middle), (middle, end)):
+            if first < last:
+                block = lane.slice(first, last).encode()
+                self._do(PARTITIONER, 0, self._partitioner.receive(block, self._clock_ms))
 
     def _do(self, operator: str, part: int, outcome: Outcome) -> None:
         """Apply the state changes of an outcome, and put its messages on their channels."""
@@ -218,7 +228,7 @@ class Simulation:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def _begin_checkpoint(self) -> None:
-        self._barrier_at = Checkpoint(self._position)
+        self._barrier_at = Checkpoint(tuple(self._positions))
         self._snapshot((PARTITIONER, 0))
 
     def _snapshot(self, place: Place) -> None:
@@ -259,6 +269,21 @@ class Simulation:
             for epoch, rows in part.items():
                 merged.setdefault(epoch, {}).update(rows)
         return merged
+
+
+def lanes_of(events: Events, topics: Sequence[int]) -> dict[Lane, Events]:
+    """The events of each lane in order: those of all files, and of each partition of each topic."""
+    if not topics:
+        return {FILES: events}
+    rows: dict[Lane, list[int]] = {}
+    for row, place in enumerate(zip(events.source.tolist(), events.partition.tolist(), strict=True)):
+        rows.setdefault(place if place[0] in topics else FILES, []).append(row)
+    found = {}
+    for lane, chosen in sorted(rows.items()):
+        one = Events.concatenate([events.slice(row, row + 1) for row in chosen])
+        last = int(one.position[-1]), int(one.source[-1]), int(one.partition[-1])
+        found[lane] = replace(one, end_position=last[0], end_source=last[1], end_partition=last[2])
+    return found
 
 
 def embeddings_after(rows: dict[int, Rows], epoch: int) -> dict[Id, np.ndarray]:

@@ -105,7 +105,7 @@ def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.T
     def hook(simulation: Simulation) -> None:
         settings = case.settings
         simulation.make_sink = lambda part: Sink(
-            part, settings.parts, out, case.plan.out_width, settings.id_kind, ["events"], rows_per_file=40
+            part, settings.parts, out, case.plan.out_width, settings.id_kind, ["file", "topic"], rows_per_file=40
         )
 
     simulation = simulate(case, log, case.seed, faults, hook)
@@ -113,6 +113,13 @@ def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.T
     return pa.concat_tables([pq.read_table(path) for path in files]).sort_by(
         [("epoch", "ascending"), ("id", "ascending")]
     ), simulation
+
+
+def positions(out: Path) -> pa.Table:
+    """What each epoch read."""
+    tables = [pq.read_table(path) for path in (out / "epochs").glob("[!._]*.parquet")]
+    order = [(name, "ascending") for name in ("epoch", "source", "partition")]
+    return pa.concat_tables(tables).sort_by(order)
 
 
 def test_crashes_leave_no_trace_in_the_change_log(tmp_path: Path) -> None:
@@ -125,6 +132,7 @@ def test_crashes_leave_no_trace_in_the_change_log(tmp_path: Path) -> None:
             cuts.append(cut)
         expected, _ = change_log(case, tmp_path / f"{seed}-calm", NO_FAULTS, cuts)
         assert rows.equals(expected), seed
+        assert positions(tmp_path / f"{seed}-crashed").equals(positions(tmp_path / f"{seed}-calm")), seed
         assert rows.num_rows > 10
         crashes += run.crashes
         files += len(list((tmp_path / f"{seed}-calm" / "embeddings").iterdir()))

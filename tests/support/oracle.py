@@ -7,10 +7,10 @@ import numpy as np
 from gnn import oracle
 from gnn.model import Model
 from gnn.plan import compile_plan
-from operators.cut_log import Cut, CutLog
+from operators.cut_log import Cut, CutLog, Lane
 from operators.factory import Settings
 from operators.replay_graph import GraphArrays, ReferenceGraph
-from operators.simulation import Faults, Id, Rows, Simulation
+from operators.simulation import Faults, Id, Rows, Simulation, lanes_of
 from partitioner.events import Events
 
 TOLERANCE = 1e-4
@@ -46,10 +46,13 @@ def references(events: Events, log: CutLog, settings: Settings) -> list[tuple[in
         default_type=types[0] if types else None,
         forbid_typed_loops=options["forbid_typed_loops"],
     )
-    found, begin = [], 0
-    for epoch, cut in log.cuts.items():
-        graph.apply(events.slice(begin, cut.end))
-        begin = cut.end
+    found, begin = [], dict[Lane, int]()
+    lanes = lanes_of(events, settings.topics)
+    for epoch in log.cuts:
+        ends = log.ends(epoch)
+        for lane in sorted(lanes):  # files are source 0: they come first
+            graph.apply(lanes[lane].slice(begin.get(lane, 0), ends.get(lane, 0)))
+        begin = ends
         found.append((epoch, graph.arrays()))
     return found
 

@@ -70,7 +70,7 @@ def load(folder: Path) -> Savepoint:
     job = orjson.loads((folder / "job.json").read_bytes())
     block = decode(lzma.decompress((folder / "entries.bin.xz").read_bytes()))
     keys, values = _texts(block.columns, "key"), _texts(block.columns, "value")
-    checkpoint = Checkpoint(job["position"])
+    checkpoint = Checkpoint((job["position"],))
     for name, value in zip(keys, values, strict=True):
         operator, part, key = name.decode().split("|", 2)
         checkpoint.states.setdefault((operator, int(part)), {})[key] = value

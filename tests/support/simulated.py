@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from gnn.model import Model
 from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
@@ -47,12 +49,13 @@ class Case:
 
     def __str__(self) -> str:
         options = self.settings.partitioner
+        partitions = len(set(zip(self.events.source.tolist(), self.events.partition.tolist(), strict=True)))
         flags = [name for name, on in (("undirected", options["undirected"]), ("string ids", self.strings)) if on]
         return (
             f"seed {self.seed}: {self.model}, {self.settings.parts} parts, {options['strategy']} "
             f"(threshold {options['hybrid_threshold']}), {len(self.events)} events in epochs of "
             f"{self.settings.epoch_events}, types {len(self.events.types)}, pages of {self.page_bytes} bytes, "
-            f"sweeps of {self.spread_epochs} epochs, up to {self.faults.crashes} crashes"
+            f"sweeps of {self.spread_epochs} epochs, {partitions} partitions, up to {self.faults.crashes} crashes"
             + "".join(f", {flag}" for flag in flags)
         )
 
@@ -113,6 +116,7 @@ def draw(seed: int) -> Case:
         id_kind="string" if strings else "int",
     )
     settings = replace(settings, marker_interval_ms=rng.choice([1, 4, 15]))
+    events, settings = _through_partitions(seed, events, settings)
     # a delivery is a step; so much of them an epoch has
     layers = len(compile_plan(model).layers)
     steps_per_epoch = 1.3 * parts * (1 + parts * (1 + layers * (1 if parts == 1 else 3)))
@@ -125,6 +129,25 @@ def draw(seed: int) -> Case:
         crash=rng.choice([2, 5]) / steps,
     )
     return Case(seed, name, settings, model, events, faults, rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200]))
+
+
+def _through_partitions(seed: int, events: Events, settings: Settings) -> tuple[Events, Settings]:
+    """In three of five cases most events come from the partitions of a topic (source 1), some in one message."""
+    rng = random.Random(f"partitions {seed}")  # of its own: the other cases stay what they were
+    partitions = rng.choice([0, 0, 1, 2, 5])
+    if not partitions:
+        return events, settings
+    source, partition, position = [], [], []
+    ends: dict[tuple[int, int], int] = {}
+    for _ in range(len(events)):
+        place = (1, rng.randrange(partitions)) if rng.random() < 0.8 else (0, 0)
+        same = place[0] == 1 and ends.get(place, 0) > 0 and rng.random() < 0.3
+        ends[place] = ends.get(place, 0) + (0 if same else rng.choice([1, 1, 3]) if place[0] else 1)
+        source.append(place[0])
+        partition.append(place[1])
+        position.append(ends[place])
+    columns = {"source": np.array(source, np.int16), "partition": np.array(partition, np.int16)}
+    return replace(events, position=np.array(position, np.int64), **columns), replace(settings, topics=(1,))
 
 
 Hook = Callable[[Simulation], None]
