@@ -175,7 +175,7 @@ def check(
     check_model(model)
     if snapshot is not None:
         check_snapshot(snapshot)
-    event_files(events)
+    event_files(events, topics=True)
     if not (out / "epochs").is_dir():
         msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)

@@ -40,7 +40,7 @@ def topic_stream(
     messages = tables.from_descriptor(_descriptor(topic, properties))
     messages = messages.select(lit(0).alias("k"), row(col("partition"), col("offset"), col("value")).alias("message"))
     stream = tables.to_data_stream(messages)
-    _name_source(stream._j_data_stream.getTransformation(), topic, uid)
+    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid)
 
     jvm = get_gateway().jvm
     key_type = Types.ROW([Types.INT()]).get_java_type_info()
@@ -86,9 +86,18 @@ def _offsets(offsets: dict[int, int]) -> str:
     return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
 
 
-def _name_source(transformation: Any, topic: TopicInput, uid: str) -> None:
-    """Name the source above a table's stream: the planner gives it none that would find its state again."""
+def _set_up_source(transformation: Any, topic: TopicInput, uid: str) -> None:
+    """Name the source above a table's stream, and forbid it to go on elsewhere when its messages are gone.
+
+    The planner gives it no uid by which its state would be found again. The connector insists on a client that begins
+    with the earliest message left when a checkpoint's offset is no longer there: what was between would be missing
+    without a word.
+    """
     while not transformation.getInputs().isEmpty():
         transformation = transformation.getInputs().get(0)
     transformation.setUid(uid)
     transformation.setName(f"{topic.topic} (Kafka)")
+    source = transformation.getSource()
+    properties = source.getClass().getDeclaredField("props")
+    properties.setAccessible(True)
+    properties.get(source).setProperty("auto.offset.reset", "none")

@@ -25,21 +25,24 @@ def check_run(config: RunConfig) -> None:
     check_model(config.model)
     if config.snapshot is not None:
         check_snapshot(config.snapshot)
-    event_files(config.events)
+    event_files(config.events, topics=True)
     check_out(config.out, config.resume)
 
 
-def event_files(events: Iterable[str]) -> list[Path]:
+def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
     """Return the event files in order; a folder stands for its files in the order of their names.
 
-    Kafka topics are left out: the brokers are asked when the run begins. Files in a folder that begin with `.` or `_`
-    are unfinished and left out, too.
+    Files in a folder that begin with `.` or `_` are unfinished and left out, and so are Kafka topics, which are refused
+    where the command takes no `topics`.
     Raises: UsageError for what is missing, empty of event files, or of another format.
     """
     files = []
     for given in events:
+        if is_kafka(given) and topics:
+            continue  # the brokers are asked when the run begins
         if is_kafka(given):
-            continue
+            msg = f"--events {given}: this command reads files only"
+            raise UsageError(msg)
         path = Path(given)
         if not path.is_dir():
             files.append(_check_event_file(path))

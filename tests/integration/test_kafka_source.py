@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from job.artifacts import ArtifactError, broker_jars, connector_jar
 from job.broker import Broker, start_broker
@@ -236,3 +236,23 @@ def test_a_login_is_never_written_down(tmp_path: Path, jobs: list[Job]) -> None:
     written = [path for path in job.out.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert not written
     assert secret not in job.log()
+
+
+def test_messages_that_are_gone_fail_the_job(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """Retention took what the checkpoint points to: to go on with what is left would be a silent loss."""
+    given = make_input(tmp_path / "input", 400)
+    lines = given.events.read_bytes().splitlines()
+    send(broker, "gone", [(0, line) for line in lines[:200]], 1)
+    job = Job(TopicInput(given.model, given.events, 200, topic=str(address(broker, "gone"))), tmp_path / "out")
+    jobs.append(job)
+    job.start("--epoch-events", 50)
+    job.until_epoch(4)
+    assert job.stop().code == 0
+    send(broker, "gone", [(0, line) for line in lines[200:]], 1)
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    admin.delete_records({TopicPartition("gone", 0): 300})
+    admin.close()
+    ended = job.run("--resume", "latest")
+    assert ended.code == 3, ended.errors
+    assert "offset" in ended.last_line
+    assert ended.last_line == ""

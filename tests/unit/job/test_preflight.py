@@ -43,6 +43,14 @@ def test_files_of_other_formats_are_refused(tmp_path: Path, name: str, content: 
         assert said in str(caught.value)
 
 
+def test_topics_are_left_to_the_commands_that_read_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    events = ["kafka://localhost:9092/t", str(tmp_path / "a.jsonl")]
+    assert event_files(events, topics=True) == [tmp_path / "a.jsonl"]
+    with pytest.raises(UsageError, match="--events kafka://localhost:9092/t: this command reads files only"):
+        event_files(events)
+
+
 def test_missing_and_empty_events_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         event_files([str(tmp_path / "none.jsonl")])
