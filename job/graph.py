@@ -8,6 +8,7 @@ Every element is Row(key, block) from the parser on, so streams are keyed in Jav
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from job.artifacts import connector_jar
@@ -34,14 +35,16 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
     keys = part_keys(spec.parts, spec.max_parallelism)
-    config = json.dumps(
-        {"factory": spec.factory, "stage": spec.stage, "out": str(spec.out_path), "logs": str(spec.logs)}
-    )
-    events = _events(env, spec, config)
+    places = {"out": str(spec.out_path), "logs": str(spec.logs)}
+    letters = {"letters": spec.letters_to is not None}
+    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
+    events, parsers = _events(env, spec, config)
     # With one part nothing is dealt out anew: light neighbours share a task, and blocks pass without being copied.
     alone = spec.parts == 1
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
     stream = _named(_keyed(events).process(partitioner, element_type()), "partitioner", 1)
+    if spec.letters_to is not None:
+        _write_letters(env, spec, [*parsers, stream])
     stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism, chained=alone)
     for layer in range(1, spec.layers + 1):
         following = "storage" if layer < spec.layers else "sink"
@@ -64,15 +67,25 @@ def _write_embeddings(
     env: StreamExecutionEnvironment, spec: JobSpec, stream: DataStream, sink: OutletShell, chained: bool
 ) -> None:
     """Draw a Sink whose lines go to a topic."""
-    from operators.flink_outlet import lines_type
+    from operators.flink_shells import lines_type
 
     lines = _named(_keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
     assert spec.embeddings_to is not None
     write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
 
 
-def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> DataStream:
-    """Return the Parser's blocks together with the block that begins the job."""
+def _write_letters(env: StreamExecutionEnvironment, spec: JobSpec, streams: Sequence[DataStream]) -> None:
+    """Draw the way of rejected records to their topic."""
+    from operators.flink_shells import letters_tag
+
+    first, *others = [_side_output(stream, letters_tag()) for stream in streams]
+    lines = first.union(*others) if others else first
+    assert spec.letters_to is not None
+    write_lines(env, lines, spec.letters_to, ClientProperties(spec.kafka_properties), UID.format("letters"))
+
+
+def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tuple[DataStream, list[DataStream]]:
+    """Return the Parsers' blocks together with the block that begins the job, and the streams of the Parsers."""
     from pyflink.common import WatermarkStrategy
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
@@ -86,18 +99,17 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> Data
         return _named(stream, name, 1)
 
     start = _named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
-    streams = []
+    parsers = []
     for topic in spec.topics:
         name = f"parser-{topic.source}"
         uid = UID.format(f"kafka-{topic.source}")
         messages = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
-        streams.append(_named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
+        parsers.append(_named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
-        streams.append(_named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
-    if spec.stay:
-        streams.append(_idle(env, spec))
-    return start.union(*streams) if streams else start
+        parsers.append(_named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
+    streams = [*parsers, _idle(env, spec)] if spec.stay else parsers
+    return start.union(*streams) if streams else start, parsers
 
 
 def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:

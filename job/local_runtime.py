@@ -1,6 +1,6 @@
 """The local runtime: the same stages in one process, without Flink; durable in a RocksDB folder.
 
-A pipeline of threads: one reads, parses and partitions, one runs each layer's operators, one commits. Everything that
+A pipeline of threads: one reads, parses and partitions, one runs each layer's operators, one publishes and commits. Everything that
 an outcome of the Partitioner leads to is committed in one atomic batch, so every commit is what an aligned checkpoint
 is for Flink: all operators stand at the same epoch with empty inboxes. A SIGKILL at any moment loses nothing.
 """
@@ -133,7 +133,7 @@ class LocalRuntime:
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
         partitioner.restore(entries.items())
         stages = self._stages()
-        pipeline = Pipeline([*self._segments(stages), self._commit])
+        pipeline = Pipeline(self._segments(stages))
         try:
             for work in self._produce(partitioner, chunk, block):
                 pipeline.put(work)
@@ -165,7 +165,10 @@ class LocalRuntime:
         return stages
 
     def _segments(self, stages: dict[tuple[str, int], Stage]) -> list[Callable[[Work], None]]:
-        """A step for each layer, the first with Storage 0 as well, and one for the Sink."""
+        """A step for each layer, the first with Storage 0 as well, and one for the Sink and the commit.
+
+        More threads would only wait for the interpreter lock.
+        """
         layers = len(self.plan.layers)
         steps: list[Callable[[Work], None]] = []
         groups = [{f"storage{layer}", f"tail{layer}"} for layer in range(1, layers + 1)]
@@ -173,7 +176,13 @@ class LocalRuntime:
         for names in [*groups, {SINK}]:
             network = Network({place: stage for place, stage in stages.items() if place[0] in names})
             steps.append(partial(self._act, network))
-        return steps
+        sink = steps.pop()
+
+        def publish(work: Work) -> None:
+            sink(work)
+            self._commit(work)
+
+        return [*steps, publish]
 
     def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
         """Outcomes of the Partitioner: the replay, then the input."""
@@ -193,6 +202,7 @@ class LocalRuntime:
                 since = self.times.add(PARTITIONER, since)
                 yield Work.of(outcome, False, number, at + 1)
                 since = time.perf_counter()
+        parser.close()
         if not self._stop.is_set():
             yield Work.of(partitioner.finish(), False, self.chunks, 0)
             self._finished = True

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from job.change_log_reader import ChangeLogReader
+from operators.letter_box import read_reasons
 from operators.profile import read_profiles
 from operators.status import BUCKETS, percentile_ms, read_statuses
 
@@ -50,6 +51,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
     return {
         "events": figures["events"],
         "rejected": figures["rejected"],
+        "reasons": read_reasons(Path(out)),
         "epochs": figures["epochs"],
         "seconds": seconds,
         "events_per_s": round(figures["events"] / seconds, 1) if seconds > 0 else None,

@@ -12,6 +12,7 @@ from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
 from operators.dead_letters import DeadLetterFile
 from operators.kafka_lines import Lines
+from operators.letter_box import LetterBox, LetterQueue
 from operators.message_parsing import MessageStage
 from operators.messages import SINK, STORAGE, TAIL
 from operators.network import PARTITIONER, senders_of
@@ -69,9 +70,12 @@ class Settings:
         """The base image of an operator's part, None where the job starts from nothing."""
         return Path(self.image) / f"{operator}-{part}" if self.image else None
 
-    def dead_letter_file(self) -> DeadLetterFile | None:
-        """Where rejected records go."""
-        return DeadLetterFile(self.dead_letters) if self.dead_letters else None
+    def letter_box(self, operator: str) -> LetterBox | None:
+        """Where an operator's rejected records go."""
+        if not self.dead_letters:
+            return None
+        to_topic = self.dead_letters.startswith("kafka:")
+        return LetterBox(LetterQueue() if to_topic else DeadLetterFile(self.dead_letters), Path(self.out), operator)
 
     def sealing(self, plan: Plan) -> SealingConfig:
         """How epochs are cut."""
@@ -110,7 +114,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     if operator == PARTITIONER:
         graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
         log = CutLog(Path(settings.cut_log) if settings.cut_log else None)
-        sealing, dead = settings.sealing(plan), settings.dead_letter_file()
+        sealing, dead = settings.sealing(plan), settings.letter_box(operator)
         return PartitionerStage(graph, sealing, log, image, dead, settings.sources, settings.topics)
     core = make_core(settings, plan, operator, part)
     kind = OutletStage if operator == SINK and settings.outlet else Stage
@@ -120,7 +124,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 def make_parser(settings: Settings, plan: Plan, operator: str) -> ParserStage | MessageStage:
     """The Parser of the files, or of one topic."""
     parser = Parser(plan.in_width, settings.id_kind, plan.edge_types or None, settings.events_map)
-    block_events, dead = settings.block_events or settings.epoch_events, settings.dead_letter_file()
+    block_events, dead = settings.block_events or settings.epoch_events, settings.letter_box(operator)
     if operator == PARSER:
         return ParserStage(Path(settings.chunks), parser, dead, block_events)
     source = int(operator.removeprefix(f"{PARSER}-"))

@@ -88,6 +88,7 @@ class MessageParserShell(_Shell, KeyedProcessFunction):
             yield Row(PARTITIONER_KEY, block)
         self._profile.bytes_out += sum(map(len, blocks))
         self._profile.emit += time.perf_counter() - began
+        yield from self._letters()
         if self._stage.status_behind:
             self._wake(ctx, STATUS_MS)
         self._parsed_at = time.monotonic()

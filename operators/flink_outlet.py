@@ -6,15 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyflink.common import Row
-from pyflink.common.typeinfo import TypeInformation, Types
 
 from operators.flink_shells import StageShell
 from operators.messages import OUTLET
-
-
-def lines_type() -> TypeInformation:
-    """The type of a stream of blocks of lines."""
-    return Types.ROW_NAMED(["lines"], [Types.STRING()])
 
 
 class OutletShell(StageShell):

@@ -80,6 +80,16 @@ def tail_tag() -> OutputTag:
     return OutputTag("tail", element_type())
 
 
+def lines_type() -> TypeInformation:
+    """The type of a stream of blocks of lines (see operators/kafka_lines.py)."""
+    return Types.ROW_NAMED(["lines"], [Types.STRING()])
+
+
+def letters_tag() -> OutputTag:
+    """Return the tag of the side output of rejected records, as blocks of lines."""
+    return OutputTag("letters", lines_type())
+
+
 def load_factory(path: str) -> Any:
     """Return the callable named by `module:function`."""
     module, _, name = path.partition(":")
@@ -94,8 +104,9 @@ class _Shell:
     ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
-        `config` is a JSON object with `factory`, `stage`, `out` and `logs`; `main` and `side` name the receivers;
-        `chained`: the main receiver runs in the same task.
+        `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
+        output of rejected records); `main` and `side` name the receivers; `chained`: the main receiver runs in the same
+        task.
         """
         self.operator, self.config, self.keys, self.main, self.side = operator, config, keys, main, side
         self.chained = chained
@@ -110,6 +121,7 @@ class _Shell:
         self._stages: dict[int, Any] = {}
         self._parts = {key: part for part, key in enumerate(self.keys)}
         self._tag = tail_tag() if self.side else None
+        self._letters_tag = letters_tag() if settings.get("letters") else None
         # Kernels that the first event would otherwise wait for.
         self._worker.call(_warm_up, self._factory, self._stage_config)
 
@@ -171,6 +183,13 @@ class _Shell:
             else:
                 text = f"{self.operator}: message to {message.to!r}, expected {main!r} or {side!r}"
                 raise ValueError(text)
+
+    def _letters(self) -> Iterator[Any]:
+        """The records that the stages have rejected, where a topic gets them."""
+        for stage in self._stages.values() if self._letters_tag else ():
+            for block in stage.dead_letters.take():
+                self._profile.bytes_out += len(block)
+                yield self._letters_tag, Row(block)
 
 
 def _encoded(as_it_is: str | None, fn: Callable[..., Any], *args: Any) -> Any:
@@ -285,6 +304,7 @@ class PartitionerShell(_KeyedShell):
             yield from self._finish()
         elif value != START:
             yield from self._apply(self._act(self._stage.receive, value, time.time() * 1e3))
+        yield from self._letters()
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
         """Seal by time, or at the end of a bounded input; after a restore the first timer begins the attempt."""
@@ -292,11 +312,13 @@ class PartitionerShell(_KeyedShell):
             yield from self._begin(ctx)
         if timestamp == MAX_TIMESTAMP:
             yield from self._finish()
+            yield from self._letters()
             return
         self._set_timer(ctx)
         # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
         if self.epoch_ms > 0 and getattr(self._stage, "waiting", True):
             yield from self._apply(self._act(self._stage.tick, time.time() * 1e3))
+        yield from self._letters()
 
     def _begin(self, ctx: Any) -> Iterator[Any]:
         """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
@@ -348,6 +370,7 @@ class ParserShell(_Shell, ProcessFunction):
             yield Row(PARTITIONER_KEY, block)
         self._profile.bytes_out += sum(map(len, blocks))
         self._profile.emit += time.perf_counter() - began
+        yield from self._letters()
         if value == self.finish_after:
             yield Row(PARTITIONER_KEY, FINISH)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from operators.dead_letters import DeadLetterFile
+from operators.letter_box import LetterBox
 from operators.parser import Origin, Parser, RawMessage
 from operators.parsing import BLOCK_EVENTS_MAX, BLOCK_EVENTS_MIN
 from operators.status import StatusFile, read_statuses
@@ -47,12 +47,12 @@ class MessageStage:
         self,
         parser: Parser,
         origin: Origin,
-        dead_letters: DeadLetterFile | None,
+        dead_letters: LetterBox | None,
         epoch_events: int,
         out: Path | None = None,
     ) -> None:
         """`origin` has the topic's index and name; `out`: where the status is written, None: nowhere."""
-        self._parser, self._origin, self._dead_letters = parser, origin, dead_letters
+        self._parser, self._origin, self.dead_letters = parser, origin, dead_letters
         self._block_events = max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
         self._next: dict[int, int] = {}
         self._status = StatusFile(out, f"{STATUS_PREFIX}{origin.source}") if out is not None else None
@@ -74,8 +74,8 @@ class MessageStage:
     def _blocks(self, partition: int, messages: Sequence[RawMessage], arrival_ms: float) -> list[bytes]:
         origin = self._origin._replace(partition=partition)
         events, letters = self._parser.parse_messages(messages, origin, arrival_ms)
-        if letters and self._dead_letters is not None:
-            self._dead_letters.write(letters)
+        if letters and self.dead_letters is not None:
+            self.dead_letters.write(letters)
         if not len(events) and not letters:
             return []
         starts = range(0, max(len(events), 1), self._block_events)
@@ -89,7 +89,9 @@ class MessageStage:
             self.status_behind = False
 
     def close(self) -> None:
-        """Write the last status."""
+        """Write the last status, and the last counts of rejected records."""
+        if self.dead_letters is not None:
+            self.dead_letters.close()
         if self._status is not None and self.status_behind:
             self._tell(float("inf"))
 

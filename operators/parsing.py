@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from operators.dead_letters import DeadLetterFile
 from operators.event_files import Chunk, ChunkReader
+from operators.letter_box import LetterBox
 from operators.parser import Parser
 
 BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8192
@@ -31,11 +31,11 @@ class ParserStage:
     Invariant: the blocks of a chunk are a function of the chunk alone, so that it can be read again after a failure.
     """
 
-    def __init__(self, plan: Path, parser: Parser, dead_letters: DeadLetterFile | None, epoch_events: int) -> None:
+    def __init__(self, plan: Path, parser: Parser, dead_letters: LetterBox | None, epoch_events: int) -> None:
         self._plan = plan
         self._chunks = read_plan(plan)
         self._parser = parser
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters
         self._reader = ChunkReader(every_column=parser.is_mapped)
         self._block_events = max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
 
@@ -44,7 +44,12 @@ class ParserStage:
         arrival_ms = time.time() * 1e3
         chunk = self._chunks[number]
         events, letters = self._parser.parse_chunk(chunk, self._reader.read(chunk), arrival_ms)
-        if letters and self._dead_letters is not None:
-            self._dead_letters.write(letters)
+        if letters and self.dead_letters is not None:
+            self.dead_letters.write(letters)
         starts = range(0, max(len(events), 1), self._block_events)
         return [events.slice(start, start + self._block_events).encode() for start in starts]
+
+    def close(self) -> None:
+        """Write the last counts of rejected records."""
+        if self.dead_letters is not None:
+            self.dead_letters.close()

@@ -17,9 +17,10 @@ import numpy as np
 import orjson
 
 from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
-from operators.dead_letters import DeadLetter, DeadLetterFile
+from operators.dead_letters import DeadLetter
 from operators.intervals import Intervals
 from operators.lanes import Lanes
+from operators.letter_box import LetterBox
 from operators.messages import FLUSH, LAST, REPLAY, STORAGE, Message, Outcome
 from partitioner.core import Partitioner
 from partitioner.events import OP_NAMES, Events
@@ -63,7 +64,7 @@ class PartitionerStage:
         config: SealingConfig,
         log: CutLog,
         image: Path | None = None,
-        dead_letters: DeadLetterFile | None = None,
+        dead_letters: LetterBox | None = None,
         sources: tuple[str, ...] = (),
         streams: Iterable[int] = (),
     ) -> None:
@@ -71,7 +72,7 @@ class PartitionerStage:
         self.sweeper = Sweeper(core.tables, image)
         self.epoch = 0
         self.rejected = self.refused = 0
-        self._dead_letters, self._sources = dead_letters, sources
+        self.dead_letters, self._sources = dead_letters, sources
         self._lanes = Lanes(frozenset(streams))
         self._intervals = Intervals(config.flush_epochs, config.flush_ms)
         self._journal: deque[tuple[str, Lane, int]] = deque()  # (key, lane, number after its last event)
@@ -185,8 +186,10 @@ class PartitionerStage:
         return self._lanes.waiting > 0 or self._intervals.is_open(self.epoch)
 
     def close(self) -> None:
-        """Close the cut log."""
+        """Close the cut log, and write the last counts of rejected records."""
         self.log.close()
+        if self.dead_letters is not None:
+            self.dead_letters.close()
 
     # -- sealing ------------------------------------------------------------------------------------------------
 
@@ -290,8 +293,8 @@ class PartitionerStage:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""
         if not rejected or flags & REPLAY:
             return 0
-        if self._dead_letters is not None:
-            self._dead_letters.write(self._letter(events, row, reason) for row, reason in rejected)
+        if self.dead_letters is not None:
+            self.dead_letters.write(self._letter(events, row, reason) for row, reason in rejected)
         return len(rejected)
 
     def _letter(self, events: Events, row: int, reason: str) -> DeadLetter:

@@ -37,5 +37,5 @@ def test_parts_are_put_together(tmp_path):
     assert summary["latency_ms_p50"] == pytest.approx(5, rel=0.05)
     assert summary["latency_ms_p99"] == pytest.approx(80, rel=0.05)
     del summary["latency_ms_p50"], summary["latency_ms_p99"]
-    expected = {"events": 100, "rejected": 3, "epochs": 4, "seconds": 2.0, "events_per_s": 50.0}
+    expected = {"events": 100, "rejected": 3, "reasons": {}, "epochs": 4, "seconds": 2.0, "events_per_s": 50.0}
     assert summary == expected | {"vertices": 7, "rows": 30}

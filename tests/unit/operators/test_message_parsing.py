@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from operators.dead_letters import DeadLetterFile
+from operators.letter_box import LetterBox
 from operators.message_parsing import MessageStage, TopicMessage, read_positions
 from operators.parser import Origin, Parser
 from partitioner.events import Events
@@ -54,7 +55,7 @@ def test_a_message_that_is_larger_than_a_block_goes_on_in_the_next() -> None:
 
 
 def test_rejected_messages_are_in_the_dead_letters_with_their_place(tmp_path: Path) -> None:
-    letters = DeadLetterFile(tmp_path / "dead.jsonl")
+    letters = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"))
     messages = [TopicMessage(2, 8, b"nonsense"), TopicMessage(0, 3, b"\xfe"), TopicMessage(2, 9, None)]
     blocks = stage_in(letters=letters).parse(messages)
     assert [Events.decode(block).rejected for block in blocks] == [2, 1]

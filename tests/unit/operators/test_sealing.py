@@ -9,6 +9,7 @@ import pytest
 
 from operators.cut_log import Cut, CutLog, LostCutError
 from operators.dead_letters import DeadLetterFile
+from operators.letter_box import LetterBox
 from operators.messages import (
     ACCEPTED,
     EVENTS_IN_EPOCH,
@@ -319,7 +320,7 @@ def test_a_second_typed_loop_goes_to_the_dead_letters_once(tmp_path: Path) -> No
     """GCN layers know one self-loop per vertex."""
     records = [{"op": "add_edge", "src": 1, "dst": 1, "type": kind, "weight": 2} for kind in ("a", "b")]
     records += [{"op": "add_edge", "src": k, "dst": k + 1} for k in range(2)]
-    log, letters = CutLog(), DeadLetterFile(tmp_path / "dead.jsonl")
+    log, letters = CutLog(), LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"))
     job = Job(log, letters=letters, forbid_typed_loops=True)
     job.keep(job.stage.receive(events(records), 0.0))
     assert (job.sent[1][REJECTED], job.sent[1][ACCEPTED]) == (1, 3)
