@@ -203,7 +203,7 @@ def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand
     (((), named),) = calls
     assert named == {
         "model": files["M"], "events": [str(files["E"])], "out": files["O"], "snapshot": None, "oracle": "own",
-        "tolerance": 1e-4, "undirected": None, "id_type": None,
+        "tolerance": 1e-4, "undirected": None, "id_type": None, "properties": {},
     }  # fmt: skip
 
 
