@@ -30,7 +30,9 @@ class Chain:
     def __init__(self, model: Model, layers: Sequence[DenseLayer], prefixes: Sequence[str]) -> None:
         """Take the layers, and for each the prefix of its weights' names in the model."""
         pairs = zip(layers, prefixes, strict=True)
-        self._steps = [_step(model, layer, name) for layer, name in pairs if not isinstance(layer, Identity)]
+        kept = [(layer, name) for layer, name in pairs if not isinstance(layer, Identity)]
+        self.types = [layer.type for layer, _ in kept]
+        self._steps = [_step(model, layer, name) for layer, name in kept]
 
     def __len__(self) -> int:
         """Return the number of steps; an empty chain does nothing."""

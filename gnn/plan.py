@@ -9,14 +9,14 @@ import numpy as np
 
 from gnn.chain import Chain
 from gnn.dense import Rows
-from gnn.layers.base import Context, LayerPlan
+from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.layers.gcn_conv import GCNConvPlan
 from gnn.layers.gin_conv import GINConvPlan
 from gnn.layers.neighbour_conv import NeighbourConvPlan
 from gnn.model import Model, ModelError
 from gnn.spec import AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
 
-__all__ = ["Context", "LayerPlan", "Plan", "compile_plan"]
+__all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The local runtime: the same stages in one process, without Flink; durable in a RocksDB folder.
 
-A pipeline of threads: one reads, parses and partitions, one runs each layer's operators, one publishes and commits. Everything that
-an outcome of the Partitioner leads to is committed in one atomic batch, so every commit is what an aligned checkpoint
-is for Flink: all operators stand at the same epoch with empty inboxes. A SIGKILL at any moment loses nothing.
+A pipeline of threads: one reads, parses and partitions, one runs each layer's operators, one publishes and commits.
+Everything that an outcome of the Partitioner leads to is committed in one atomic batch, so every commit is what an
+aligned checkpoint is for Flink: all operators stand at the same epoch with empty inboxes. A SIGKILL at any moment loses
+nothing.
 """
 
 from __future__ import annotations

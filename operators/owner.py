@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
+from gnn.plan import Context, Epilogue, LayerPlan
 from operators.messages import SINK, STORAGE, Columns, Message
-from operators.rows import gather, store
+from operators.rows import finish, gather, store
 from state.codec import ROWS, SYNC, Block, Header, seal
 from state.table import TableSet
 
@@ -127,6 +127,16 @@ class Owner:
         changed = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
         store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
         return (slots, x) if changed.all() else (slots[changed], x[changed])
+
+    def finish(
+        self, slots: np.ndarray, s: np.ndarray, own: np.ndarray, epilogue: Epilogue, forced: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """UPDATE from the tables of synopses and self inputs, and `store`, in one pass."""
+        again = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
+        changed, x = np.empty(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
+        bias, mean, relu = epilogue
+        count = finish(s, own, self.count.data, bias, mean, relu, slots, again, self.x.view, changed, x)
+        return changed[:count], x[:count]
 
     def fan_out(self, epoch: int, changed: np.ndarray, x: np.ndarray, block: Block, passed: Columns) -> list[Message]:
         """The blocks for the next layer, one per part: rows of changed vertices, and pushes to new replicas.

@@ -70,6 +70,63 @@ def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
 
 
 @kernel
+def finish(
+    s: np.ndarray,
+    own: np.ndarray,
+    counts: np.ndarray,
+    bias: np.ndarray,
+    mean: bool,
+    relu: bool,
+    slots: np.ndarray,
+    forced: np.ndarray,
+    table: View,
+    out_slots: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """UPDATE by an `Epilogue` for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
+
+    Every row of the tables is read once while the next ones are on their way. Returns how many changed.
+    Shapes: s, own and the table's data (rows, width) float32; counts (rows,) int32, read for a mean; slots (n,) int32,
+    distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
+    """
+    n, width, x = len(slots), s.shape[1], table.data
+    bits, out_bits, count = x.view(np.int32), out.view(np.int32), 0
+    for i in range(n):
+        if i + _AHEAD < n:
+            ahead = np.int64(slots[i + _AHEAD])
+            prefetch_row(s, ahead)
+            prefetch_row(own, ahead)
+            prefetch_row(x, ahead)
+        row = slots[i]
+        if mean and counts[row] == 0:
+            for j in range(width):
+                out[count, j] = np.float32(0) + own[row, j]
+        elif mean:
+            divisor = np.float32(counts[row])
+            for j in range(width):
+                out[count, j] = s[row, j] / divisor + own[row, j]
+        else:
+            for j in range(width):
+                out[count, j] = s[row, j] + own[row, j]
+        for j in range(width):
+            out[count, j] += bias[j]
+        if relu:
+            for j in range(width):
+                out[count, j] = np.float32(0) if out[count, j] <= 0 else out[count, j]
+        difference = np.int32(0)
+        for j in range(width):
+            difference |= bits[row, j] ^ out_bits[count, j]
+        if difference != 0:
+            touch(table, row)
+            for j in range(width):
+                x[row, j] = out[count, j]
+        if difference != 0 or forced[i]:
+            out_slots[count] = row
+            count += 1
+    return count
+
+
+@kernel
 def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, changed: np.ndarray) -> None:
     """Write those rows that differ from the stored ones in any bit, and say which in `changed` (some may be set).
 

@@ -237,8 +237,12 @@ class LayerStorage:
             count = scatter.also(slots, self._stamp, epoch + 1, self._active, count)
         active = owner.mine(self._active[:count])
         self.touched = int(active.size)
-        x = layer.update(*self._inputs(active), owner.read_context(active))
-        changed, x = owner.store(active, x, np.concatenate([born, whole_again]))
+        forced = np.concatenate([born, whole_again])
+        if layer.epilogue is not None and self.own is not None:
+            changed, x = owner.finish(active, self.s.data, self.own.data, layer.epilogue, forced)
+        else:
+            x = layer.update(*self._inputs(active), owner.read_context(active))
+            changed, x = owner.store(active, x, forced)
         if self.shape.following is None:
             return owner.publish(epoch, changed, x, topology)
         return owner.fan_out(epoch, changed, x, topology, topology_of(topology))

@@ -24,6 +24,18 @@ class Context(NamedTuple):
     loop: NDArray[np.float32]
 
 
+class Epilogue(NamedTuple):
+    """An UPDATE that is one pass over rows: aggregate + own row + bias, and perhaps ReLU.
+
+    Shapes: bias (out_width,) float32.
+    """
+
+    bias: Rows
+    mean: bool
+    """The aggregate is the synopsis divided by the number of in-edges, 0 where there are none; else the synopsis."""
+    relu: bool
+
+
 class LayerPlan:
     """One conv with the dense layers around it, cut into what a source sends and what a destination updates.
 
@@ -56,6 +68,8 @@ class LayerPlan:
     """What the aggregate is, and so what the storage may do with it."""
     name: str
     """The conv's type, e.g. graph_conv."""
+    epilogue: Epilogue | None = None
+    """What update does, bit by bit, where that is all; the storage then does it in one pass over its tables."""
 
     def __init__(self, before: Chain, after: Chain, in_width: int, out_width: int) -> None:
         """Take the dense layers in front of the conv (layer 1 only) and those after it."""

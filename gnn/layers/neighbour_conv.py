@@ -7,7 +7,7 @@ import numpy as np
 from gnn import elementwise
 from gnn.chain import Chain, linear, transposed
 from gnn.dense import Rows, matmul
-from gnn.layers.base import Context, LayerPlan
+from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.model import Model
 from gnn.spec import GraphConv, SAGEConv
 from gnn.synopses import InvertibleSynopsis
@@ -47,6 +47,10 @@ class NeighbourConvPlan(LayerPlan):
         self.self_is_message = self.reads_self and not self._transform_first and self._project is None
         self.self_width = self.message_width if self.reads_self and not self.self_is_message else 0
         self._both = self._stack()
+        if self._transform_first and self.reads_self and not self._normalize and after.types in ([], ["relu"]):
+            # x + -0.0 is x, whatever its sign
+            bias = np.full(spec.out_channels, -0.0, np.float32) if self._bias is None else self._bias
+            self.epilogue = Epilogue(np.ascontiguousarray(bias, np.float32), self.reads_context, bool(after.types))
 
     def _stack(self) -> Rows:
         """Put the two weights together, so that one product does for both."""
