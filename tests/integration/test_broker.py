@@ -20,7 +20,7 @@ from job.errors import JobFailed, UsageError
 from job.kafka_address import KafkaAddress
 from job.ports import is_free, server_port
 from job.produce import produce
-from tests.support.kafka import read_topic
+from tests.support.kafka import broker_folder, read_topic
 from tests.support.scripts import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -39,8 +39,14 @@ def _jars() -> None:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, _jars: None) -> Iterator[Broker]:
-    with start_broker(tmp_path_factory.mktemp("broker")) as started:
+    with broker_folder(tmp_path_factory.mktemp("broker")) as data, start_broker(data) as started:
         yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with broker_folder(tmp_path) as data:
+        yield data
 
 
 def edges(path: Path, count: int) -> Path:
@@ -129,9 +135,9 @@ def test_no_broker_is_an_error(tmp_path: Path) -> None:
         produce(events=[str(edges(tmp_path / "e.jsonl", 1))], to=to)
 
 
-def test_a_kill_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+def test_a_kill_loses_nothing_and_doubles_nothing(folder: Path, tmp_path: Path) -> None:
     path = edges(tmp_path / "e.jsonl", 40_000)
-    broker = start_broker(tmp_path / "broker")
+    broker = start_broker(folder)
     try:
         to, results = address(broker, "t"), []
         options = {"events": [str(path)], "to": to, "batch": 10, "rate": 8000, "partitions": 4}
@@ -141,7 +147,7 @@ def test_a_kill_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
         broker.kill()
         assert not broker.is_alive()
         assert producer.is_alive(), "killed on the way"
-        port, broker = broker.port, start_broker(tmp_path / "broker")
+        port, broker = broker.port, start_broker(folder)
         assert broker.port == port
         producer.join(120)
         assert results, "the producer did not come to an end"
@@ -151,9 +157,9 @@ def test_a_kill_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     assert is_free(port)
 
 
-def test_behind_a_login_and_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_login_and_tls(folder: Path, tmp_path: Path) -> None:
     path = edges(tmp_path / "e.jsonl", 300)
-    with start_broker(tmp_path / "broker", sasl=True, tls=True, password="s3cret") as broker:
+    with start_broker(folder, sasl=True, tls=True, password="s3cret") as broker:
         topic = address(broker, "t")
         command = [sys.executable, "-m", "job.cli", "produce", "--events", str(path), "--to", str(topic)]
         command += ["--partitions", "2", "--config"]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -10,6 +15,21 @@ from kafka import KafkaConsumer, TopicPartition
 from job.broker import Broker
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES = 2 << 30
+
+
+@contextmanager
+def broker_folder(fallback: Path) -> Iterator[Path]:
+    """A folder for a broker's data, in memory where there is enough of it.
+
+    A broker waits for the disk (fsync) as it starts; a disk that is busy with the rest of the tests has been seen to
+    take minutes for it.
+    """
+    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
+    with tempfile.TemporaryDirectory(prefix="freshet-broker-", dir=_MEMORY if in_memory else fallback) as folder:
+        yield Path(folder)
 
 
 def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any]]:
