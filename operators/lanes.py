@@ -138,7 +138,8 @@ class Lanes:
             self.sealed += len(piece)
             if waiting.start == first + len(events):
                 waiting.blocks.popleft()
-            yield piece
+            if len(piece):  # a block of rejected records has none
+                yield piece
         if waiting.start < end:
             begin = end - count
             message = f"has events {begin} to {end}, the journal has {waiting.start - begin} of them"

@@ -180,3 +180,12 @@ def test_epochs_come_back_though_partitions_arrive_in_another_order(seed: int) -
     assert all(seen.setdefault(epoch, found) == found for epoch, found in job.epochs.items())
     born = [vertex for epoch in sorted(seen) for vertex in seen[epoch][0]]  # type: ignore[index]
     assert sorted(born) == sorted(itertools.chain(*input_.values())), f"seed {seed}"
+
+
+def test_a_block_of_rejected_records_alone_among_others() -> None:
+    lanes = Lanes(frozenset({TOPIC}))
+    for number, vertices in enumerate(([1, 2], [], [3])):
+        lanes.add(number, lanes.next_number((TOPIC, 0)), block(vertices, 0))
+    pieces = lanes.take(lanes.all())
+    assert ids(pieces) == [1, 2, 3]
+    assert positions(Events.concatenate(pieces), pieces)["pos_events"].tolist() == [3]
