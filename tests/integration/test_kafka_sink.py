@@ -1,0 +1,221 @@
+"""Embeddings and rejected records in topics of a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource
+
+from job.artifacts import ArtifactError, broker_jars, connector_jar
+from job.broker import Broker, start_broker
+from job.run_file import read_run
+from job.summary import progress
+from tests.support.jobs import ROOT, Input, Job, make_input, read_log
+from tests.support.kafka import read_topic
+from tests.support.kafka_records import parse
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+Make = Callable[[Input], Job]
+Last = dict[bytes, dict[str, Any] | None]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    try:
+        broker_jars()
+        connector_jar()
+    except ArtifactError as error:
+        pytest.skip(str(error))
+    with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
+        yield started
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Make]:
+    jobs: list[Job] = []
+
+    def make(given: Input) -> Job:
+        jobs.append(Job(given, tmp_path / "out"))
+        return jobs[-1]
+
+    yield make
+    for one in jobs:
+        one.end()
+
+
+def records(broker: Broker, topic: str, committed: bool = True) -> list[Any]:
+    """All records of a topic, in order for each key."""
+    isolation = "read_committed" if committed else "read_uncommitted"
+    return [record for found in read_topic(broker, topic, isolation_level=isolation).values() for record in found]
+
+
+def last_of(found: list[Any]) -> Last:
+    """What a compacted topic keeps."""
+    return {record.key: None if record.value is None else parse(record.value) for record in found}
+
+
+def assert_as_logged(last: Last, out: Path) -> None:
+    """The last record of every vertex is its last row in the change log, bit by bit, and gone where it is gone."""
+    log = read_log(out)
+    rows = {b"%d" % log.id[k]: k for k in range(len(log.id))}
+    assert last.keys() == rows.keys()
+    for key, k in rows.items():
+        record = last[key]
+        assert (record is None) == bool(log.deleted[k])
+        if record is not None:
+            assert (record["id"], record["epoch"]) == (log.id[k], log.epoch[k])
+            assert np.array_equal(record["embedding"].view(np.uint32), log.vector[k].view(np.uint32))
+
+
+def cora_input(folder: Path) -> Input:
+    """The whole demo stream from an empty graph: what the snapshot would hold comes first, as events."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        from cora import FOLDER, load
+        from cora_stream import make_stream
+    finally:
+        sys.path.pop(0)
+    graph = load()
+    x, edges = graph.features(), graph.known_edges()
+    first = [{"op": "add_vertex", "id": int(paper), "x": x[paper].tolist()} for paper in np.flatnonzero(graph.known)]
+    first += [{"op": "add_edge", "src": int(a), "dst": int(b)} for a, b in edges]
+    path = folder / "events.jsonl"
+    stream = [*first, *make_stream(graph, 5_000, 5)]
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in stream))
+    return Input(FOLDER / "model", path, len(stream))
+
+
+def test_cora_to_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
+    given = cora_input(tmp_path)
+    one = job(given)
+    options = ("--undirected", "--parts", 2, "--parallelism", 2, "--epoch-events", 200)
+    result = one.done(*options, "--embeddings-to", f"kafka://{broker.address}/cora")
+    found = records(broker, "cora")
+    last = last_of(found)
+    assert sum(record is None for record in last.values()) > 0, "vertices that left for good"
+    assert sum(record is not None for record in last.values()) == result["vertices"] > 2_000
+    assert len(found) < result["rows"], "coalesced"
+    assert_as_logged(last, one.out)
+    model = read_run(one.out)["model_sha256"][:12]
+    assert {record["model"] for record in last.values() if record is not None} == {model}
+    assert one.check()["vertices"] == result["vertices"], "and the change log equals the oracle"
+    assert policy(broker, "cora") == "compact"
+
+
+def policy(broker: Broker, topic: str) -> str:
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    try:
+        found = admin.describe_configs([ConfigResource("TOPIC", topic, ["cleanup.policy"])], config_filter="all")
+        return str(found["topic"][topic]["cleanup.policy"]["value"])
+    finally:
+        admin.close()
+
+
+def test_exactly_once_through_failures_and_a_stop(broker: Broker, job: Make, tmp_path: Path) -> None:
+    one = job(make_input(tmp_path / "in", 6_000))
+    topic = f"kafka://{broker.address}/once"
+    shape = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
+    places = [("storage1", 1, 40), ("sink", 2, 80)]
+    fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
+    faults = {"slow": {"parser": 40}, "chunk": 100, "fail": fail}
+    output = (
+        "--embeddings-to",
+        topic,
+        "--delivery",
+        "exactly-once",
+        "--coalesce",
+        "100ms",
+        "--embedding-format",
+        "list",
+    )
+    one.start(*shape, "--epoch-events", 40, "--epoch-ms", 3, *output, faults=faults)
+    one.until_epoch(100)
+    stopped = one.stop()
+    assert stopped.code == 0, stopped.errors
+    ended = one.wait()
+    assert ended.errors.count("restarted after: ") == 2
+    assert all((tmp_path / f"failed-{o}-{p}-{e}").exists() for o, p, e in places)
+    refused = one.run("--resume", "latest", "--delivery", "upsert")
+    assert (refused.code, "has exactly-once for its life" in refused.last_line) == (2, True)
+    assert one.done("--resume", "latest", "--parallelism", 1)["events"] == 6_000
+
+    committed = records(broker, "once")
+    seen = [(record.key, parse(record.value)["epoch"]) for record in committed if record.value is not None]
+    assert len(seen) == len(set(seen)) > 500, "each once"
+    assert len(records(broker, "once", committed=False)) > len(committed), "some were taken back"
+    assert_as_logged(last_of(committed), one.out)
+
+
+def test_rejected_records_in_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
+    given = make_input(tmp_path / "in", 2_000)
+    lines = given.events.read_bytes().splitlines()
+    bad = [b'{"op":"fly"}', b"\xff\xfe", b'{"op":"add_edge","src":1}', b'{"x":"' + b"\x01" * 2_000_000 + b'"}']
+    wrong = {3 + 31 * k: bad[k % len(bad)] for k in range(40)}
+    for at, line in wrong.items():
+        lines.insert(at, line)
+    given.events.write_bytes(b"\n".join(lines) + b"\n")
+    one = job(given)
+    result = one.done("--parts", 2, "--dead-letters", f"kafka://{broker.address}/dead")
+    assert (result["events"], result["rejected"]) == (2_040, 40)
+    assert result["reasons"]["op: expected one of add_vertex, del_vertex, set_features, add_edge, del_edge"] == 10
+    assert result["reasons"]["dst: missing"] == 10
+    assert sum(result["reasons"].values()) == 40
+    letters = {record.key: json.loads(record.value) for record in records(broker, "dead")}
+    assert {letter["offset"]: letter["error"].split(":")[0] for letter in letters.values()}.keys() == wrong.keys()
+    for key, letter in letters.items():
+        assert key.decode() == f"{given.events}/0/{letter['offset']}"
+        raw = wrong[letter["offset"]]
+        if len(raw) < 1000:
+            assert letter.get("raw", "").encode() == raw or letter["raw_base64"] == "//4="
+        else:
+            assert letter["raw_bytes"] == len(raw), "cut, for Kafka does not take so much"
+    assert not (one.out / "dead_letters.jsonl").exists()
+
+
+def test_a_pause_holds_nothing_back(broker: Broker, job: Make, tmp_path: Path) -> None:
+    """The stream goes quiet in an open interval, and the job runs on."""
+    one = job(make_input(tmp_path / "in", 2_000))
+    one.start("--stay", "--parts", 2, "--epoch-events", 50, "--embeddings-to", f"kafka://{broker.address}/quiet")
+    one.until(lambda: progress(one.out)["events"] == 2_000)
+    time.sleep(2.0)
+    last = last_of(records(broker, "quiet"))
+    stopped = one.stop()
+    assert stopped.code == 0, stopped.errors
+    assert_as_logged(last, one.out)
+
+
+def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text("kafka:\n  buffer.memory: 65536\n  batch.size: 16384\n")
+    with start_broker(tmp_path / "broker", sasl=False, tls=False) as broker:
+        one = job(make_input(tmp_path / "in", 20_000))
+        output = ("--embeddings-to", f"kafka://{broker.address}/slow", "--coalesce", "100ms", "--config", config)
+        shape = ("--parts", 1, "--checkpoint-interval", "1s", "--epoch-events", 100)
+        one.start(*shape, *output, faults={"slow": {"parser": 20}, "chunk": 50})
+        one.until_epoch(20)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            at = [0, progress(one.out)["events"]]
+            while at[-1] > at[-2]:
+                time.sleep(3.0)
+                at.append(progress(one.out)["events"])
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        print("events while the broker pauses:", at)
+        assert at[-1] < 20_000, "the source stands"
+        ended = one.wait()
+        assert (ended.code, ended.result["events"]) == (0, 20_000)
+        assert "restarted" not in ended.errors
+        assert_as_logged(last_of(records(broker, "slow")), one.out)
