@@ -104,6 +104,7 @@ def run(
     hdrf_epsilon: Annotated[float | None, _flag("hdrf_epsilon", _EPOCHS)] = None,
     checkpoint_dir: Annotated[str | None, _flag("checkpoint_dir", _FAULTS)] = None,
     checkpoint_interval: Annotated[str | None, _flag("checkpoint_interval", _FAULTS)] = None,
+    restarts: Annotated[int | None, _flag("restarts", _FAULTS)] = None,
     resume: Annotated[str | None, _flag("resume", _FAULTS)] = None,
     flight_port: Annotated[str | None, _flag("flight_port", "")] = None,
 ) -> None:

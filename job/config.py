@@ -103,6 +103,11 @@ class RunConfig(OutputOptions):
     checkpoint_interval_s: Annotated[float, BeforeValidator(seconds)] = Field(
         default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
     )
+    restarts: int = Field(
+        default=10,
+        ge=0,
+        description="Failures within 10 minutes that the job restarts after (Flink); one more ends it, 0: the first.",
+    )
     resume: str | None = Field(
         default=None, description="Go on from `latest` or from the checkpoint or savepoint at PATH."
     )
@@ -112,6 +117,7 @@ class RunConfig(OutputOptions):
         "parts",
         "epoch_events",
         "epoch_ms",
+        "restarts",
         "hybrid_threshold",
         "hdrf_lambda",
         "hdrf_epsilon",

@@ -14,6 +14,8 @@ from job.spec import JobSpec
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
 
+RESTART_INTERVAL = "10 min"
+
 
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
     """Return `wanted` if it can be bound, else the next free port; 0 asks the system for any."""
@@ -99,9 +101,11 @@ def flink_options(spec: JobSpec) -> dict[str, str]:
         "pipeline.object-reuse": "true",
         "parallelism.default": str(spec.parallelism),
         "execution.buffer-timeout.interval": "0 ms",
-        "restart-strategy.type": "fixed-delay" if spec.restart_attempts else "none",
-        "restart-strategy.fixed-delay.attempts": str(spec.restart_attempts),
-        "restart-strategy.fixed-delay.delay": f"{spec.restart_delay_ms} ms",
+        # Flink counts failures and gives up at the last of them.
+        "restart-strategy.type": "failure-rate" if spec.restart_attempts else "none",
+        "restart-strategy.failure-rate.max-failures-per-interval": str(spec.restart_attempts + 1),
+        "restart-strategy.failure-rate.failure-rate-interval": RESTART_INTERVAL,
+        "restart-strategy.failure-rate.delay": f"{spec.restart_delay_ms} ms",
     }
     if spec.cluster is None:
         port = str(free_port(spec.rest_port))

@@ -41,6 +41,7 @@ KEPT_OPTIONS = (
     "epoch_ms",
     "checkpoint_dir",
     "checkpoint_interval_s",
+    "restarts",
     "dead_letters",
     "embeddings_to",
     "embedding_format",

@@ -194,6 +194,7 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         backend=config.state_backend,
         checkpoint_dir=config.checkpoint_dir or "",
         checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
+        restart_attempts=config.restarts,
         resume=state_to_resume(config, out) if config.resume else None,
         **memory,  # type: ignore[arg-type]
     )

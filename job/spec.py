@@ -44,7 +44,7 @@ class JobSpec(BaseModel):
     checkpoint_dir: str = ""  # default: out/checkpoints
     checkpoint_interval_ms: int = Field(default=10_000, ge=0)  # 0: no checkpoints
     checkpoints_retained: int = Field(default=2, ge=1)
-    restart_attempts: int = Field(default=3, ge=0)
+    restart_attempts: int = Field(default=10, ge=0)  # within 10 minutes; one failure more ends the job
     restart_delay_ms: int = Field(default=500, ge=0)
     resume: str | None = None  # a checkpoint or savepoint folder
     rest_port: int = 0  # embedded: 0 takes a free one
