@@ -31,12 +31,20 @@ class Outlet:
 
     def __init__(self, part: int, width: int, id_kind: str, lines: Lines, bytes_held: int = BYTES_HELD) -> None:
         self.part, self.flushed, self.records = part, 0, 0
+        self._width, self._id_kind = width, id_kind
         self._coalescer = Coalescer(width, id_kind)
         self._lines, self._bytes_held = lines, bytes_held
 
     def clear(self) -> None:
         """Forget what an epoch before a restore left behind."""
         self._coalescer.clear()
+
+    def warm_up(self) -> None:
+        """Have every kernel ready: takes throwaway changes through an outlet of the same kind."""
+        other = Outlet(0, self._width, self._id_kind, self._lines)
+        keys, row = np.array([1, 2], np.int64), np.zeros((1, self._width), np.float32)
+        texts = np.array([0, 1, 2], np.int32), np.frombuffer(b"ab", np.uint8)
+        other.take(keys, EpochRows(1, [texts] if self._id_kind == "string" else [keys], [row], 1, 1), ends=True)
 
     def take(self, keys: np.ndarray, rows: EpochRows, ends: bool) -> list[Message]:
         """Take an epoch's changes; what goes to the topic if the epoch ends an interval."""

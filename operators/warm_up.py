@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from operators.cut_log import CutLog
-from operators.factory import Settings, load_plan, make_core
+from operators.factory import Settings, load_plan, make_core, make_outlet
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER, Network, operators_of, senders_of
 from operators.sealing import PartitionerStage, SealingConfig
@@ -18,7 +18,7 @@ from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 
 _lock = threading.Lock()
-_done: set[tuple[str, int, str]] = set()
+_done: set[tuple[str, int, str, bool]] = set()
 
 
 def warm_up(config: dict[str, Any]) -> None:
@@ -28,7 +28,7 @@ def warm_up(config: dict[str, Any]) -> None:
     """
     settings = Settings.from_dict(config)
     with _lock:
-        shape = (settings.model, settings.parts, settings.id_kind)
+        shape = (settings.model, settings.parts, settings.id_kind, bool(settings.outlet))
         if shape not in _done:
             _run(settings)
             _done.add(shape)
@@ -48,6 +48,8 @@ def _run(settings: Settings) -> None:
                 stage = Stage(f"{name}-{part}", make_core(settings, plan, name, part), senders_of(name, parts))
                 stage.restore(())
                 stages[name, part] = stage
+    if settings.outlet:
+        make_outlet(settings, plan, 0).warm_up()
     network = Network(stages)
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
     x = np.ones(plan.in_width, np.float32).tolist()
