@@ -44,9 +44,9 @@ class FlinkRun:
     Invariant: the Java process ends with this object, with this process, and with the thread that called `start`.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
-        """Nothing runs yet."""
-        self.spec = spec
+    def __init__(self, spec: JobSpec, draw: Callable[[Any, JobSpec], None] = build) -> None:
+        """Nothing runs yet; `draw` draws the dataflow on an environment."""
+        self.spec, self._draw = spec, draw
         self.job_id = ""
         self.rest_address = ""
         self._java: subprocess.Popen[bytes] | None = None
@@ -73,7 +73,7 @@ class FlinkRun:
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
         try:
             env = environment(options)
-            build(env, spec)
+            self._draw(env, spec)
             self._client = env.execute_async(spec.name)
             self.job_id = str(self._client.get_job_id())
             self._result = self._client.get_job_execution_result()

@@ -42,7 +42,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     # With one part nothing is dealt out anew: light neighbours share a task, and blocks pass without being copied.
     alone = spec.parts == 1
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
-    stream = _named(_keyed(events).process(partitioner, element_type()), "partitioner", 1)
+    stream = named(keyed(events).process(partitioner, element_type()), "partitioner", 1)
     if spec.letters_to is not None:
         _write_letters(env, spec, [*parsers, stream])
     stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism, chained=alone)
@@ -58,7 +58,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
             stream = storage.union(_stage(partials, shell, spec.parallelism))
     if spec.embeddings_to is None:
         sink = StageShell("sink", config, keys, "nobody", None)
-        _discard(_stage(stream, sink, spec.parallelism, chained=alone))
+        discard(_stage(stream, sink, spec.parallelism, chained=alone))
     else:
         _write_embeddings(env, spec, stream, OutletShell(config, keys), chained=alone)
 
@@ -69,7 +69,7 @@ def _write_embeddings(
     """Draw a Sink whose lines go to a topic."""
     from operators.flink_shells import lines_type
 
-    lines = _named(_keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
+    lines = named(keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
     assert spec.embeddings_to is not None
     write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
 
@@ -96,18 +96,18 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     def numbers(name: str, last: int) -> DataStream:
         source = NumberSequenceSource(0, last)
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info=Types.LONG())
-        return _named(stream, name, 1)
+        return named(stream, name, 1)
 
-    start = _named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
+    start = named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
     parsers = []
     for topic in spec.topics:
         name = f"parser-{topic.source}"
         uid = UID.format(f"kafka-{topic.source}")
         messages = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
-        parsers.append(_named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
+        parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
-        parsers.append(_named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
+        parsers.append(named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
     streams = [*parsers, _idle(env, spec)] if spec.stay else parsers
     return start.union(*streams) if streams else start, parsers
 
@@ -123,11 +123,11 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     folder.mkdir(parents=True, exist_ok=True)
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), file_uri(folder))
     source = source.monitor_continuously(Duration.of_minutes(10)).build()
-    lines = _named(env.from_source(source, WatermarkStrategy.no_watermarks(), "stay"), "stay", 1)
-    return _named(lines.process(StartShell(), element_type()), "idle", 1)
+    lines = named(env.from_source(source, WatermarkStrategy.no_watermarks(), "stay"), "stay", 1)
+    return named(lines.process(StartShell(), element_type()), "idle", 1)
 
 
-def _keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
+def keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
     """Key a stream of Row(key, block) by its first field, as PyFlink's `key_by` does after its own Python operator.
 
     `chained`: the stream is keyed so already, and stays in its task.
@@ -140,8 +140,8 @@ def _keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
     key_type = Types.ROW([Types.INT()]).get_java_type_info()
     if chained:
         utils = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
-        keyed = utils.reinterpretAsKeyedStream(stream._j_data_stream, selector, key_type)
-        return KeyedStream(keyed, Types.PICKLED_BYTE_ARRAY(), stream)
+        again = utils.reinterpretAsKeyedStream(stream._j_data_stream, selector, key_type)
+        return KeyedStream(again, Types.PICKLED_BYTE_ARRAY(), stream)
     return KeyedStream(stream._j_data_stream.keyBy(selector, key_type), Types.PICKLED_BYTE_ARRAY(), stream)
 
 
@@ -156,16 +156,17 @@ def _stage(stream: DataStream, shell: object, parallelism: int, chained: bool = 
     from operators.flink_shells import element_type
 
     operator: str = shell.operator  # type: ignore[attr-defined]
-    return _named(_keyed(stream, chained).process(shell, element_type()), operator, parallelism)
+    return named(keyed(stream, chained).process(shell, element_type()), operator, parallelism)
 
 
-def _named(stream: DataStream, name: str, parallelism: int) -> DataStream:
+def named(stream: DataStream, name: str, parallelism: int) -> DataStream:
+    """Name a stream's operator, its state's uid too."""
     return stream.name(name).uid(UID.format(name)).set_parallelism(parallelism)
 
 
-def _discard(stream: DataStream) -> None:
+def discard(stream: DataStream, name: str = "end") -> None:
     """End a stream that carries nothing."""
     from pyflink.java_gateway import get_gateway
 
     sink = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
-    stream._j_data_stream.sinkTo(sink).name("end").uid(UID.format("end")).setParallelism(1)
+    stream._j_data_stream.sinkTo(sink).name(name).uid(UID.format(name)).setParallelism(1)

@@ -123,11 +123,14 @@ class PartitionerStage:
         An epoch that was cut after the state was saved may hold journaled events alone: no event, and no tick (the log
         decides), would ever seal it again.
         """
-        while self.epoch < self._sealed_before:
-            cut = self.log.of(self.epoch + 1)
-            yield self._seal(cut, now_ms)
+        yield from self.replay(now_ms)
         while (due := self._due(now_ms)) is not None:
             yield self._seal(due, now_ms)
+
+    def replay(self, now_ms: float = 0.0) -> Iterator[Outcome]:
+        """Replay the journal up to the epoch that was sealed when the state was saved."""
+        while self.epoch < self._sealed_before:
+            yield self._seal(self.log.of(self.epoch + 1), now_ms)
 
     # -- events -------------------------------------------------------------------------------------------------
 

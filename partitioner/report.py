@@ -15,13 +15,14 @@ from partitioner.names import gather_names
 class LiveGraph:
     """All live vertices and edges.
 
-    Shapes: ids n; keys, master (n,); src, dst (e,) int64 positions in ids; weight (e,) float32;
-    etype, part (e,), etype into `types`.
+    Shapes: ids n; keys, master, slot (n,), slot the row in the master's part; src, dst (e,) int64 positions in ids;
+    weight (e,) float32; etype, part (e,), etype into `types`.
     """
 
     ids: Ids
     keys: np.ndarray
     master: np.ndarray
+    slot: np.ndarray
     src: np.ndarray
     dst: np.ndarray
     weight: np.ndarray
@@ -65,10 +66,12 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: tuple[str, ...]) -> L
         ids = Ids(STRING, offsets=offsets, data=data)
     edges = tables.live_edges()
     edge = tables.edge.data[edges]
+    master = tables.vertex.data[rows, t.MASTER]
     return LiveGraph(
         ids,
         keys,
-        tables.vertex.data[rows, t.MASTER],
+        master,
+        tables.vertex.data[rows, t.SLOTS + master],
         place[edge[:, t.SRC]],
         place[edge[:, t.DST]],
         tables.weights()[edges],

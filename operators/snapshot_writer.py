@@ -1,0 +1,68 @@
+"""Writes a job's live graph as a snapshot folder, block by block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partitioner.events import DEFAULT_TYPE, INT, Ids
+from partitioner.report import LiveGraph
+
+ROWS = 1 << 18  # per row group
+
+
+def write_live_graph(folder: Path, graph: LiveGraph, x: np.ndarray, info: dict[str, Any]) -> None:
+    """Write vertices.parquet, edges.parquet and snapshot.json (`info`) into a folder that exists.
+
+    Edges stand as the job has them: those of an undirected job both ways. The column `type` is left out where the job
+    knows the default type alone; elsewhere that one is null.
+    Shapes: x (vertices, features) float32
+    """
+    _write_vertices(folder / "vertices.parquet", graph.ids, x)
+    _write_edges(folder / "edges.parquet", graph)
+    (folder / "snapshot.json").write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _write_vertices(path: Path, ids: Ids, x: np.ndarray) -> None:
+    kind = pa.list_(pa.float32(), x.shape[1])
+    schema = pa.schema([("id", _id_type(ids)), ("x", kind)])
+    with pq.ParquetWriter(path, schema) as writer:
+        for begin in range(0, len(ids), ROWS):
+            some = np.ascontiguousarray(x[begin : begin + ROWS], np.float32)
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), type=kind)
+            columns = [_id_array(ids.slice(begin, min(begin + ROWS, len(ids)))), vectors]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _write_edges(path: Path, graph: LiveGraph) -> None:
+    kind = _id_type(graph.ids)
+    fields = [("src", kind), ("dst", kind), ("weight", pa.float32())]
+    typed = graph.types != (DEFAULT_TYPE,)
+    names = pa.array([name or None for name in graph.types], pa.string())
+    schema = pa.schema([*fields, ("type", pa.string())] if typed else fields)
+    with pq.ParquetWriter(path, schema) as writer:
+        for begin in range(0, len(graph.src), ROWS):
+            some = slice(begin, begin + ROWS)
+            ends = [_id_array(graph.ids.take(rows[some])) for rows in (graph.src, graph.dst)]
+            columns = [*ends, pa.array(np.ascontiguousarray(graph.weight[some]), pa.float32())]
+            if typed:
+                columns.append(names.take(pa.array(np.ascontiguousarray(graph.etype[some]))))
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _id_type(ids: Ids) -> pa.DataType:
+    return pa.int64() if ids.kind == INT else pa.string()
+
+
+def _id_array(ids: Ids) -> pa.Array:
+    """A block of ids; its texts are far below the 2 GiB that an array of strings holds."""
+    if ids.kind == INT:
+        return pa.array(ids.ints)
+    packed = ids.compact()
+    offsets = np.ascontiguousarray(packed.offsets, np.int32)
+    return pa.StringArray.from_buffers(len(packed), pa.py_buffer(offsets), pa.py_buffer(packed.data))
