@@ -48,11 +48,10 @@ class Outlet:
 
     def take(self, keys: np.ndarray, rows: EpochRows, ends: bool) -> list[Message]:
         """Take an epoch's changes; what goes to the topic if the epoch ends an interval."""
+        if rows.epoch <= self.flushed:  # a replay: it is in the topic
+            return []
         self._coalescer.add(keys, rows)
         if not ends and self._coalescer.bytes_held < self._bytes_held:
-            return []
-        if rows.epoch <= self.flushed:  # a replay: it is in the topic
-            self._coalescer.clear()
             return []
         self.flushed = rows.epoch
         changes = self._coalescer.take()
