@@ -99,9 +99,13 @@ class ChangeLogReader:
 
     def last_epoch(self) -> int | None:
         """The last epoch that `epochs/` records: complete in all files of a run that came to its end or was stopped."""
-        epochs = [pq.read_table(path, columns=["epoch"])["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
-        filled = [int(column.max()) for column in epochs if len(column)]
-        return max(filled, default=None)
+        epochs = self.epochs()
+        return int(epochs.max()) if epochs.size else None
+
+    def epochs(self) -> np.ndarray:
+        """The epochs that `epochs/` records, once for each partition that they read from."""
+        files = [pq.read_table(path, columns=["epoch"])["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
+        return np.concatenate([np.empty(0, np.int64), *files])
 
     def _narrow(self) -> tuple[pa.ChunkedArray, np.ndarray, np.ndarray, np.ndarray]:
         """Ids, epochs and deleted flags of all files one after the other, and where each file ends."""

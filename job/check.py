@@ -18,6 +18,7 @@ from job.compare import Difference, compare
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from job.kafka_client import ClientProperties
 from job.kafka_input import from_recorded
+from job.positions import JOB_FOLDER, Start
 from job.replay import Input, final_graph
 from job.run_file import read_run
 from operators.replay_graph import GraphArrays
@@ -59,6 +60,7 @@ def check(
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties or ClientProperties(),
+        starts=Start.load(out / JOB_FOLDER).files,
     )
     if snapshot is None and run.get("snapshot"):
         message = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"

@@ -14,6 +14,7 @@ import typer
 
 from job.config import LATER, IdType, PartitionerName, RunConfig, Runtime, StateBackend, load_run_config
 from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
+from job.export_command import export
 from job.kafka_output import Delivery
 from job.output_options import EmbeddingFormat
 from job.produce_command import produce
@@ -78,6 +79,7 @@ def run(
     from_: Annotated[str | None, _flag("from", _IO)] = None,
     until: Annotated[str | None, _flag("until", _IO)] = None,
     snapshot: Annotated[Path | None, _flag("snapshot", _IO)] = None,
+    ignore_positions: Annotated[bool | None, _flag("ignore_positions", _IO, "--ignore-positions")] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML file with any of these options; a flag wins.", rich_help_panel=_IO)
     ] = None,
@@ -223,6 +225,7 @@ def stop(
     raise typer.Exit(stopping.stop(out=out, savepoint=savepoint))
 
 
+app.command()(export)
 app.command()(produce)
 
 
@@ -333,7 +336,6 @@ def _later(name: str, instead: str) -> None:
 
 
 _later("embed", "`freshet run --snapshot` computes the embeddings of the snapshot first")
-_later("export", "the embeddings stand in OUT/embeddings")
 _later("serve", "read OUT/embeddings")
 _later("query", "read OUT/embeddings")
 _later("watch", "read OUT/embeddings")

@@ -67,6 +67,10 @@ class RunConfig(OutputOptions):
     snapshot: Path | None = Field(
         default=None, description="Graph to start from: a folder with vertices.parquet and edges.parquet."
     )
+    ignore_positions: bool = Field(
+        default=False,
+        description="Read all events from their beginning, also those that the snapshot.json of an export covers.",
+    )
     undirected: bool = Field(default=False, description="Mirror every edge of snapshot and events.")
     id_type: IdType | None = Field(
         default=None, description="Kind of vertex ids (default: the snapshot's, else the first accepted event's)."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,18 +22,29 @@ _SILENT_S = 60.0  # a broker that has messages for us and sends none
 
 
 def plan_topic(
-    source: int, address: KafkaAddress, start: str, bounded: bool, properties: ClientProperties
+    source: int,
+    address: KafkaAddress,
+    start: str,
+    bounded: bool,
+    properties: ClientProperties,
+    covered: Mapping[int, int] | None = None,
 ) -> TopicInput:
     """Ask the brokers where to begin and, of a bounded read, where to end.
 
-    Raises: UsageError when there is no such topic; JobFailed when the brokers can't be reached.
+    `covered`: offsets by partition that a snapshot says to begin at, whatever `start` is; other partitions were added
+    later and begin at their beginning.
+
+    Raises: UsageError when there is no such topic, or it does not have such offsets; JobFailed when the brokers can't
+    be reached.
     """
     mode, moment_ms = parse_start(start)
     with _consumer(address, properties, group=mode == COMMITTED) as consumer:
         partitions = _partitions(address, properties)
         first, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         begin = dict(first)
-        if mode == LATEST:
+        if covered is not None:
+            begin = _after(covered, address, first, end)
+        elif mode == LATEST:
             begin = dict(end)
         elif mode == TIMESTAMP:
             found = consumer.offsets_for_times(dict.fromkeys(partitions, moment_ms))
@@ -44,6 +55,27 @@ def plan_topic(
     ends = {one.partition: max(end[one], begin[one]) for one in partitions} if bounded else None
     starts = {one.partition: begin[one] for one in partitions}
     return TopicInput(source=source, bootstrap=address.bootstrap, topic=address.topic, start=starts, end=ends)
+
+
+def _after(
+    covered: Mapping[int, int],
+    address: KafkaAddress,
+    first: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where to go on after a snapshot."""
+    begin = dict(first)
+    for partition, offset in covered.items():
+        place = TopicPartition(address.topic, partition)
+        low, high = first.get(place, 0), end.get(place, 0)
+        if not low <= offset <= high:
+            message = (
+                f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which "
+                f"has {low} to {high} now: messages are gone, or it is another topic (--ignore-positions reads it all)"
+            )
+            raise UsageError(message)
+        begin[place] = offset
+    return begin
 
 
 def end_offsets(topic: TopicInput, properties: ClientProperties) -> dict[int, int]:

@@ -21,7 +21,7 @@ from job.sources import Sources
 from operators.event_files import Chunk
 from operators.skipping import plan_from
 
-START = "start.json"  # below OUT/job
+JOB_FOLDER, START = "job", "start.json"  # OUT/job/start.json
 _KEY = "positions"
 
 

@@ -19,6 +19,7 @@ from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_input import TopicInput, as_recorded
 from job.outputs import Outputs, new_job_id, outlet_settings, plan_outputs
+from job.positions import JOB_FOLDER, Start, match, read_positions
 from job.sources import Sources, find_sources
 from operators.event_files import Chunk, ChunkReader, EventFileError
 from operators.factory import Settings, load_plan
@@ -28,7 +29,7 @@ from operators.parsing import write_plan
 from operators.snapshot import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
 
-JOB_FOLDER, IMAGE_FOLDER = "job", "base"
+IMAGE_FOLDER = "base"
 CHUNKS, SAVED = "chunks.jsonl", "job.json"
 CUT_LOG = "cuts.jsonl"
 _IMAGE_DONE = "complete"
@@ -76,9 +77,10 @@ def prepare(config: RunConfig, out: Path) -> Job:
     job_id = new_job_id()
     try:
         sources = find_sources(config.events)
-        chunks = sources.chunks()
+        start = _start(config, plan, sources)
+        chunks = start.chunks(sources)
         outputs = plan_outputs(config, job_id, say)
-        topics = _topics(config, sources)
+        topics = _topics(config, sources, start)
         id_kind = _id_kind(config, plan, chunks, topics)
     except (EventFileError, SnapshotError) as error:
         raise UsageError(str(error)) from None
@@ -102,8 +104,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
         job_id=job_id,
         outlet=outlet_settings(config, plan.sha256),
     )
-    # job.json comes last of the two: a folder that has it can be resumed, one that has less counts as empty.
+    # job.json comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     write_plan(chunks, Path(settings.chunks))
+    start.save(out / JOB_FOLDER)
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
     save(settings, plan.sha256, snapshot, config, topics)
     run_file.update_run(
@@ -184,7 +187,34 @@ def make_image(settings: Settings, config: RunConfig) -> None:
     (folder / _IMAGE_DONE).touch()
 
 
-def _topics(config: RunConfig, sources: Sources) -> tuple[TopicInput, ...]:
+def _start(config: RunConfig, plan: Plan, sources: Sources) -> Start:
+    """Where the events go on after the snapshot, if it says so.
+
+    Raises: UsageError when that does not fit what is given; SnapshotError.
+    """
+    if config.snapshot is None:
+        return Start()
+    info = _snapshot(config, plan).info
+    if info.get("undirected") and "undirected" not in config.model_fields_set:
+        message = (
+            f"--snapshot {config.snapshot}: the graph of an undirected job (every edge stands both ways): give "
+            "--undirected to have events mirrored too, or --directed if they are not to be"
+        )
+        raise UsageError(message)
+    positions = read_positions(info, config.snapshot)
+    if config.ignore_positions or not positions:
+        return Start()
+    start = match(positions, sources, config.snapshot, say)
+    if start.topics and "start_from" in config.model_fields_set and start.topics.keys() == sources.topics.keys():
+        message = (
+            f"--from {config.start_from}: the topics go on where {config.snapshot} stands; leave --from out, or give "
+            "--ignore-positions"
+        )
+        raise UsageError(message)
+    return start
+
+
+def _topics(config: RunConfig, sources: Sources, start: Start) -> tuple[TopicInput, ...]:
     """Where the Kafka topics begin and end."""
     if not sources.topics:
         return ()
@@ -192,7 +222,7 @@ def _topics(config: RunConfig, sources: Sources) -> tuple[TopicInput, ...]:
 
     bounded, properties = config.until is not None, config.client_properties
     return tuple(
-        plan_topic(source, address, config.start_from, bounded, properties)
+        plan_topic(source, address, config.start_from, bounded, properties, start.topics.get(source))
         for source, address in sources.topics.items()
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -15,9 +15,10 @@ from job.kafka_address import KafkaAddressError
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
 from job.sources import Sources, find_sources
-from operators.event_files import ChunkReader, EventFile, EventFileError, plan_file
+from operators.event_files import Chunk, ChunkReader, EventFile, EventFileError
 from operators.parser import Origin, Parser, RawMessage
 from operators.replay_graph import ReferenceGraph
+from operators.skipping import plan_from
 from operators.snapshot import SnapshotError, open_snapshot
 from partitioner.events import Events
 
@@ -39,6 +40,7 @@ class Input:
     topics: Sequence[TopicInput] = ()
     events_map: Mapping[str, str] = field(default_factory=dict)
     properties: ClientProperties = field(default_factory=ClientProperties)  # by which Kafka is reached
+    starts: Mapping[int, int] = field(default_factory=dict)  # by source: the files' first records that the run read
 
     def parser(self, id_kind: str | None) -> Parser:
         """As the run had it."""
@@ -124,10 +126,15 @@ class SourceEvents:
         return self._rest is not None
 
 
-def file_events(file: EventFile, parser: Parser) -> Iterator[Events]:
-    """The events of a file."""
+def file_events(file: EventFile, parser: Parser, first: int = 0) -> Iterator[Events]:
+    """The events of a file, from its record `first` on."""
+    return chunk_events(plan_from(file, first), parser)
+
+
+def chunk_events(chunks: Iterable[Chunk], parser: Parser) -> Iterator[Events]:
+    """The events of a file's chunks."""
     reader = ChunkReader(every_column=parser.is_mapped)
-    for chunk in plan_file(file):
+    for chunk in chunks:
         yield parser.parse_chunk(chunk, reader.read(chunk))[0]
 
 
@@ -167,29 +174,51 @@ def _apply_events(
     read = list(recorded) or list(dict.fromkeys(positions.source.tolist()))
     found, names = named_sources(given.events, read)
     parser = given.parser(id_kind)
-    sources = {(names[file.source], 0): SourceEvents(file_events(file, parser)) for file in found.files}
-    files = list(sources.values())
+    files = {
+        names[file.source]: SourceEvents(file_events(file, parser, given.starts.get(file.source, 0)))
+        for file in found.files
+    }
     topics = {names[topic.source]: topic.at(found.topics[topic.source]) for topic in given.topics}
+
+    def partition_of(topic: str, partition: int) -> SourceEvents:
+        return SourceEvents(topic_events(topics[topic], partition, parser, given.properties))
+
+    applied = apply_stretches(stretches(positions, names), files, partition_of, graph.apply, say)
+    if any(source.has_more for source in files.values()):
+        say(f"the run stopped before the end of its input: checking what it applied, {applied:,} events")
+
+
+def apply_stretches(
+    found: Iterable[Stretch],
+    files: Mapping[str, SourceEvents],
+    partition_of: Callable[[str, int], SourceEvents],
+    apply: Callable[[Events], None],
+    say: Say,
+) -> int:
+    """Apply the events of files and topics in the order of the stretches; returns how many there were.
+
+    Raises:
+        UsageError: a source does not have what the run read.
+    """
+    partitions: dict[tuple[str, int], SourceEvents] = {}
     applied = said = 0
-    for stretch in stretches(positions, names):
-        place = stretch.source, stretch.partition
-        if place not in sources and stretch.source in topics:
-            events = topic_events(topics[stretch.source], stretch.partition, parser, given.properties)
-            sources[place] = SourceEvents(events)
-        source, before = sources[place], applied
+    for stretch in found:
+        place, in_topic, before = (stretch.source, stretch.partition), stretch.source not in files, applied
+        if in_topic and place not in partitions:
+            partitions[place] = partition_of(*place)
+        source = partitions[place] if in_topic else files[stretch.source]
         for block in source.take(stretch.count):
-            graph.apply(block)
+            apply(block)
             applied += len(block)
             if applied - said >= _SAY_EVERY:
                 said = applied
                 say(f"{applied:,} events replayed")
         # An epoch may end within a message of many events: it is not covered whole then.
-        ends = (stretch.end, stretch.end + 1) if stretch.source in topics else (stretch.end,)
+        ends = (stretch.end, stretch.end + 1) if in_topic else (stretch.end,)
         if applied - before < stretch.count or source.position not in ends:
             message = (
                 f"--events: after {applied:,} events {stretch.source} stands at {source.position}, the run at "
                 f"{stretch.end}: not what it read"
             )
             raise UsageError(message)
-    if any(source.has_more for source in files):
-        say(f"the run stopped before the end of its input: checking what it applied, {applied:,} events")
+    return applied

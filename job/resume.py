@@ -22,11 +22,11 @@ from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_input import TopicInput, from_recorded
 from job.outputs import new_job_id, outlet_settings, plan_outputs
+from job.positions import JOB_FOLDER, Start
 from job.prepare import (
     CHUNKS,
     CUT_LOG,
     IMAGE_FOLDER,
-    JOB_FOLDER,
     Job,
     image_is_done,
     load_saved,
@@ -35,9 +35,10 @@ from job.prepare import (
     say,
 )
 from job.sources import Sources, find_sources
-from operators.event_files import Chunk, EventFile, EventFileError, plan_file
+from operators.event_files import Chunk, EventFile, EventFileError
 from operators.factory import Settings, load_plan
 from operators.parsing import read_plan, write_plan
+from operators.skipping import plan_from
 
 # Options that decide the results of a job: name, and how the settings have it.
 _FOR_LIFE = ("partitioner", "hybrid_threshold", "hdrf_lambda", "hdrf_epsilon", "undirected", "id_type", "parts")
@@ -182,10 +183,12 @@ def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> tuple[Sourc
     planned: dict[int, list[Chunk]] = {k: [] for k in range(len(former.sources)) if k not in former.topics}
     for chunk in read_plan(out / JOB_FOLDER / CHUNKS):
         planned[chunk.source].append(chunk)
+    start = Start.load(out / JOB_FOLDER)
     try:
         sources = find_sources(config.events)
         same = [file.source for file in sources.files] == list(planned) and all(
-            _is_same(file, former.sources[file.source], planned[file.source]) for file in sources.files
+            _is_same(file, start.files.get(file.source, 0), former.sources[file.source], planned[file.source])
+            for file in sources.files
         )
     except EventFileError as error:
         raise UsageError(str(error)) from None
@@ -214,9 +217,9 @@ def _moved_topics(config: RunConfig, sources: Sources, topics: list[TopicInput],
     return tuple(topic.at(sources.topics[topic.source]) for topic in topics)
 
 
-def _is_same(file: EventFile, name: str, planned: list[Chunk]) -> bool:
+def _is_same(file: EventFile, first: int, name: str, planned: list[Chunk]) -> bool:
     """Whether a file may be the one that was planned: it may lie elsewhere, but has its name and its length."""
-    now = plan_file(file)[-1:]
+    now = plan_from(file, first)[-1:]
     ends = [(chunk.first + chunk.count, chunk.end) for chunk in (*now, *planned[-1:])]
     return Path(name).name == Path(file.name).name and len(now) == len(planned[-1:]) and len(set(ends)) <= 1
 

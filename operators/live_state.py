@@ -37,7 +37,7 @@ class LiveState:
         plan = load_plan(settings.model)
         core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
         image = settings.image_of(PARTITIONER, 0)
-        self.core = core
+        self.core, self.settings = core, settings
         self.partitioner = PartitionerStage(core, settings.sealing(plan), log, image, streams=settings.topics)
         self.storages = [
             Stage(f"{FEATURES}-{part}", make_core(settings, plan, FEATURES, part), 1, settings.image_of(FEATURES, part))

@@ -1,0 +1,250 @@
+"""`freshet export`: the live graph of a job as a snapshot, from which a new job goes on."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from job import run_file
+from job.checkpoints import (
+    NoCheckpointError,
+    complete_states,
+    find_state,
+    follow_move,
+    is_complete,
+    is_remote,
+    local_folder,
+    newest,
+)
+from job.covered import Covered, rebuild
+from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError, one_line
+from job.kafka_client import ClientProperties
+from job.positions import JOB_FOLDER
+from job.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
+from operators.cut_log import CutLog, LostCutError
+from operators.event_files import EventFileError
+from operators.factory import Settings, load_plan
+from operators.live_state import FEATURES, Entries, LiveState
+from operators.network import PARTITIONER
+from operators.snapshot_writer import write_live_graph
+from state.codec import UnknownFormatError
+from state.image import DamagedImageError
+
+WORK = ".export"  # below the folder of the snapshot, while it is made
+_SAY_EPOCHS = 5_000
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A job to export: its folder, what it was told, how it ended, and what Kafka's clients are to be told."""
+
+    out: Path
+    settings: Settings
+    saved: dict[str, Any]
+    run: dict[str, Any]
+    properties: ClientProperties
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it ran in the local runtime."""
+        return bool(self.saved["runtime"] == "local")
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether it has taken in all of its input."""
+        return bool(self.run.get("state") == run_file.FINISHED)
+
+
+def export(
+    snapshot: Path,
+    job: Path,
+    state: str | None = None,
+    model: Path | None = None,
+    properties: ClientProperties | None = None,
+) -> int:
+    """Write the live graph of the job in `job` to the folder `snapshot`, and print a JSON line about it.
+
+    `state`: a savepoint or checkpoint to take it from, None: where the job stopped.
+
+    Raises: UsageError when there is no such job, it still runs, or its state can't be read; JobFailed when Flink can't
+    read the savepoint.
+    """
+    job, snapshot = job.absolute(), snapshot.absolute()
+    stopped = _open(job, model, running=state is not None, properties=properties or ClientProperties())
+    work, new = snapshot / WORK, not snapshot.exists()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_SIGTERM))  # as Ctrl-C does: nothing stays behind
+    try:
+        work.mkdir(parents=True)
+        line = _export(stopped, state, work)
+        for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
+            (work / "snapshot" / name).replace(snapshot / name)
+    except (LostCutError, DamagedImageError, UnknownFormatError, EventFileError) as error:
+        raise UsageError(str(error)) from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if new:
+            with suppress(OSError):  # not empty, or never made
+                snapshot.rmdir()
+    print(orjson.dumps(line).decode(), flush=True)
+    return EXIT_DONE
+
+
+def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
+    log = CutLog(_copy_of_log(stopped, work))
+    try:
+        live = LiveState(stopped.settings, log)
+        covered = _restore(stopped, live, state, work)
+    finally:
+        log.close()
+    graph = live.graph()
+    positions = [one.to_dict() for one in covered.positions(stopped.has_finished and state is None)]
+    counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": live.epoch}
+    say(f"epoch {live.epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
+    undirected = bool(stopped.settings.partitioner.get("undirected"))
+    (work / "snapshot").mkdir()
+    info = {**counts, "undirected": undirected, "positions": positions}
+    write_live_graph(work / "snapshot", graph, live.features(graph), info)
+    return {**counts, "positions": positions}
+
+
+def _open(job: Path, model: Path | None, running: bool, properties: ClientProperties) -> Stopped:
+    """The job in a folder; `running`: it may still run."""
+    try:
+        saved = orjson.loads((job / JOB_FOLDER / SAVED).read_bytes())
+    except FileNotFoundError:
+        message = f"{job}: no job in it; give the --out folder of a `freshet run`"
+        raise UsageError(message) from None
+    process, run = run_file.running_process(job), run_file.read_run(job)
+    if process is not None and not running:
+        message = f"{job}: process {process} is still working on it; stop it first: freshet stop {job}"
+        raise UsageError(message)
+    former = Settings.from_dict(saved["settings"])
+    folder = str(model.absolute()) if model else former.model
+    if not (Path(folder) / "model.json").is_file():
+        message = f"{job}: its model {folder} is not there; say where it is now: --model M"
+        raise UsageError(message)
+    if load_plan(folder).sha256 != saved["model_sha256"]:
+        message = f"--model {folder}: another model than the job in {job} was begun with; give that one"
+        raise UsageError(message)
+    chunks = str(job / JOB_FOLDER / CHUNKS)
+    settings = replace(former, model=folder, out=str(job), image=str(job / IMAGE_FOLDER), chunks=chunks)
+    if not image_is_done(settings):
+        message = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
+        raise UsageError(message)
+    return Stopped(job, settings, saved, run, properties)
+
+
+def _copy_of_log(stopped: Stopped, work: Path) -> Path:
+    """The cut log, copied: opening one cuts off a torn last line."""
+    former = stopped.saved["settings"]
+    was = Path(former["cut_log"])
+    places = [local_folder(stopped.saved["options"].get("checkpoint_dir"), stopped.out) / CUT_LOG, was]
+    if was.is_relative_to(former["out"]):
+        places.append(stopped.out / was.relative_to(former["out"]))
+    copy = work / CUT_LOG
+    for place in places:
+        if place.is_file():
+            shutil.copyfile(place, copy)
+            break
+    return copy
+
+
+def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Covered:
+    """Bring the graph to where the job stands; what its epochs cover."""
+    covered = Covered(stopped.out, stopped.settings, stopped.saved)
+    if stopped.is_local:
+        if state is not None:
+            message = f"--from {state}: the local runtime has its state in {stopped.out}/state; leave --from out"
+            raise UsageError(message)
+        _from_store(stopped, live)
+    elif state is None and stopped.has_finished:
+        say("the job has come to its end, and Flink keeps no state of such jobs: taking its events in again")
+        rebuild(live, covered, stopped.properties)
+        return covered
+    else:
+        _from_flink(stopped, live, state, work)
+    covered.through(live.epoch)
+    for epoch in live.replay():
+        if epoch % _SAY_EPOCHS == 0:
+            say(f"replayed to epoch {epoch:,}")
+    covered.update(live.positions)
+    return covered
+
+
+def _from_store(stopped: Stopped, live: LiveState) -> None:
+    from job.local_runtime import READ_POSITION
+    from state.backends import RocksStore
+
+    say(f"restoring from {stopped.out / 'state'}")
+    store = RocksStore(stopped.out / "state")
+
+    def entries_of(operator: str, part: int) -> Entries:
+        name = operator if operator == PARTITIONER else f"{operator}-{part}"
+        return ((key, value) for key, value in store.part(name).items() if key != READ_POSITION)
+
+    try:
+        live.restore(entries_of)
+    finally:
+        store.close()
+
+
+def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> None:
+    from job.flink_errors import JobFailedError
+    from job.flink_state import save_entries
+    from job.gateway import GatewayError
+    from job.java import JavaNotFoundError
+    from state.entry_file import read_entries
+
+    found = _state_of(stopped, state)
+    say(f"restoring from {found}")
+    backend = stopped.saved["options"].get("state_backend", "rocksdb")
+    try:
+        save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
+    except (JobFailedError, GatewayError, JavaNotFoundError) as error:
+        raise JobFailed(one_line(str(error))) from error
+
+    def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
+        return read_entries(work / f"{operator}-{part}")
+
+    live.restore(entries_of)
+
+
+def _state_of(stopped: Stopped, state: str | None) -> str:
+    """The savepoint or checkpoint, as Flink is told of it; nothing is removed, unlike by a resume."""
+    if state is not None and is_remote(state):
+        return state
+    options, out = stopped.saved["options"], stopped.out
+    folder = local_folder(options.get("checkpoint_dir"), out)
+    savepoint = str(stopped.run.get("savepoint") or "")
+    try:
+        if state is not None:
+            found = find_state(state, folder)
+        elif is_remote(options.get("checkpoint_dir") or ""):
+            if stopped.run.get("state") == run_file.STOPPED and savepoint:
+                return savepoint
+            message = (
+                f"{out}: can't look into {options['checkpoint_dir']}; give the newest checkpoint there: --from URI"
+            )
+            raise UsageError(message)
+        else:
+            beside = [Path(savepoint)] if savepoint and is_complete(Path(savepoint)) else []
+            newest_state = newest([*complete_states(folder), *beside])
+            if newest_state is None:
+                message = (
+                    f"{out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
+                )
+                raise UsageError(message)
+            found = newest_state
+    except NoCheckpointError as error:
+        message = f"--from {state}: {error}"
+        raise UsageError(message) from None
+    follow_move(found)
+    return str(found)
