@@ -189,7 +189,7 @@ def test_a_pause_holds_nothing_back(broker: Broker, job: Make, tmp_path: Path) -
     one = job(make_input(tmp_path / "in", 2_000))
     one.start("--stay", "--parts", 2, "--epoch-events", 50, "--embeddings-to", f"kafka://{broker.address}/quiet")
     one.until(lambda: progress(one.out)["events"] == 2_000)
-    time.sleep(2.0)
+    time.sleep(3.0)
     last = last_of(records(broker, "quiet"))
     stopped = one.stop()
     assert stopped.code == 0, stopped.errors
