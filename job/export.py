@@ -102,12 +102,16 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     try:
         live = LiveState(stopped.settings, log)
         covered = _restore(stopped, live, state, work)
+        epoch, more = live.epoch, live.finish_messages()
     finally:
         log.close()
+    covered.update(live.positions)
+    if more:
+        say(f"with {more:,} events more: the rest of messages that epoch {epoch:,} ends within")
     graph = live.graph()
     positions = [one.to_dict() for one in covered.positions(stopped.has_finished and state is None)]
-    counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": live.epoch}
-    say(f"epoch {live.epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
+    counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
+    say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     undirected = bool(stopped.settings.partitioner.get("undirected"))
     (work / "snapshot").mkdir()
     info = {**counts, "undirected": undirected, "positions": positions}
@@ -175,7 +179,6 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
     for epoch in live.replay():
         if epoch % _SAY_EPOCHS == 0:
             say(f"replayed to epoch {epoch:,}")
-    covered.update(live.positions)
     return covered
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from operators.cut_log import CutLog
+from operators.cut_log import FILES, CutLog, Lane
 from operators.factory import Settings, load_plan, make_core
 from operators.messages import Message
 from operators.network import PARTITIONER
@@ -26,7 +26,7 @@ Entries = Iterable[tuple[str, bytes]]
 
 
 class LiveState:
-    """A job's graph and features: `restore`, then `replay`; `apply` takes events beyond that.
+    """A job's graph and features: `restore`, then `replay`; `finish_messages` and `apply` take events beyond that.
 
     Invariant: `graph` and `features` are those of the job after `epoch`; `positions` says how far the epochs that were
     replayed here reach, by source and partition: the offset of the first record that is not covered whole.
@@ -43,7 +43,8 @@ class LiveState:
             Stage(f"{FEATURES}-{part}", make_core(settings, plan, FEATURES, part), 1, settings.image_of(FEATURES, part))
             for part in range(settings.parts)
         ]
-        self.positions: dict[tuple[int, int], int] = {}
+        self.positions: dict[Lane, int] = {}
+        self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
     def restore(self, entries_of: Callable[[str, int], Entries]) -> None:
         """Load the state that `entries_of` has of an operator's part.
@@ -51,7 +52,10 @@ class LiveState:
         Raises:
             UnknownFormatError, DamagedImageError, LostCutError: what a resumed job would fail with.
         """
-        self.partitioner.restore(entries_of(PARTITIONER, 0))
+        entries = dict(entries_of(PARTITIONER, 0))
+        self.partitioner.restore(entries.items())
+        for key in sorted(key for key in entries if key.startswith("journal/")):
+            self._journal.append((int(key.rpartition("/")[2]), entries[key]))
         for part, storage in enumerate(self.storages):
             storage.restore(entries_of(FEATURES, part))
 
@@ -60,6 +64,42 @@ class LiveState:
         for outcome in self.partitioner.replay():
             self._deliver(outcome.messages)
             yield self.epoch
+
+    def finish_messages(self) -> int:
+        """Take in what is left of messages that the epoch ends within, so that positions stand between messages.
+
+        Such a message came whole, so the rest of it is in the journal. Returns how many events that were.
+        """
+        pieces = []
+        for lane, following in sorted(self._following().items()):
+            rest = np.concatenate([events.position for events in following[1:]] or [np.empty(0, np.int64)])
+            count = int(np.argmax(np.append(rest != following[0].position[0], True)))
+            for events in following[1:] if count else ():
+                pieces.append(events.slice(0, count))
+                count -= len(pieces[-1])
+                if not count:
+                    break
+            if rest.size and rest[0] == following[0].position[0]:
+                self.positions[lane] = int(rest[0])
+        if pieces:
+            self.apply(Events.concatenate(pieces))
+        return sum(map(len, pieces))
+
+    def _following(self) -> dict[Lane, list[Events]]:
+        """For each partition of a topic its last sealed event, if the journal still has it, and all that wait."""
+        lanes, found = self.partitioner.lanes, dict[Lane, list[Events]]()
+        ends = lanes.ends()
+        for first, block in self._journal:
+            events = Events.decode(block)
+            lane = lanes.lane_of(events)
+            last = ends.get(lane, 0) - 1  # the number of its last sealed event
+            if lane == FILES or last < 0:
+                continue
+            if first <= last < first + len(events):
+                found[lane] = [events.slice(last - first, last - first + 1)]
+            if lane in found and first + len(events) > last + 1:
+                found[lane].append(events.slice(max(0, last + 1 - first), len(events)))
+        return found
 
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""

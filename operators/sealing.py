@@ -174,6 +174,11 @@ class PartitionerStage:
         return out
 
     @property
+    def lanes(self) -> Lanes:
+        """What has come of each lane, and what of it is sealed."""
+        return self._lanes
+
+    @property
     def accepted(self) -> int:
         """Events that came since the job began."""
         return self._lanes.accepted

@@ -1,0 +1,174 @@
+"""The graph that an export takes out of any checkpoint of drawn jobs, and a new job that goes on behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnn.model import save_model
+from operators.cut_log import FILES, CutLog, Lane
+from operators.factory import Settings
+from operators.live_state import LiveState
+from operators.replay_graph import GraphArrays, ReferenceGraph
+from operators.simulation import Checkpoint, Simulation, lanes_of
+from operators.snapshot import open_snapshot
+from operators.snapshot_writer import write_live_graph
+from state.codec import UnknownFormatError
+from state.sweep import STATE_FORMAT
+from tests.support.oracle import references
+from tests.support.pages import page_bytes
+from tests.support.savepoint import load
+from tests.support.simulated import Case, draw, eager, simulate
+
+SAVED = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
+Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], float]]
+
+
+def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
+    """The truth after an epoch."""
+    options, begin = case.settings.partitioner, dict[Lane, int]()
+    types = options["edge_types"]
+    default = types[0] if types else None
+    graph = ReferenceGraph(case.plan.in_width, options["undirected"], default, options["forbid_typed_loops"])
+    lanes = lanes_of(case.events, case.settings.topics)
+    for number in range(1, epoch + 1):
+        ends = log.ends(number)
+        for lane in sorted(lanes):
+            graph.apply(lanes[lane].slice(begin.get(lane, 0), ends.get(lane, 0)))
+        begin = ends
+    return graph
+
+
+def content(graph: ReferenceGraph) -> Graph:
+    """Features by id, and weights by source, destination and type."""
+    arrays: GraphArrays = graph.arrays()
+    edges = {
+        (src, dst, name): weight
+        for name, edges in graph.edges.items()
+        for src, ends in edges.out.items()
+        for dst, weight in ends.items()
+    }
+    return dict(zip(arrays.ids, map(np.ndarray.tobytes, arrays.x), strict=True)), edges
+
+
+def live_content(live: LiveState) -> Graph:
+    graph = live.graph()
+    ids, x = graph.ids.to_list(), live.features(graph)
+    ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), graph.weight.tolist(), strict=True)
+    edges = {(ids[src], ids[dst], graph.types[etype]): weight for src, dst, etype, weight in ends}
+    assert len(edges) == len(graph.src)
+    return dict(zip(ids, map(np.ndarray.tobytes, x), strict=True)), edges
+
+
+def checkpoints(case: Case) -> tuple[list[Checkpoint], CutLog]:
+    """All checkpoints of a run of the case, and its cuts."""
+    found: list[Checkpoint] = []
+
+    def hook(simulation: Simulation) -> None:
+        taken = simulation._snapshot
+
+        def snapshot(place: tuple[str, int]) -> None:
+            taken(place)
+            if simulation._barrier_at is None:
+                found.append(simulation.checkpoint)
+
+        simulation._snapshot = snapshot  # type: ignore[method-assign]
+
+    log = CutLog()
+    simulate(case, log, case.seed, replace(case.faults, crashes=0), hook)
+    return found, log
+
+
+def restored(settings: Settings, log: CutLog, checkpoint: Checkpoint) -> LiveState:
+    live = LiveState(settings, log)
+    live.restore(lambda operator, part: checkpoint.states[operator, part].items())
+    list(live.replay())
+    return live
+
+
+def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_number_of_parts(tmp_path: Path) -> None:
+    taken = replayed = finished = within_topics = undirected = 0
+    for seed in range(300, 340):
+        case, folder = eager(draw(seed)), tmp_path / str(seed)
+        save_model(case.plan_model, folder / "model")
+        settings = replace(case.settings, model=str(folder / "model"))
+        with page_bytes(case.page_bytes):
+            found, log = checkpoints(case)
+            for number, checkpoint in enumerate(found[:: max(1, len(found) // 4)]):
+                live = LiveState(settings, log)
+                live.restore(lambda operator, part, at=checkpoint: at.states[operator, part].items())  # type: ignore[misc]
+                replayed += len(list(live.replay()))
+                truth = reference_at(case, log, live.epoch)
+                assert live_content(live) == content(truth), f"seed {seed}: epoch {live.epoch}"
+                ends = log.ends(live.epoch)
+                finished += live.finish_messages()
+                go_on(case, settings, live, truth, folder / f"snapshot-{number}", ends)
+                taken += 1
+                within_topics += bool(settings.topics)
+                undirected += settings.partitioner["undirected"]
+    assert taken > 80
+    assert replayed > 200
+    assert finished > 5, "some epochs must end within a message"
+    assert within_topics > 20
+    assert undirected > 10
+
+
+def go_on(
+    case: Case, settings: Settings, live: LiveState, truth: ReferenceGraph, folder: Path, ends: dict[Lane, int]
+) -> None:
+    """The snapshot and the rest of the events, in another number of parts, lead to what the whole input leads to."""
+    folder.mkdir()
+    graph = live.graph()
+    write_live_graph(folder, graph, live.features(graph), {"epoch": live.epoch})
+    snapshot = open_snapshot(folder, case.plan.in_width, settings.id_kind, case.plan.edge_types or None)
+    other = LiveState(replace(settings, parts=1 + settings.parts % 4), CutLog())
+    other.restore(lambda operator, part: ())
+    for block in snapshot.blocks(7):
+        other.apply(block)
+    assert live_content(other) == live_content(live), f"seed {case.seed}: the snapshot is not the graph"
+    positions = {place if place[0] in settings.topics else FILES: offset for place, offset in live.positions.items()}
+    lanes, firsts = lanes_of(case.events, settings.topics), {}
+    for lane in sorted(lanes):
+        sealed, events = ends.get(lane, 0), lanes[lane]
+        # Epochs before the one that the replay begins behind are in `epochs/`, which simulations do not write.
+        offset = positions.get(lane, int(events.position[sealed - 1]) if sealed else 0)
+        firsts[lane] = int(np.searchsorted(events.position, offset, "right"))
+        assert firsts[lane] >= sealed, "nothing is read twice"
+        truth.apply(events.slice(sealed, firsts[lane]))
+    for lane in sorted(lanes):
+        rest = lanes[lane].slice(firsts[lane], len(lanes[lane]))
+        if len(rest):
+            other.apply(rest)
+            truth.apply(rest)
+    assert live_content(other) == content(truth), f"seed {case.seed}: the new job comes to another graph"
+
+
+def test_a_checkpoint_of_an_earlier_version(tmp_path: Path) -> None:
+    saved = load(SAVED)
+    (tmp_path / "cuts.jsonl").write_bytes((SAVED / "cuts.jsonl").read_bytes())
+    log = CutLog(tmp_path / "cuts.jsonl")
+    live = restored(replace(saved.settings, model=str(SAVED / "model")), log, saved.checkpoint)
+    assert live.epoch == saved.epoch
+    truth = dict(references(saved.events, log, saved.settings))[saved.epoch]
+    features, edges = live_content(live)
+    assert features == dict(zip(truth.ids, map(np.ndarray.tobytes, truth.x), strict=True))
+    ends = zip(truth.src.tolist(), truth.dst.tolist(), truth.weight.tolist(), strict=True)
+    found = sorted((src, dst, weight) for (src, dst, _), weight in edges.items())
+    assert found == sorted((truth.ids[src], truth.ids[dst], weight) for src, dst, weight in ends)
+    log.close()
+    assert live.positions == {(0, 0): int(saved.events.position[log.of(saved.epoch).end - 1])}
+    graph = live.graph()
+    assert graph.ids.kind == "string"
+    assert set(graph.types) == {"", "a", "b"}
+
+
+@pytest.mark.parametrize("missing", ["storage0", "partitioner"])
+def test_state_of_another_format_is_refused(tmp_path: Path, missing: str) -> None:
+    saved = load(SAVED)
+    saved.checkpoint.states[missing, 0]["format"] = b"99"
+    (tmp_path / "cuts.jsonl").write_bytes((SAVED / "cuts.jsonl").read_bytes())
+    with pytest.raises(UnknownFormatError, match="state format 99"):
+        restored(replace(saved.settings, model=str(SAVED / "model")), CutLog(tmp_path / "cuts.jsonl"), saved.checkpoint)
