@@ -80,7 +80,8 @@ def export(
     job, snapshot = job.absolute(), snapshot.absolute()
     stopped = _open(job, model, running=state is not None, properties=properties or ClientProperties())
     work, new = snapshot / WORK, not snapshot.exists()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_SIGTERM))  # as Ctrl-C does: nothing stays behind
+    # As Ctrl-C does: nothing stays behind.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_SIGTERM))
     try:
         work.mkdir(parents=True)
         line = _export(stopped, state, work)
@@ -89,6 +90,7 @@ def export(
     except (LostCutError, DamagedImageError, UnknownFormatError, EventFileError) as error:
         raise UsageError(str(error)) from None
     finally:
+        signal.signal(signal.SIGTERM, before)
         shutil.rmtree(work, ignore_errors=True)
         if new:
             with suppress(OSError):  # not empty, or never made
