@@ -5,6 +5,8 @@ FRESHET_FAULTS is a JSON object:
     fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
             in `folder` says that it has)
     chunk   lines of the input that are read at a time: a barrier passes between two chunks only
+    broken  a recovery that is wrong: "offset" skips the first message after a restart, "page" never writes one page of
+            a layer's state, "cut" ignores what the cut log has beyond the state
 The stages are those of `operators.factory`, wrapped.
 """
 
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from operators import factory
+from tests.support.simulated import LeavesPagesOut
 
 FACTORY = "tests.support.faulty:make_stage"
 
@@ -27,6 +30,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
     slow_s = faults.get("slow", {}).get(operator, 0) / 1e3
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
+    _break(stage, operator, faults.get("broken", ""), Path(config["out"]))
     if operator == factory.PARSER:
         parse = stage.parse
 
@@ -53,6 +57,36 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 
     stage.act = faulty_act
     return stage
+
+
+def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
+    if broken == "offset" and operator.startswith(f"{factory.PARSER}-"):
+        began = out / "job" / "began-before"
+        if began.exists():
+            _skip_one(stage)
+        began.touch()
+    elif broken == "page" and operator == "storage1":
+        stage.sweeper.__class__ = LeavesPagesOut
+        stage.sweeper.left_out = "s/0"
+    elif broken == "cut" and operator == "partitioner":
+        restore = stage.restore
+
+        def forgetful(items: Any) -> None:
+            restore(items)
+            passed = max(stage.epoch, stage._sealed_before)
+            stage.log.cuts = {epoch: cut for epoch, cut in stage.log.cuts.items() if epoch <= passed}
+
+        stage.restore = forgetful
+
+
+def _skip_one(stage: Any) -> None:
+    parse = stage.parse
+
+    def skip(messages: Any) -> Any:
+        stage.parse = parse
+        return parse(messages[1:])
+
+    stage.parse = skip
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import NewTopic
 
 from job.broker import Broker
 
@@ -30,6 +31,15 @@ def broker_folder(fallback: Path) -> Iterator[Path]:
     in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
     with tempfile.TemporaryDirectory(prefix="freshet-broker-", dir=_MEMORY if in_memory else fallback) as folder:
         yield Path(folder)
+
+
+def make_topic(broker: Broker, topic: str, partitions: int) -> None:
+    """A new topic."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])
+    finally:
+        admin.close()
 
 
 def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any]]:

@@ -1,0 +1,343 @@
+"""The kill test: a job on a cluster of processes, fed and read through Kafka, while its processes die one by one.
+
+A stream goes into a topic of four partitions at an even pace. Every few seconds a process is killed by SIGKILL: a
+TaskManager (another takes its place), the JobManager (the job is resumed from its newest checkpoint), or the broker
+(started again on its folder). When all events are in, the job is stopped, and what it left must be what it would have
+been without a kill:
+
+- the final embeddings in OUT equal the oracle's (`freshet check`, which follows the order that OUT/epochs records);
+- each vertex's last record in the output topic is its last row in OUT, bit by bit, or a tombstone where it is gone;
+- what an epoch held once it was visible, it still holds;
+- no (id, epoch) comes twice in OUT, nor, in exactly-once mode, in the topic for those who read what is committed.
+
+What is killed when is drawn from the seed; how far the job is at that moment is up to the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from job.broker import start_broker
+from job.errors import EXIT_FAILED
+from job.local_cluster import LocalCluster
+from job.run_file import read_run
+from job.summary import progress
+from tests.support.jobs import FRESHET, ROOT, Input, Job, Log, make_input, read_log
+from tests.support.kafka import broker_folder, make_topic, read_topic
+from tests.support.kafka_records import parse
+
+Delivery = Literal["upsert", "exactly-once"]
+TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
+BREAKS = ("offset", "page", "cut")
+PARTITIONS = 4
+INTERVAL_S = 8.0  # of the stream, per kill
+PATIENCE_S = 240.0
+
+Place = tuple[str, int]  # files of one kind and sink part, epoch
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is drawn from a seed, and what is asked for."""
+
+    seed: int
+    kills: int
+    events: int
+    delivery: Delivery
+    broken: str = ""
+
+    def victims(self) -> list[str]:
+        """Whom to kill, in order: TaskManagers twice as often as the others, but each at least once in three."""
+        rng = random.Random(f"victims {self.seed}")
+        found: list[str] = []
+        while len(found) < self.kills:
+            found += rng.sample([TASK_MANAGER, JOB_MANAGER, BROKER], 3)
+            found.append(TASK_MANAGER)
+        return found[: self.kills]
+
+    def shape(self) -> dict[str, Any]:
+        """The options of the job."""
+        rng = random.Random(f"shape {self.seed}")
+        return {
+            "parts": rng.choice([2, 3, 4]),
+            "parallelism": 2,
+            "partitioner": rng.choice(["hybrid", "hybrid", "hdrf", "locality", "hash"]),
+            "hybrid-threshold": rng.choice([5, 20, 1000]),
+            "epoch-events": rng.choice([100, 300, 1000]),
+            "epoch-ms": rng.choice([5, 20, 50]),
+            "state-backend": rng.choice(["rocksdb", "rocksdb", "hashmap"]),
+            "checkpoint-interval": rng.choice(["500ms", "1s", "2s"]),
+            "coalesce": rng.choice(["50ms", "500ms"]),
+        }
+
+
+@dataclass
+class Outcome:
+    """What came of it; all zeros is what should come."""
+
+    wrong: int = 0
+    missing: int = 0
+    duplicates: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Nothing was wrong."""
+        return not (self.wrong or self.missing or self.duplicates)
+
+
+class Torture:
+    """One run of a case in a folder of its own; `run` leaves no process behind."""
+
+    def __init__(self, case: Case, folder: Path, say: Callable[[str], None]) -> None:
+        self.case, self.folder, self.say = case, folder, say
+        self.killed: Counter[str] = Counter()
+        self.resumed = 0
+        self._rng = random.Random(f"delays {case.seed}")
+        self._seen: dict[Place, bytes] = {}
+        self._changed: set[Place] = set()
+
+    def run(self) -> Outcome:
+        """Start everything, kill, let it end, and look at what it left.
+
+        Raises: JobFailed, AssertionError when the job does not get on any more.
+        """
+        case = self.case
+        with ExitStack() as stack:
+            data = stack.enter_context(broker_folder(self.folder))
+            self.broker = start_broker(data, sasl=False, tls=False)
+            stack.callback(lambda: self.broker.stop())
+            given = self._input()
+            environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(self._faults())}
+            self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", 2, environ=environ))
+            self.job = Job(given, self.folder / "out", {"PYTHONPATH": str(ROOT)})
+            stack.callback(self.job.end)
+            make_topic(self.broker, "events", PARTITIONS)
+            self._start("--id-type", "int")
+            self._await("the start", lambda: "rest" in read_run(self.job.out))
+            lines = given.events.read_bytes().splitlines(keepends=True)
+            producer = self._produce(lines[:-1], case.events / (max(case.kills, 1) * INTERVAL_S))
+            stack.callback(producer.kill)
+            self.say(f"seed {case.seed}: {case.events:,} events, {case.shape()}")
+            for number, victim in enumerate(case.victims(), 1):
+                self._kill(number, victim)
+            assert producer.wait(PATIENCE_S + case.events / 100) == 0, "freshet produce failed"
+            # What a lost attempt has taken in says nothing of the last one: only that one sees the last event.
+            assert self._produce(lines[-1:], 1e6).wait(PATIENCE_S) == 0, "freshet produce failed"
+            self.say("all events are in the topic")
+            self._await("the end", lambda: self._taken() >= case.events)
+            stopped = self.job.stop()
+            assert stopped.code == 0, stopped.errors
+            self.job.wait()
+            return self._judge()
+
+    # -- what runs --------------------------------------------------------------------------------------------------
+
+    def _input(self) -> TopicInput:
+        made = make_input(self.folder / "in", self.case.events, vertices=1500, seed=self.case.seed)
+        return TopicInput(made.model, made.events, made.count, topic=f"kafka://{self.broker.address}/events")
+
+    def _faults(self) -> dict[str, Any]:
+        return {"broken": self.case.broken} if self.case.broken else {}
+
+    def _start(self, *more: object) -> None:
+        shape = [text for name, value in self.case.shape().items() for text in (f"--{name}", value)]
+        topic = f"kafka://{self.broker.address}/embeddings"
+        out = ("--embeddings-to", topic, "--delivery", self.case.delivery, "--cluster", self.cluster.rest)
+        self.job.start(*shape, *out, "--restarts", 1000, *more, faults=self._faults() or None)
+
+    def _produce(self, lines: list[bytes], rate: float) -> subprocess.Popen[bytes]:
+        path = self.folder / f"{len(lines)}.jsonl"
+        path.write_bytes(b"".join(lines))
+        command = [FRESHET, "produce", "--events", path, "--to", self.job.given.options[3]]
+        command += ["--rate", max(200, int(rate)), "--batch", self._rng.choice([1, 20])]
+        log = (self.folder / "produce.log").open("wb")
+        return subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=dict(os.environ))
+
+    # -- kills ------------------------------------------------------------------------------------------------------
+
+    def _kill(self, number: int, victim: str) -> None:
+        """Kill one process, often after some progress since the last kill, sometimes while the job recovers."""
+        if self._rng.random() < 0.8:
+            self._await_progress()
+        time.sleep(self._rng.uniform(0.1, 3.0))
+        self._remember()
+        before = progress(self.job.out)
+        at = f"at epoch {before['epoch']}, {before['events']:,} events"
+        self.say(f"kill {number} of {self.case.kills}: the {victim}, {at}")
+        self.killed[victim] += 1
+        if victim == TASK_MANAGER:
+            self.cluster.kill(self._rng.choice(self.cluster.task_managers))
+            self.cluster.start_task_manager()
+        elif victim == BROKER:
+            self.broker.kill()
+            time.sleep(self._rng.uniform(0.0, 2.0))
+            self.broker = start_broker(self.broker.data)
+        else:
+            assert self.cluster.job_manager is not None
+            self.cluster.kill(self.cluster.job_manager)
+            self.cluster.start_job_manager()
+            self._resume_after(self.job.processes[-1].wait(PATIENCE_S))
+
+    def _resume_after(self, code: int) -> None:
+        assert code == EXIT_FAILED, f"the run ended with {code}\n{self.job.log()[-3000:]}"
+        self.resumed += 1
+        self.say(f"  the run ended: {self.job.log().strip().splitlines()[-1][:200]}")
+        self._start("--resume", "latest")
+
+    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait; a job that has given up is resumed, as its user would do."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            code = self.job.processes[-1].poll()
+            if code is not None:
+                self._resume_after(code)
+            assert time.monotonic() < deadline, f"{what}: waited in vain\n{self.job.log()[-3000:]}"
+            time.sleep(0.1)
+
+    def _await_progress(self) -> None:
+        epoch = progress(self.job.out)["epoch"]
+        last = self.case.events - 1
+        self._await("progress", lambda: progress(self.job.out)["epoch"] > epoch or self._taken() >= last)
+
+    def _taken(self) -> int:
+        figures = progress(self.job.out)
+        return int(figures["events"])
+
+    # -- judgement --------------------------------------------------------------------------------------------------
+
+    def _remember(self) -> None:
+        """What is visible now must stay as it is."""
+        now = visible(self.job.out)
+        self._changed |= {place for place, digest in self._seen.items() if now.get(place) != digest}
+        self._seen |= now
+
+    def _judge(self) -> Outcome:
+        outcome = Outcome()
+        log = read_log(self.job.out)
+        self._remember()
+        if self._changed:
+            outcome.wrong += len(self._changed)
+            outcome.notes.append(f"epochs that changed after they were visible: {sorted(self._changed)[:5]}")
+        self._check(outcome)
+        self._check_count(outcome)
+        self._check_topic(outcome, log)
+        return outcome
+
+    def _check(self, outcome: Outcome) -> None:
+        command = [str(FRESHET), "check", *self.job.given.options, "--out", str(self.job.out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if not done.stdout.strip():
+            outcome.wrong += 1
+            outcome.notes.append(f"freshet check: {done.stderr.strip().splitlines()[-1]}")
+            return
+        found = orjson.loads(done.stdout)
+        self.say(f"freshet check: {done.stdout.strip()}")
+        outcome.missing += found["missing"]
+        outcome.duplicates += found["duplicates"]
+        outcome.wrong += found["extra"] + found["mismatched"] + (found["max_rel_error"] > 1e-4)
+
+    def _check_count(self, outcome: Outcome) -> None:
+        """Every event is in exactly one epoch."""
+        tables = [pq.read_table(file) for file in (self.job.out / "epochs").glob("[!._]*.parquet")]
+        events = sum(sum(table["events"].to_pylist()) for table in tables)
+        if events != self.case.events:
+            outcome.wrong += 1
+            outcome.notes.append(f"{events:,} events in all epochs, {self.case.events:,} in the topic")
+
+    def _check_topic(self, outcome: Outcome, log: Log) -> None:
+        committed = "read_committed" if self.case.delivery == "exactly-once" else "read_uncommitted"
+        found = read_topic(self.broker, "embeddings", isolation_level=committed)
+        every = [record for each in found.values() for record in each]
+        records = [(record.key, parse(record.value) if record.value else None) for record in every]
+        last = dict(records)
+        rows = {b"%d" % log.id[k]: k for k in range(len(log.id))}
+        for key, k in rows.items():
+            record = last.get(key)
+            if log.deleted[k]:
+                outcome.wrong += record is not None
+            elif record is None:
+                outcome.missing += 1
+            else:
+                outcome.wrong += record["embedding"].tobytes() != log.vector[k].tobytes()
+        outcome.wrong += len(last.keys() - rows.keys())
+        twice = Counter((key, record["epoch"]) for key, record in records if record is not None)
+        repeated = sum(count - 1 for count in twice.values())
+        if self.case.delivery == "exactly-once":
+            outcome.duplicates += repeated
+        self.say(f"the topic: {len(records):,} records of {len(last):,} vertices, {repeated:,} of them repeated")
+
+
+@dataclass(frozen=True)
+class TopicInput(Input):
+    """A model, and the topic that its events come from."""
+
+    topic: str = ""
+
+    @property
+    def options(self) -> list[str]:
+        return ["--model", str(self.model), "--events", self.topic]
+
+
+def visible(out: Path) -> dict[Place, bytes]:
+    """A digest of what each visible epoch holds: of its rows by sink part, and of the input that it covers.
+
+    A sink part's files become visible by themselves, so an epoch may be there in one part and not yet in another.
+    """
+    found: dict[Place, bytes] = {}
+    for name in ("embeddings", "epochs"):
+        for file in sorted((out / name).glob("[!._]*.parquet")):
+            with suppress(FileNotFoundError):  # a longer one is taking its place
+                found |= {(file.stem.rpartition("-")[0], epoch): digest for epoch, digest in _digests(file)}
+    return found
+
+
+def _digests(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The rows of an epoch stand together, and an attempt writes them as the one before did."""
+    table = pq.read_table(file)
+    epochs = table["epoch"].to_numpy()
+    starts = np.flatnonzero(np.diff(epochs, prepend=-1)).tolist()
+    columns = [_values(table[name]) for name in table.column_names]
+    for begin, end in pairwise([*starts, len(epochs)]):
+        digest = hashlib.sha256()
+        for column in columns:
+            digest.update(column[begin:end].tobytes())
+        yield int(epochs[begin]), digest.digest()
+
+
+def _values(column: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_fixed_size_list(column.type):
+        return column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)
+    values = column.to_numpy()
+    return values.astype("U") if values.dtype == object else values
+
+
+def line(case: Case, torture: Torture, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """The JSON line of a run."""
+    figures = {"wrong": outcome.wrong, "missing": outcome.missing, "duplicates": outcome.duplicates}
+    given = {name: value for name, value in asdict(case).items() if value}
+    how = {"killed": dict(torture.killed), "resumed": torture.resumed, "seconds": round(seconds, 1)}
+    return {**given, **figures, **how}
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
