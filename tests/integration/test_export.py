@@ -1,0 +1,195 @@
+"""`freshet export` of real Flink jobs: stopped, killed and finished ones, from files and from Kafka."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from job.artifacts import ArtifactError, broker_jars, connector_jar
+from job.broker import start_broker
+from job.checkpoints import complete_states
+from job.kafka_address import KafkaAddress
+from job.produce import produce
+from job.summary import progress
+from operators.parser import Origin, Parser
+from operators.replay_graph import ReferenceGraph
+from operators.snapshot import open_snapshot
+from tests.support.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, make_input
+from tests.support.kafka import broker_folder
+from tests.support.models import IN_WIDTH
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+EVENTS = 6_000
+SHAPE = ("--hybrid-threshold", 5, "--checkpoint-interval", "500ms", "--epoch-events", 100)
+# So slow a stream that one can stop it on the way, and so small chunks that a barrier passes soon.
+SLOW = {"slow": {"parser": 500}, "chunk": 100}
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Input:
+    """A stream that begins with a snapshot."""
+    return make_input(tmp_path_factory.mktemp("stream"), EVENTS, snapshot=True, seed=3)
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    started: list[Job] = []
+    yield started
+    for one in started:
+        one.end()
+
+
+def export(snapshot: Path, job: Path, *options: object) -> Ended:
+    """`freshet export`."""
+    command = [str(FRESHET), "export", "--out", str(snapshot), *map(str, options), str(job)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
+
+
+def exported(snapshot: Path, job: Path, *options: object) -> dict[str, Any]:
+    """What it says; nothing else may lie in the folder."""
+    ended = export(snapshot, job, *options)
+    assert ended.code == 0, ended.errors
+    found = {item.name for item in snapshot.iterdir()}
+    assert found == {"vertices.parquet", "edges.parquet", "snapshot.json"}
+    return ended.result
+
+
+def after(given: Input, events: int) -> tuple[dict[int, bytes], dict[tuple[int, int], float]]:
+    """The truth after so many events: features, and weights."""
+    graph = ReferenceGraph(IN_WIDTH)
+    if given.snapshot:
+        for block in open_snapshot(given.snapshot, IN_WIDTH).blocks():
+            graph.apply(block)
+    lines = given.events.read_bytes().splitlines(keepends=True)[:events]
+    graph.apply(Parser(IN_WIDTH, "int").parse_jsonl(b"".join(lines), Origin())[0])
+    found = graph.arrays()
+    ends = zip(found.src.tolist(), found.dst.tolist(), found.weight.tolist(), strict=True)
+    edges = {(found.ids[src], found.ids[dst]): weight for src, dst, weight in ends}
+    return dict(zip(found.ids, map(np.ndarray.tobytes, found.x), strict=True)), edges  # type: ignore[arg-type,return-value]
+
+
+def read(snapshot: Path) -> tuple[dict[int, bytes], dict[tuple[int, int], float]]:
+    vertices, edges = pq.read_table(snapshot / "vertices.parquet"), pq.read_table(snapshot / "edges.parquet")
+    x = vertices["x"].combine_chunks().flatten().to_numpy().reshape(vertices.num_rows, -1)
+    ends = zip(edges["src"].to_pylist(), edges["dst"].to_pylist(), strict=True)
+    assert vertices.num_rows > 100
+    return (
+        dict(zip(vertices["id"].to_pylist(), map(np.ndarray.tobytes, x), strict=True)),
+        dict(zip(ends, edges["weight"].to_pylist(), strict=True)),
+    )
+
+
+def test_stopped_on_the_way_it_goes_on_in_another_number_of_parts(
+    stream: Input, tmp_path: Path, jobs: list[Job]
+) -> None:
+    job = Job(stream, tmp_path / "O")
+    jobs.append(job)
+    job.start(*SHAPE, "--parts", 2, "--parallelism", 2, faults=SLOW)
+    job.until_epoch(5)
+    refused = export(tmp_path / "S", job.out)
+    assert refused.code == 2
+    assert f"stop it first: freshet stop {job.out}" in refused.last_line
+    assert not (tmp_path / "S").exists()
+    stopped = job.stop()
+    assert stopped.code == 0, stopped.errors
+    job.wait()
+    line = exported(tmp_path / "S", job.out)
+    (position,) = line["positions"]
+    assert 0 < position["next_offset"] < EVENTS == position["records"]
+    assert line["epoch"] == stopped.result["epoch"]
+    assert read(tmp_path / "S") == after(stream, position["next_offset"])
+    assert exported(tmp_path / "S-again", job.out, "--from", stopped.result["savepoint"]) == line
+    assert export(tmp_path / "S", job.out).code == 2, "there is something in it"
+
+    second = Job(replace(stream, snapshot=tmp_path / "S"), tmp_path / "O2")
+    jobs.append(second)
+    done = second.done(*SHAPE, "--parts", 3, "--parallelism", 1)
+    assert done["events"] == EVENTS - position["next_offset"]
+    assert f"covers {position['next_offset']:,} records; reading on from there" in second.log()
+    second.check()
+    # Flink keeps nothing of a job that has come to its end.
+    assert exported(tmp_path / "S2", second.out)["positions"][0]["next_offset"] == EVENTS
+    assert read(tmp_path / "S2") == after(stream, EVENTS)
+
+
+def test_killed_it_goes_on_from_its_newest_checkpoint_in_the_other_runtime(
+    stream: Input, tmp_path: Path, jobs: list[Job]
+) -> None:
+    job = Job(stream, tmp_path / "O")
+    jobs.append(job)
+    job.start(*SHAPE, faults=SLOW)  # one part: operators share tasks
+    job.until_epoch(10)
+    job.until(lambda: any(state.name >= "chk-3" for state in complete_states(job.out / "checkpoints")))
+    job.kill()
+    job.out.rename(tmp_path / "moved")
+    line = exported(tmp_path / "S", tmp_path / "moved")
+    covered = line["positions"][0]["next_offset"]
+    assert 0 < covered < EVENTS
+    assert read(tmp_path / "S") == after(stream, covered)
+    second = Job(replace(stream, snapshot=tmp_path / "S"), tmp_path / "O2")
+    second.done("--runtime", "local", "--parts", 4)
+    second.check()
+
+
+@dataclass(frozen=True)
+class TopicInput(Input):
+    """A model, and the topic that its events come from."""
+
+    topic: str = ""
+
+    @property
+    def options(self) -> list[str]:
+        snapshot = ["--snapshot", str(self.snapshot)] if self.snapshot else []
+        return ["--model", str(self.model), "--events", self.topic, *snapshot]
+
+
+def test_a_topic_is_read_on_from_the_offsets(tmp_path: Path, jobs: list[Job]) -> None:
+    """Messages of 70 events, epochs of 100: the job is stopped within messages."""
+    try:
+        broker_jars()
+        connector_jar()
+    except ArtifactError as error:
+        pytest.skip(str(error))
+    given = make_input(tmp_path / "input", EVENTS)
+    lines = given.events.read_bytes().splitlines(keepends=True)
+    halves = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    halves[0].write_bytes(b"".join(lines[:2_550]))
+    halves[1].write_bytes(b"".join(lines[2_550:]))
+    with broker_folder(tmp_path) as folder, start_broker(folder, sasl=False, tls=False) as broker:
+        topic = KafkaAddress.parse(f"kafka://{broker.address}/changes")
+        produce(events=[str(halves[0])], to=topic, partitions=3, batch=70)
+        on_topic = TopicInput(given.model, given.events, EVENTS, topic=str(topic))
+        job = Job(on_topic, tmp_path / "O")
+        jobs.append(job)
+        job.start(*SHAPE, "--epoch-ms", 0, "--parts", 2)
+        job.until(lambda: progress(job.out)["events"] >= 2_500)
+        assert job.stop().code == 0
+        job.wait()
+        line = exported(tmp_path / "S", job.out)
+        assert line["epoch"] == 25
+        produced = produce(events=[str(halves[1])], to=topic, batch=70)
+        ends = {int(partition): one["next_offset"] for partition, one in produced["partitions"].items()}
+        offsets = {one["partition"]: one["next_offset"] for one in line["positions"]}
+        assert all(0 < offsets[partition] < ends[partition] for partition in range(3))
+
+        second = Job(replace(on_topic, snapshot=tmp_path / "S"), tmp_path / "O2")
+        jobs.append(second)
+        refused = second.run("--until", "latest", "--from", "earliest")
+        assert refused.code == 2
+        assert "leave --from out" in refused.last_line
+        done = second.done(*SHAPE, "--until", "latest", "--parts", 3)
+        assert 0 < EVENTS - 2_500 - done["events"] <= 50, "the rest of a message went with the snapshot"
+        second.check()
+        final = exported(tmp_path / "S2", second.out)
+        assert {one["partition"]: one["next_offset"] for one in final["positions"]} == ends
+        assert final["vertices"] == done["vertices"]
