@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,6 +27,7 @@ from job.checkpoints import (
 )
 from job.covered import Covered, rebuild
 from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError, one_line
+from job.flink_rest import FlinkRest, FlinkRestError
 from job.kafka_client import ClientProperties
 from job.positions import JOB_FOLDER
 from job.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
@@ -40,6 +42,7 @@ from state.image import DamagedImageError
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 _SAY_EPOCHS = 5_000
+_ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 
 
 @dataclass(frozen=True)
@@ -128,9 +131,9 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     except FileNotFoundError:
         message = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(message) from None
-    process, run = run_file.running_process(job), run_file.read_run(job)
-    if process is not None and not running:
-        message = f"{job}: process {process} is still working on it; stop it first: freshet stop {job}"
+    run = run_file.read_run(job)
+    if not running and (worker := _at_work(job, run)):
+        message = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
         raise UsageError(message)
     former = Settings.from_dict(saved["settings"])
     folder = str(model.absolute()) if model else former.model
@@ -146,6 +149,25 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
         message = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
         raise UsageError(message)
     return Stopped(job, settings, saved, run, properties)
+
+
+def _at_work(job: Path, run: dict[str, Any]) -> str | None:
+    """Who works on the job, as far as can be told from here."""
+    process = run_file.running_process(job)
+    if process is not None:
+        return f"process {process}"
+    if run.get("state") in (None, *run_file.ENDED):
+        return None
+    if run.get("cluster") and "job_id" in run:  # it goes on without the process that started it
+        rest = FlinkRest(run["rest"], run["job_id"])
+        try:
+            return None if rest.state() in _ENDED else f"the cluster {run['cluster']}"
+        except FlinkRestError:
+            return None
+        finally:
+            rest.close()
+    here = run.get("host") in (None, socket.gethostname())
+    return None if here else f"the machine {run['host']} (if it is gone, name the state by --from)"
 
 
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:

@@ -70,8 +70,9 @@ def _after(
         low, high = first.get(place, 0), end.get(place, 0)
         if not low <= offset <= high:
             message = (
-                f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which "
-                f"has {low} to {high} now: messages are gone, or it is another topic (--ignore-positions reads it all)"
+                f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which has "
+                f"{low} to {high} now: messages are gone, or it is another topic; to go on without them write an "
+                "offset that is there into its snapshot.json"
             )
             raise UsageError(message)
         begin[place] = offset

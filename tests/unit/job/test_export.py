@@ -154,6 +154,14 @@ def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypa
         patch.setattr(run_file, "running_process", lambda out: os.getpid())
         with pytest.raises(UsageError, match="is still working on it; stop it first: freshet stop"):
             export(tmp_path / "S", job)
+    run_file.update_run(job, state=run_file.RUNNING, host="elsewhere")
+    with pytest.raises(UsageError, match=r"the machine elsewhere .* is still working on it"):
+        export(tmp_path / "S", job)
+    run_file.update_run(job, state=run_file.RUNNING, cluster="127.0.0.1:1", rest="127.0.0.1:1", job_id="0" * 32)
+    monkeypatch.setattr("job.flink_rest.FlinkRest.state", lambda rest: "RESTARTING")
+    with pytest.raises(UsageError, match=r"the cluster 127\.0\.0\.1:1 is still working on it"):
+        export(tmp_path / "S", job)
+    monkeypatch.setattr("job.flink_rest.FlinkRest.state", lambda rest: "FAILED")
     (done.folder / "model").rename(done.folder / "moved")
     try:
         with pytest.raises(UsageError, match="say where it is now: --model M"):

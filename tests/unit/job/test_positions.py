@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from kafka import TopicPartition
 
 from gnn.model import save_model
 from job import run_file
 from job.config import load_run_config
 from job.errors import UsageError
+from job.kafka_address import KafkaAddress
+from job.kafka_topics import _after
 from job.positions import JOB_FOLDER, Position, Start, match, read_positions
 from job.prepare import prepare
 from job.resume import resume
@@ -88,6 +91,17 @@ def test_positions_that_are_none() -> None:
     assert read_positions({}, SNAPSHOT) == []
     with pytest.raises(UsageError, match=r"snapshot\.json: positions\.0\.next_offset: got -1"):
         read_positions({"positions": [{"source": "a", "next_offset": -1}]}, SNAPSHOT)
+
+
+def test_a_topic_goes_on_where_its_offsets_still_are() -> None:
+    address = KafkaAddress.parse(TOPIC)
+    first = {TopicPartition("changes", partition): 3 for partition in range(3)}
+    end = dict.fromkeys(first, 9)
+    begin = _after({0: 5, 1: 9}, address, first, end)
+    assert [begin[place] for place in sorted(begin)] == [5, 9, 3], "a partition that came later begins at its beginning"
+    for covered in ({0: 2}, {0: 10}, {7: 1}):
+        with pytest.raises(UsageError, match="messages are gone, or it is another topic"):
+            _after(covered, address, first, end)
 
 
 # -- a job that is prepared -------------------------------------------------------------------------------------------
