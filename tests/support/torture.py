@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from job.broker import start_broker
+from job.checkpoints import complete_states
 from job.errors import EXIT_FAILED
 from job.local_cluster import LocalCluster
 from job.run_file import read_run
@@ -175,9 +176,9 @@ class Torture:
     # -- kills ------------------------------------------------------------------------------------------------------
 
     def _kill(self, number: int, victim: str) -> None:
-        """Kill one process, often after some progress since the last kill, sometimes while the job recovers."""
-        if self._rng.random() < 0.8:
-            self._await_progress()
+        """Kill one process: mostly after a checkpoint or two since the last kill, else while the job recovers."""
+        for _ in range(self._rng.choice([0, 1, 1, 2, 3])):
+            self._await_checkpoint()
         time.sleep(self._rng.uniform(0.1, 3.0))
         self._remember()
         before = progress(self.job.out)
@@ -213,10 +214,16 @@ class Torture:
             assert time.monotonic() < deadline, f"{what}: waited in vain\n{self.job.log()[-3000:]}"
             time.sleep(0.1)
 
-    def _await_progress(self) -> None:
-        epoch = progress(self.job.out)["epoch"]
-        last = self.case.events - 1
-        self._await("progress", lambda: progress(self.job.out)["epoch"] > epoch or self._taken() >= last)
+    def _await_checkpoint(self) -> None:
+        since = time.time()
+
+        def newer() -> bool:
+            states = complete_states(self.job.out / "checkpoints")
+            with suppress(FileNotFoundError):  # one was replaced by the next while we looked
+                return any((state / "_metadata").stat().st_mtime > since for state in states)
+            return True
+
+        self._await("a checkpoint", newer)
 
     def _taken(self) -> int:
         figures = progress(self.job.out)
