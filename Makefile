@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.freshet-base
 ALL := $(VENV)/.freshet-all
 ARGS ?=
+# Test processes side by side: whole jobs start and stop in them, so that one leaves a core idle half of the time.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check bench lock clean
@@ -19,7 +21,7 @@ demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the 
 	$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(ALL) ## linters and types
 	$(BIN)/ruff check .

@@ -1,0 +1,25 @@
+"""The kill test, short: a TaskManager, the JobManager and the broker die once each (scripts/torture has the rest)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from job.artifacts import ArtifactError, broker_jars, connector_jar
+from tests.support.torture import BROKER, JOB_MANAGER, TASK_MANAGER, Case, Torture, say
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_nothing_is_lost_or_doubled_under_kills(tmp_path: Path) -> None:
+    try:
+        broker_jars()
+        connector_jar()
+    except ArtifactError as error:
+        pytest.skip(str(error))
+    torture = Torture(Case(seed=1, kills=3, events=6_000, delivery="exactly-once"), tmp_path, say)
+    outcome = torture.run()
+    assert outcome.good, outcome
+    assert torture.killed == {TASK_MANAGER: 1, JOB_MANAGER: 1, BROKER: 1}
+    assert torture.resumed >= 1
