@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -34,12 +35,8 @@ def run(config: RunConfig) -> int:
     """
     out = config.out.absolute()
     clock = StartUp()
-    with _ended_by_signals() as number:
+    with _ended_by_signals(out):
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
-    if number:
-        say(f"stopped before the first epoch; go on with --resume latest (--out {out})")
-        run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
-        return 128 + number[0]
     if has_finished(config, out):
         say(f"nothing left to do: the job in {out} has taken in all of its input")
         code = EXIT_DONE
@@ -53,28 +50,28 @@ def run(config: RunConfig) -> int:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[list[int]]:
-    """End the block at SIGINT or SIGTERM, and tell by which."""
-    caught: list[int] = []
+def _ended_by_signals(out: Path) -> Iterator[None]:
+    """End the process at SIGINT or SIGTERM, from the handler itself.
+
+    An exception would not do: raised inside a callback of native code (numba has some) it is lost, or worse. Nothing
+    has begun that would need an orderly end: what is half written is made anew by --resume.
+    """
     numbers = (signal.SIGINT, signal.SIGTERM)
     previous = [signal.getsignal(number) for number in numbers]
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        raise _Ended(number)
+    def leave(number: int, _frame: FrameType | None) -> None:
+        run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
+        # not by print: the signal may have come while it holds its lock
+        os.write(2, f"stopped before the first epoch; go on with --resume latest (--out {out})\n".encode())
+        os._exit(128 + number)
 
     for number in numbers:
-        signal.signal(number, handle)
+        signal.signal(number, leave)
     try:
-        yield caught
-    except _Ended as ended:
-        caught.append(ended.args[0])
+        yield
     finally:
         for number, handler in zip(numbers, previous, strict=True):
             signal.signal(number, handler)
-
-
-class _Ended(BaseException):
-    """A signal came; no `except Exception` on the way holds it up."""
 
 
 class StartUp:

@@ -1,0 +1,50 @@
+"""A job on a cluster whose number of TaskManagers changes while a stream goes on: 1, 2, 4 and 1 again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from job.local_cluster import LocalCluster
+from job.summary import progress
+from tests.support.jobs import ROOT, Job, make_input
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+FAULTS = {"slow": {"parser": 150}, "chunk": 50}  # a stream that lasts
+EPOCHS = 15  # that each number of TaskManagers sees at least
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    made = Job(make_input(tmp_path / "in", 12_000, snapshot=True), tmp_path / "out")
+    yield made
+    made.end()
+
+
+def test_the_number_of_task_managers_changes_during_a_stream(job: Job, tmp_path: Path) -> None:
+    shape = ("--parts", 4, "--hybrid-threshold", 20, "--epoch-events", 80, "--epoch-ms", 0)
+    environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(FAULTS)}
+    with LocalCluster(tmp_path / "cluster", 1, environ) as cluster:
+        for number in (1, 2, 4):
+            while len(cluster.task_managers) < number:
+                cluster.start_task_manager()
+            cluster.await_ready()
+            before = progress(job.out)["epoch"]
+            how = ("--resume", "latest") if before else shape
+            job.start("--cluster", cluster.rest, "--parallelism", number, *how, faults=FAULTS)
+            job.until_epoch(before + EPOCHS)
+            stopped = job.stop()
+            assert stopped.code == 0, stopped.errors
+            job.wait()
+        for process in cluster.task_managers[1:]:
+            cluster.kill(process)
+        cluster.await_ready()
+        job.start("--cluster", cluster.rest, "--parallelism", 1, "--resume", "latest", faults=FAULTS)
+        ended = job.wait(500)
+    assert ended.code == 0, ended.errors
+    assert ended.result["events"] == job.given.count
+    job.check()
