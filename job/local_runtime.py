@@ -24,11 +24,12 @@ from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
 from operators.sealing import PartitionerStage
 from operators.stage import Stage
-from operators.worker import SWITCH_INTERVAL_S
 from state.backends import RocksStore
 from state.sweep import Mutations
 
 QUEUED = 3  # outcomes between two threads
+# Shorter, and threads that have no kernel under way take the interpreter lock from each other all the time.
+SWITCH_INTERVAL_S = 2e-4
 READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled
 
 

@@ -21,17 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from operators.direct_file import DirectFile
+from operators.parquet_writer import write_parquet
 
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 ROW_GROUP_ROWS = 250_000
 _TEMPORARY = ".tmp"
 _IDLE_S = 0.5
-_STATISTICS = {"min": True, "max": True, "distinct_count": False, "null_count": False}
 
 EPOCHS_SCHEMA = pa.schema(
     [
@@ -131,15 +130,7 @@ class ChangeLog:
             return
         aside = path.with_name(f".{path.name}{_TEMPORARY}")
         with DirectFile(aside) as sink:
-            # Measured on rows of 40 floats: pyarrow takes 2.5 times the processor time for the levels of the lists, and
-            # compression costs more than it saves.
-            frame = pl.from_arrow(table, rechunk=False)
-            frame.write_parquet(  # type: ignore[union-attr]  # a frame, of a table
-                sink,  # type: ignore[arg-type]  # an IO[bytes] as far as it is used
-                compression="uncompressed",
-                statistics=_STATISTICS,
-                row_group_size=ROW_GROUP_ROWS,
-            )
+            write_parquet(table, sink, ROW_GROUP_ROWS)
         os.replace(aside, path)
 
     def _embeddings(self, epochs: list[EpochRows]) -> pa.Table:
