@@ -49,7 +49,7 @@ Delivery = Literal["upsert", "exactly-once"]
 TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
 BREAKS = ("offset", "page", "cut")
 PARTITIONS = 4
-INTERVAL_S = 8.0  # of the stream, per kill
+INTERVAL_S = 14.0  # of the stream, per kill: about what a kill and the recovery take
 PATIENCE_S = 240.0
 
 Place = tuple[str, int]  # files of one kind and sink part, epoch
