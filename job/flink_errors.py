@@ -12,6 +12,12 @@ _EMPTY = {"", "None", "null"}
 
 # Flink's answer to a savepoint while tasks are still starting, or starting again.
 NOT_YET_RUNNING = "Not all required tasks are currently running"
+# Its answer about a job of a JobManager that died.
+_UNKNOWN_JOB = "Could not find Flink job"
+LOST_JOB = (
+    "the JobManager was started again and does not know the job, which ended with the old one; its checkpoints are "
+    "there: go on with --resume latest"
+)
 
 
 class JobFailedError(RuntimeError):
@@ -42,6 +48,8 @@ def root_cause(error: BaseException) -> str:
         if cause is None:
             break
         java = cause
+    if _UNKNOWN_JOB in reason:
+        return LOST_JOB
     # A Python error names its own type; of a Java one the class is half of what it says.
     return reason if name in {"PythonException", "SerializedThrowable"} else f"{name}: {reason}".removesuffix(": ")
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from job.checkpoints import NoCheckpointError, find_latest, find_state, state_size
 from job.flink_config import flink_options, free_port
-from job.flink_errors import root_cause, root_cause_of_text, strip_prefixes
+from job.flink_errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
 from job.run_file import read_run, update_run
 from job.spec import JobSpec, location, savepoint_target
 from job.stop import NothingToStopError, stop_job
@@ -97,6 +97,12 @@ def test_the_root_cause_is_the_innermost_that_says_something() -> None:
     assert root_cause(error) == "storage1: ValueError: row 7: NaN"
     error = FakeJava(("JobExecutionException", "Job failed."), ("IOException", "No space left"), ("Throwable", None))
     assert root_cause(error) == "IOException: No space left"
+
+
+def test_a_job_that_went_with_its_job_manager_is_told_so() -> None:
+    answer = "org.apache.flink.runtime.messages.FlinkJobNotFoundException: Could not find Flink job (0a1b)"
+    error = FakeJava(("ExecutionException", None), ("RestClientException", f"[RestHandlerException: {answer}]"))
+    assert root_cause(error) == LOST_JOB
 
 
 def test_the_root_cause_of_a_stack_trace() -> None:
