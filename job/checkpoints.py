@@ -46,6 +46,12 @@ def complete_states(folder: Path) -> list[Path]:
     return [state for pattern in patterns for state in folder.glob(pattern) if is_complete(state)]
 
 
+def newest_of_job(folder: Path, savepoint: str) -> Path | None:
+    """The newest state of a job with that folder of checkpoints, whose last savepoint ("": none) may lie elsewhere."""
+    elsewhere = [Path(savepoint)] if savepoint and is_complete(Path(savepoint)) else []
+    return newest([*complete_states(folder), *elsewhere])
+
+
 def find_latest(folder: Path) -> Path:
     """Return the newest complete checkpoint or savepoint below `folder`.
 

@@ -34,6 +34,14 @@ def _size(value: object) -> int:
     return parse_size(value if isinstance(value, str) else f"{value}")
 
 
+def _mapping_of(value: object, example: str) -> dict[Any, Any]:
+    """The mapping; nothing is an empty one."""
+    if value is not None and not isinstance(value, dict):
+        msg = f"got {type(value).__name__}, expected a mapping such as `{example}`"
+        raise ValueError(msg)
+    return value or {}
+
+
 class RunConfig(OutputOptions):
     """Every option of `freshet run`, by the name that its flag and its key in the --config file have.
 
@@ -156,25 +164,21 @@ class RunConfig(OutputOptions):
     @field_validator("kafka", mode="before")
     @classmethod
     def _properties(cls, value: object) -> object:
-        if value is not None and not isinstance(value, dict):
-            msg = f"got {type(value).__name__}, expected a mapping such as `security.protocol: SASL_SSL`"
-            raise ValueError(msg)
+        mapping = _mapping_of(value, "security.protocol: SASL_SSL")
         try:
-            ClientProperties(value)
+            ClientProperties(mapping)
         except UsageError as error:
             raise ValueError(str(error).removeprefix("kafka: ")) from None
-        return value or {}
+        return mapping
 
     @field_validator("events_map", mode="before")
     @classmethod
     def _mapping(cls, value: object) -> object:
-        if value is not None and not isinstance(value, dict):
-            msg = f"got {type(value).__name__}, expected a mapping such as `src: user.id`"
-            raise ValueError(msg)
+        mapping = _mapping_of(value, "src: user.id")
         from operators.event_map import EventMap
 
-        EventMap(value or {})
-        return value or {}
+        EventMap(mapping)
+        return mapping
 
     @field_validator("cluster")
     @classmethod

@@ -17,13 +17,11 @@ import orjson
 from job import run_file
 from job.checkpoints import (
     NoCheckpointError,
-    complete_states,
     find_state,
     follow_move,
-    is_complete,
     is_remote,
     local_folder,
-    newest,
+    newest_of_job,
 )
 from job.covered import Covered, rebuild
 from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError, one_line
@@ -262,14 +260,13 @@ def _state_of(stopped: Stopped, state: str | None) -> str:
             )
             raise UsageError(message)
         else:
-            beside = [Path(savepoint)] if savepoint and is_complete(Path(savepoint)) else []
-            newest_state = newest([*complete_states(folder), *beside])
-            if newest_state is None:
+            latest = newest_of_job(folder, savepoint)
+            if latest is None:
                 message = (
                     f"{out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
                 )
                 raise UsageError(message)
-            found = newest_state
+            found = latest
     except NoCheckpointError as error:
         message = f"--from {state}: {error}"
         raise UsageError(message) from None

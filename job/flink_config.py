@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from job.ports import is_free
 from job.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -19,14 +20,13 @@ RESTART_INTERVAL = "10 min"
 
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
     """Return `wanted` if it can be bound, else the next free port; 0 asks the system for any."""
-    for port in range(wanted, wanted + 100) if wanted else [0]:
+    if not wanted:
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
+            probe.bind((host, 0))
             return int(probe.getsockname()[1])
+    for port in range(wanted, wanted + 100):
+        if is_free(port, host):
+            return port
     message = f"no free port from {wanted} to {wanted + 99}"
     raise OSError(message)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from job.kafka_client import ClientProperties
 from job.kafka_output import TopicOutput
+from job.kafka_table import kafka_table
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
@@ -71,13 +72,10 @@ def _upstream(transformation: Any, until: int) -> Iterator[Any]:
 
 
 def _descriptor(output: TopicOutput, properties: ClientProperties) -> TableDescriptor:
-    from pyflink.table import DataTypes, Schema, TableDescriptor
+    from pyflink.table import DataTypes, Schema
 
     schema = Schema.new_builder().column("key", DataTypes.BYTES()).column("value", DataTypes.BYTES()).build()
-    builder = TableDescriptor.for_connector("kafka").schema(schema)
-    for name, value in connector_options(output, properties).items():
-        builder = builder.option(name, value)
-    return builder.build()
+    return kafka_table(schema, connector_options(output, properties))
 
 
 def connector_options(output: TopicOutput, properties: ClientProperties) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
+from job.kafka_table import kafka_table
 from job.spec import file_uri
 
 if TYPE_CHECKING:
@@ -52,15 +53,12 @@ def topic_stream(
 
 
 def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:
-    from pyflink.table import DataTypes, Schema, TableDescriptor
+    from pyflink.table import DataTypes, Schema
 
     schema = Schema.new_builder().column("value", DataTypes.BYTES())
     schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
     schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
-    builder = TableDescriptor.for_connector("kafka").schema(schema.build())
-    for key, value in _options(topic, properties).items():
-        builder = builder.option(key, value)
-    return builder.build()
+    return kafka_table(schema.build(), _options(topic, properties))
 
 
 def _options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:

@@ -175,16 +175,10 @@ class LocalRuntime:
         steps: list[Callable[[Work], None]] = []
         groups = [{f"storage{layer}", f"tail{layer}"} for layer in range(1, layers + 1)]
         groups[0].add("storage0")
-        for names in [*groups, {SINK}]:
+        for names, act in [*((group, self._act) for group in groups), ({SINK}, self._publish)]:
             network = Network({place: stage for place, stage in stages.items() if place[0] in names})
-            steps.append(partial(self._act, network))
-        sink = steps.pop()
-
-        def publish(work: Work) -> None:
-            sink(work)
-            self._commit(work)
-
-        return [*steps, publish]
+            steps.append(partial(act, network))
+        return steps
 
     def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
         """Outcomes of the Partitioner: the replay, then the input."""
@@ -221,6 +215,11 @@ class LocalRuntime:
                 work.mutations.setdefault(f"{operator}-{part}", Mutations()).extend(outcome.mutations)
                 since = self.times.add(operator, since)
         work.messages, network.outside = network.outside, []
+
+    def _publish(self, network: Network, work: Work) -> None:
+        """The Sink, and then the commit."""
+        self._act(network, work)
+        self._commit(work)
 
     def _commit(self, work: Work) -> None:
         """Make the state changes durable; during a replay the state must go on standing at the epoch it replays to."""

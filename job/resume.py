@@ -9,13 +9,11 @@ from typing import Any
 from job import run_file
 from job.checkpoints import (
     NoCheckpointError,
-    complete_states,
     find_state,
     follow_move,
-    is_complete,
     is_remote,
     local_folder,
-    newest,
+    newest_of_job,
     prune,
 )
 from job.config import RunConfig
@@ -124,8 +122,7 @@ def _latest(config: RunConfig, out: Path) -> str | None:
         message = f"--resume latest: can't look into {where}; give its newest checkpoint, --resume {where}/chk-N"
         raise UsageError(message)
     folder = local_folder(config.checkpoint_dir, out)
-    elsewhere = [Path(savepoint)] if savepoint and is_complete(Path(savepoint)) else []
-    found = newest([*complete_states(folder), *elsewhere])
+    found = newest_of_job(folder, savepoint)
     if found is None:
         say("no checkpoint was complete: the job begins again, with the same epochs")
         return None

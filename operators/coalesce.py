@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from operators.change_log import EpochRows
+from state.kernel import kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Changes:
         return len(self.epochs)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _same_text(offsets: np.ndarray, data: np.ndarray, i: int, j: int) -> bool:
     length = offsets[i + 1] - offsets[i]
     if offsets[j + 1] - offsets[j] != length:
@@ -52,7 +52,7 @@ def _same_text(offsets: np.ndarray, data: np.ndarray, i: int, j: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _mark_last(keys: np.ndarray, offsets: np.ndarray, data: np.ndarray, place: np.ndarray, last: np.ndarray) -> int:
     """Mark the last place of each id; returns how many there are.
 
@@ -77,7 +77,7 @@ def _mark_last(keys: np.ndarray, offsets: np.ndarray, data: np.ndarray, place: n
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _pick_texts(offsets: np.ndarray, data: np.ndarray, chosen: np.ndarray, picked: np.ndarray, out: np.ndarray) -> None:
     for i in range(len(chosen)):
         start = offsets[chosen[i]]

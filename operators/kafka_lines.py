@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import orjson
-from numba import njit
 
 from operators.coalesce import Changes, TextIds
+from state.kernel import kernel
 
 BASE64, LIST = "base64", "list"
 LINE_END, TAB = "\n", "\t"
@@ -28,14 +28,14 @@ _ID, _EPOCH = (np.frombuffer(text, np.uint8) for text in (b'{"id":', b',"epoch":
 _NUMBER_BYTES = 20  # of an int64
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _put(out: np.ndarray, at: int, text: np.ndarray) -> int:
     for k in range(len(text)):
         out[at + k] = text[k]
     return at + len(text)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _put_number(out: np.ndarray, at: int, number: int) -> int:
     rest = np.uint64(number)
     if number < 0:
@@ -53,7 +53,7 @@ def _put_number(out: np.ndarray, at: int, number: int) -> int:
     return at + digits
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _put_base64(out: np.ndarray, at: int, data: np.ndarray, alphabet: np.ndarray) -> int:
     for k in range(0, len(data), 3):
         left = min(3, len(data) - k)
@@ -70,7 +70,7 @@ def _put_base64(out: np.ndarray, at: int, data: np.ndarray, alphabet: np.ndarray
     return at
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _put_hex(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> int:
     for k in range(len(text)):
         out[at + 2 * k] = digits[text[k] >> 4]
@@ -78,7 +78,7 @@ def _put_hex(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> 
     return at + 2 * len(text)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _put_escape(out: np.ndarray, at: int, unit: int, digits: np.ndarray) -> int:
     out[at], out[at + 1] = 92, 117  # \u
     for k in range(4):
@@ -86,7 +86,7 @@ def _put_escape(out: np.ndarray, at: int, unit: int, digits: np.ndarray) -> int:
     return at + 6
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _put_json(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> int:
     """A JSON string of valid UTF-8."""
     out[at] = 34  # "
@@ -118,7 +118,7 @@ def _put_json(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) ->
     return at + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _is_plain(text: np.ndarray) -> bool:
     for byte in text:
         if byte < 32 or byte > 126:
@@ -126,7 +126,7 @@ def _is_plain(text: np.ndarray) -> bool:
     return len(text) > 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _write(
     out: np.ndarray,
     numbers: np.ndarray,

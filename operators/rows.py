@@ -70,6 +70,20 @@ def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
 
 
 @kernel
+def _replace(table: View, bits: np.ndarray, row: int, rows: np.ndarray, i: int) -> bool:
+    """Write row `i` of `rows` to `row` of the table where any bit differs; whether one did."""
+    difference = np.int32(0)
+    for j in range(bits.shape[1]):
+        difference |= bits[row, j] ^ rows[i, j]
+    if difference == 0:
+        return False
+    touch(table, row)
+    for j in range(bits.shape[1]):
+        bits[row, j] = rows[i, j]
+    return True
+
+
+@kernel
 def finish(
     s: np.ndarray,
     own: np.ndarray,
@@ -113,14 +127,7 @@ def finish(
         if relu:
             for j in range(width):
                 out[count, j] = np.float32(0) if out[count, j] <= 0 else out[count, j]
-        difference = np.int32(0)
-        for j in range(width):
-            difference |= bits[row, j] ^ out_bits[count, j]
-        if difference != 0:
-            touch(table, row)
-            for j in range(width):
-                x[row, j] = out[count, j]
-        if difference != 0 or forced[i]:
+        if _replace(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row
             count += 1
     return count
@@ -132,18 +139,11 @@ def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, ch
 
     Shapes: bits is the table's data as int32; slots (n,) int32, distinct; rows (n, width) int32; changed (n,) bool.
     """
-    n, width = len(slots), bits.shape[1]
+    n = len(slots)
     for i in range(min(_AHEAD, n)):
         prefetch_row(bits, slots[i])
     for i in range(n):
         if i + _AHEAD < n:
             prefetch_row(bits, slots[i + _AHEAD])
-        row = slots[i]
-        difference = np.int32(0)
-        for j in range(width):
-            difference |= bits[row, j] ^ rows[i, j]
-        if difference != 0:
-            touch(table, row)
-            for j in range(width):
-                bits[row, j] = rows[i, j]
+        if _replace(table, bits, slots[i], rows, i):
             changed[i] = True
