@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from job.artifacts import ArtifactError, broker_jars, connector_jar
 from job.broker import start_broker
 from job.checkpoints import complete_states
 from job.kafka_address import KafkaAddress
@@ -22,8 +20,8 @@ from job.summary import progress
 from operators.parser import Origin, Parser
 from operators.replay_graph import ReferenceGraph
 from operators.snapshot import open_snapshot
-from tests.support.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, make_input
-from tests.support.kafka import broker_folder
+from tests.support.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
+from tests.support.kafka import broker_folder, require_jars
 from tests.support.models import IN_WIDTH
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -38,14 +36,6 @@ SLOW = {"slow": {"parser": 500}, "chunk": 100}
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Input:
     """A stream that begins with a snapshot."""
     return make_input(tmp_path_factory.mktemp("stream"), EVENTS, snapshot=True, seed=3)
-
-
-@pytest.fixture
-def jobs() -> Iterator[list[Job]]:
-    started: list[Job] = []
-    yield started
-    for one in started:
-        one.end()
 
 
 def export(snapshot: Path, job: Path, *options: object) -> Ended:
@@ -141,25 +131,9 @@ def test_killed_it_goes_on_from_its_newest_checkpoint_in_the_other_runtime(
     second.check()
 
 
-@dataclass(frozen=True)
-class TopicInput(Input):
-    """A model, and the topic that its events come from."""
-
-    topic: str = ""
-
-    @property
-    def options(self) -> list[str]:
-        snapshot = ["--snapshot", str(self.snapshot)] if self.snapshot else []
-        return ["--model", str(self.model), "--events", self.topic, *snapshot]
-
-
 def test_a_topic_is_read_on_from_the_offsets(tmp_path: Path, jobs: list[Job]) -> None:
     """Messages of 70 events, epochs of 100: the job is stopped within messages."""
-    try:
-        broker_jars()
-        connector_jar()
-    except ArtifactError as error:
-        pytest.skip(str(error))
+    require_jars()
     given = make_input(tmp_path / "input", EVENTS)
     lines = given.events.read_bytes().splitlines(keepends=True)
     halves = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]

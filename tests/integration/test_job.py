@@ -10,7 +10,7 @@ import signal
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ import httpx
 import pytest
 
 from job.checkpoints import complete_states, state_size
+from job.local_cluster import LocalCluster
 from job.run_file import read_run
 from job.spec import JobSpec
 from job.summary import progress
-from tests.support.cluster import Cluster
 from tests.support.jobs import ROOT, Input, Job, assert_same_rows, make_input, read_epochs, read_log
 from tests.support.state_entries import state_bytes
 
@@ -47,19 +47,6 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Input:
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Input:
     """A stream that begins with a snapshot."""
     return make_input(tmp_path_factory.mktemp("grown"), 2_000, snapshot=True, seed=2)
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Make]:
-    jobs: list[Job] = []
-
-    def make(given: Input) -> Job:
-        jobs.append(Job(given, tmp_path / "out"))
-        return jobs[-1]
-
-    yield make
-    for one in jobs:
-        one.end()
 
 
 def assert_as_uninterrupted(job: Job, *options: object) -> None:
@@ -264,7 +251,7 @@ def savepoint_of(job: Job) -> Path:
 def test_a_cluster_of_processes(job: Make, stream: Input, tmp_path: Path) -> None:
     """Stopped on two TaskManagers, taken up by `flink run` with the packaged program."""
     one = job(stream)
-    with Cluster(tmp_path / "cluster", 2, {"FRESHET_FAULTS": json.dumps(SLOW)}) as cluster:
+    with LocalCluster(tmp_path / "cluster", 2, {"FRESHET_FAULTS": json.dumps(SLOW)}) as cluster:
         one.start(*SHAPE, "--epoch-events", 80, "--epoch-ms", 0, "--cluster", cluster.rest, faults=SLOW)
         one.until_epoch(10)
         stopped = one.stop()

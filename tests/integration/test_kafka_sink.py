@@ -17,12 +17,11 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
-from job.artifacts import ArtifactError, broker_jars, connector_jar
 from job.broker import Broker, start_broker
 from job.run_file import read_run
 from job.summary import progress
 from tests.support.jobs import ROOT, Input, Job, make_input, read_log
-from tests.support.kafka import read_topic
+from tests.support.kafka import read_topic, require_jars
 from tests.support.kafka_records import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -33,26 +32,9 @@ Last = dict[bytes, dict[str, Any] | None]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    try:
-        broker_jars()
-        connector_jar()
-    except ArtifactError as error:
-        pytest.skip(str(error))
+    require_jars()
     with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
         yield started
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Make]:
-    jobs: list[Job] = []
-
-    def make(given: Input) -> Job:
-        jobs.append(Job(given, tmp_path / "out"))
-        return jobs[-1]
-
-    yield make
-    for one in jobs:
-        one.end()
 
 
 def records(broker: Broker, topic: str, committed: bool = True) -> list[Any]:

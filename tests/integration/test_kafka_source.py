@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from job.artifacts import ArtifactError, broker_jars, connector_jar
 from job.broker import Broker, start_broker
 from job.kafka_address import KafkaAddress
 from job.produce import produce
@@ -26,8 +24,8 @@ from job.produce_messages import to_arrow
 from job.run_file import read_run
 from job.summary import progress
 from operators.snapshot import write_snapshot
-from tests.support.jobs import ROOT, Input, Job, make_input, read_log
-from tests.support.kafka import read_topic
+from tests.support.jobs import ROOT, Job, TopicInput, make_input, read_log
+from tests.support.kafka import make_topic, read_topic, require_jars
 from tests.support.streams import random_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -36,11 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module", autouse=True)
 def _jars() -> None:
     """The jars come over the network once; without it there is nothing to test."""
-    try:
-        broker_jars()
-        connector_jar()
-    except ArtifactError as error:
-        pytest.skip(str(error))
+    require_jars()
 
 
 @pytest.fixture(scope="module")
@@ -49,40 +43,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory, _jars: None) -> Iterator[Br
         yield started
 
 
-@dataclass(frozen=True)
-class TopicInput(Input):
-    """A model, and the topic that its events come from."""
-
-    topic: str = ""
-    config: Path | None = None
-
-    @property
-    def options(self) -> list[str]:
-        options = ["--model", str(self.model), "--events", self.topic]
-        options += ["--config", str(self.config)] if self.config else []
-        return options + (["--snapshot", str(self.snapshot)] if self.snapshot else [])
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[list[Job]]:
-    started: list[Job] = []
-    yield started
-    for one in started:
-        one.end()
-
-
 def address(broker: Broker, topic: str) -> KafkaAddress:
     return KafkaAddress.parse(f"kafka://{broker.address}/{topic}")
 
 
 def send(broker: Broker, topic: str, messages: Sequence[tuple[int, bytes | None]], partitions: int) -> None:
     """Write messages (partition, value) as they are, to a new topic or one that is there."""
-    options = {"bootstrap_servers": broker.address, **broker.client_properties().kafka_python()}
-    admin = KafkaAdminClient(**options)
-    if topic not in admin.list_topics():
-        admin.create_topics({topic: {"num_partitions": partitions}}, wait_for_metadata=True)
-    admin.close()
-    producer = KafkaProducer(**options)
+    make_topic(broker, topic, partitions)
+    producer = KafkaProducer(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
     for partition, value in messages:
         producer.send(topic, value, key=None if value else b"key", partition=partition)
     producer.close()

@@ -6,18 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from job.artifacts import ArtifactError, broker_jars, connector_jar
+from tests.support.kafka import require_jars
 from tests.support.torture import BROKER, JOB_MANAGER, TASK_MANAGER, Case, Torture, say
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_nothing_is_lost_or_doubled_under_kills(tmp_path: Path) -> None:
-    try:
-        broker_jars()
-        connector_jar()
-    except ArtifactError as error:
-        pytest.skip(str(error))
+    require_jars()
     torture = Torture(Case(seed=1, kills=3, events=6_000, delivery="exactly-once"), tmp_path, say)
     outcome = torture.run()
     assert outcome.good, outcome

@@ -51,6 +51,20 @@ class Input:
         return ["--model", str(self.model), "--events", str(self.events), *snapshot]
 
 
+@dataclass(frozen=True)
+class TopicInput(Input):
+    """A model, and the topic that its events come from."""
+
+    topic: str = ""
+    config: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        options = ["--model", str(self.model), "--events", self.topic]
+        options += ["--config", str(self.config)] if self.config else []
+        return options + (["--snapshot", str(self.snapshot)] if self.snapshot else [])
+
+
 def make_input(
     folder: Path, events: int, *, vertices: int = 300, seed: int = 1, snapshot: bool = False, **options: Any
 ) -> Input:

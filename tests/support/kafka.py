@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.admin import NewTopic
 
+from job.artifacts import ArtifactError, broker_jars, connector_jar
 from job.broker import Broker
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -33,11 +34,21 @@ def broker_folder(fallback: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def require_jars() -> None:
+    """Skip without the jars of broker and connector: they come over the network once."""
+    try:
+        broker_jars()
+        connector_jar()
+    except ArtifactError as error:
+        pytest.skip(str(error))
+
+
 def make_topic(broker: Broker, topic: str, partitions: int) -> None:
-    """A new topic."""
+    """A topic, where it is not there yet."""
     admin = KafkaAdminClient(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
     try:
-        admin.create_topics([NewTopic(topic, partitions, 1)])
+        if topic not in admin.list_topics():
+            admin.create_topics({topic: {"num_partitions": partitions}}, wait_for_metadata=True)
     finally:
         admin.close()
 

@@ -41,7 +41,7 @@ from job.errors import EXIT_FAILED
 from job.local_cluster import LocalCluster
 from job.run_file import read_run
 from job.summary import progress
-from tests.support.jobs import FRESHET, ROOT, Input, Job, Log, make_input, read_log
+from tests.support.jobs import FRESHET, ROOT, Job, Log, TopicInput, make_input, read_log
 from tests.support.kafka import broker_folder, make_topic, read_topic
 from tests.support.kafka_records import parse
 
@@ -126,7 +126,7 @@ class Torture:
             data = stack.enter_context(broker_folder(self.folder))
             self.broker = start_broker(data, sasl=False, tls=False)
             stack.callback(lambda: self.broker.stop())
-            given = self._input()
+            given = self.given = self._input()
             environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(self._faults())}
             self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", 2, environ=environ))
             self.job = Job(given, self.folder / "out", {"PYTHONPATH": str(ROOT)})
@@ -168,7 +168,7 @@ class Torture:
     def _produce(self, lines: list[bytes], rate: float) -> subprocess.Popen[bytes]:
         path = self.folder / f"{len(lines)}.jsonl"
         path.write_bytes(b"".join(lines))
-        command = [FRESHET, "produce", "--events", path, "--to", self.job.given.options[3]]
+        command = [FRESHET, "produce", "--events", path, "--to", self.given.topic]
         command += ["--rate", max(200, int(rate)), "--batch", self._rng.choice([1, 20])]
         log = (self.folder / "produce.log").open("wb")
         return subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=dict(os.environ))
@@ -291,17 +291,6 @@ class Torture:
         if self.case.delivery == "exactly-once":
             outcome.duplicates += repeated
         self.say(f"the topic: {len(records):,} records of {len(last):,} vertices, {repeated:,} of them repeated")
-
-
-@dataclass(frozen=True)
-class TopicInput(Input):
-    """A model, and the topic that its events come from."""
-
-    topic: str = ""
-
-    @property
-    def options(self) -> list[str]:
-        return ["--model", str(self.model), "--events", self.topic]
 
 
 def visible(out: Path) -> dict[Place, bytes]:

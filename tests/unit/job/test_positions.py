@@ -127,27 +127,27 @@ def config_of(folder: Path, **options: Any) -> Any:
     return load_run_config({**given, "snapshot": folder / "S", **options})
 
 
+def assert_resumes(folder: Path, records: int) -> None:
+    """The job goes on with so many records; not when its file has grown."""
+    run_file.update_run(folder / "out", pids={})
+    _, job = resume(config_of(folder, resume="latest"), folder / "out")
+    assert job.records == records
+    (folder / "a.jsonl").write_bytes((folder / "a.jsonl").read_bytes() + b"\n{}\n")
+    with pytest.raises(UsageError, match="or they changed"):
+        resume(config_of(folder, resume="latest"), folder / "out")
+
+
 def test_a_job_begins_behind_it_and_goes_on_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare(config_of(folder), folder / "out").records == 6
     assert "S covers 4 records; reading on from there" in capsys.readouterr().err
     assert Start.load(folder / "out" / JOB_FOLDER) == Start({0: 4})
-    run_file.update_run(folder / "out", pids={})
-    _, job = resume(config_of(folder, resume="latest"), folder / "out")
-    assert job.records == 6
-    (folder / "a.jsonl").write_bytes((folder / "a.jsonl").read_bytes() + b"\n{}\n")
-    with pytest.raises(UsageError, match="or they changed"):
-        resume(config_of(folder, resume="latest"), folder / "out")
+    assert_resumes(folder, records=6)
 
 
 def test_all_of_a_file_may_be_covered(folder: Path) -> None:
     write(folder, 10)
     assert prepare(config_of(folder), folder / "out").records == 0
-    run_file.update_run(folder / "out", pids={})
-    _, job = resume(config_of(folder, resume="latest"), folder / "out")
-    assert job.records == 0
-    (folder / "a.jsonl").write_bytes((folder / "a.jsonl").read_bytes() + b"\n{}\n")
-    with pytest.raises(UsageError, match="or they changed"):
-        resume(config_of(folder, resume="latest"), folder / "out")
+    assert_resumes(folder, records=0)
 
 
 def test_positions_can_be_ignored(folder: Path) -> None:
