@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import site
-import socket
 import sys
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from job.ports import is_free
+from job.ports import is_free, server_port
 from job.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -19,11 +18,12 @@ RESTART_INTERVAL = "10 min"
 
 
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
-    """Return `wanted` if it can be bound, else the next free port; 0 asks the system for any."""
+    """Return `wanted` if it can be bound, else the next free port; any free one for 0.
+
+    Never one that the system itself hands out: Flink binds it seconds later, and any connection could have taken it.
+    """
     if not wanted:
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return int(probe.getsockname()[1])
+        return server_port(host=host)
     for port in range(wanted, wanted + 100):
         if is_free(port, host):
             return port

@@ -1,4 +1,4 @@
-"""Ports for servers that are killed and started again on the same port."""
+"""Ports for servers that bind them later than they are chosen, or again after a kill."""
 
 from __future__ import annotations
 

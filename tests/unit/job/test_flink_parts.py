@@ -67,6 +67,11 @@ def test_a_taken_port_gives_way_to_the_next() -> None:
         assert free_port(port) > port
 
 
+def test_a_free_port_is_none_that_an_outgoing_connection_could_take_before_flink_binds_it() -> None:
+    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(free_port() < outgoing for _ in range(20))
+
+
 class FakeJava(Exception):
     """Looks like py4j's wrapper of a Java exception."""
 
