@@ -31,6 +31,7 @@ EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 ROW_GROUP_ROWS = 250_000
 _TEMPORARY = ".tmp"
 _IDLE_S = 0.5
+ID_BYTES = 16  # counted for a row's id and what else is kept of it
 
 EPOCHS_SCHEMA = pa.schema(
     [
@@ -80,6 +81,11 @@ class EpochRows:
     def size(self) -> int:
         """Rows in the file."""
         return self.changed + self.deleted
+
+    @property
+    def nbytes(self) -> int:
+        """About what the rows hold in memory, without the text of string ids."""
+        return sum(array.nbytes for array in self.rows) + ID_BYTES * self.size
 
 
 @dataclass(slots=True)

@@ -108,7 +108,7 @@ class Coalescer:
         self._keys.append(keys)
         self._epochs.append(rows)
         self.rows_held += rows.size
-        self.bytes_held += rows.changed * 4 * self.width + rows.size * 16
+        self.bytes_held += rows.nbytes
 
     def take(self) -> Changes:
         """The last change of each vertex since the last call; nothing is held afterwards."""

@@ -11,6 +11,7 @@ from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
 from operators.dead_letters import DeadLetterFile
+from operators.journal import JOURNAL_BYTES
 from operators.kafka_lines import Lines
 from operators.letter_box import LetterBox, LetterQueue
 from operators.message_parsing import MessageStage
@@ -34,7 +35,7 @@ PARSER = "parser"  # of the files; that of topic k among the sources is "parser-
 class Settings:
     """What every operator of a job is told; JSON-able by `to_dict`.
 
-    Units: epoch_ms and marker_interval_ms milliseconds; paths are absolute.
+    Units: epoch_ms and marker_interval_ms milliseconds; journal_bytes bytes; paths are absolute.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Settings:
     epoch_ms: int = 20
     block_events: int = 0  # what the Parser cuts its blocks by, for the job's life; 0: by epoch_events
     marker_interval_ms: int = 10_000
+    journal_bytes: int = JOURNAL_BYTES
     cut_log: str = ""
     dead_letters: str = ""
     job_id: str = ""  # for the job's life
@@ -86,6 +88,7 @@ class Settings:
             self.marker_interval_ms,
             vertex_bytes=vertex_bytes,
             edge_bytes=edge_bytes,
+            journal_bytes=self.journal_bytes,
             flush_epochs=self.outlet.get("epochs", 0),
             flush_ms=self.outlet.get("ms", 0) if self.epoch_ms else 0,
         )

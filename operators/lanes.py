@@ -14,16 +14,18 @@ from heapq import merge
 from typing import NamedTuple
 
 from operators.cut_log import FILES, Cut, Lane, LostCutError
+from operators.levels import Level
 from partitioner.events import Events
 
 
 class _Block(NamedTuple):
-    """A journaled block: its number in the order of arrival, its first event's number in the lane, the lane."""
+    """A journaled block: its number in the order of arrival, its first event's number in the lane, lane, bytes."""
 
     number: int
     first: int
     lane: Lane
     events: Events
+    size: int
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class Lanes:
         self._lanes: dict[Lane, _Waiting] = {}
         self.accepted = 0  # events that came, of all lanes
         self.sealed = 0  # events that were taken
+        self.level = Level()  # bytes of the blocks that hold events which were not
 
     def restore(self, ends: Mapping[Lane, int]) -> None:
         """Begin where a cut ended: so many events of each lane are sealed."""
@@ -63,8 +66,8 @@ class Lanes:
         """The number of a lane's next event."""
         return self._lanes[lane].accepted if lane in self._lanes else 0
 
-    def add(self, number: int, first: int, events: Events) -> None:
-        """Take a block that arrived, or one of the journal."""
+    def add(self, number: int, first: int, events: Events, size: int = 0) -> None:
+        """Take a block that arrived, or one of the journal; `size` is what it counts in `level`."""
         lane = self.lane_of(events)
         waiting = self._lanes.setdefault(lane, _Waiting())
         if not waiting.blocks and first > waiting.start:
@@ -74,7 +77,8 @@ class Lanes:
         self.accepted += max(0, end - waiting.accepted)
         waiting.accepted = max(waiting.accepted, end)
         if end > waiting.start:
-            waiting.blocks.append(_Block(number, first, lane, events))
+            waiting.blocks.append(_Block(number, first, lane, events, size))
+            self.level.add(size)
 
     @property
     def waiting(self) -> int:
@@ -130,7 +134,7 @@ class Lanes:
         waiting = self._lanes.setdefault(lane, _Waiting())
         end = waiting.start + count
         while waiting.blocks and waiting.start < end:
-            _, first, _, events = waiting.blocks[0]
+            _, first, _, events, size = waiting.blocks[0]
             if first > waiting.start:
                 break
             piece = events.slice(waiting.start - first, min(end - first, len(events)))
@@ -138,6 +142,7 @@ class Lanes:
             self.sealed += len(piece)
             if waiting.start == first + len(events):
                 waiting.blocks.popleft()
+                self.level.take(size)
             if len(piece):  # a block of rejected records has none
                 yield piece
         if waiting.start < end:

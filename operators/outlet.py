@@ -14,6 +14,7 @@ import numpy as np
 from operators.change_log import EpochRows
 from operators.coalesce import Coalescer
 from operators.kafka_lines import Lines
+from operators.levels import Level
 from operators.messages import OUTLET, Message, Outcome
 from operators.sink import Sink
 from operators.stage import Stage
@@ -34,10 +35,12 @@ class Outlet:
         self._width, self._id_kind = width, id_kind
         self._coalescer = Coalescer(width, id_kind)
         self._lines, self._bytes_held = lines, bytes_held
+        self.level = Level(bytes_held)  # bytes
 
     def clear(self) -> None:
         """Forget what an epoch before a restore left behind."""
         self._coalescer.clear()
+        self.level.set(0)
 
     def warm_up(self) -> None:
         """Have every kernel ready: takes throwaway changes through an outlet of the same kind."""
@@ -51,10 +54,13 @@ class Outlet:
         if rows.epoch <= self.flushed:  # a replay: it is in the topic
             return []
         self._coalescer.add(keys, rows)
+        self.level.set(self._coalescer.bytes_held)
+        self.level.bound = max(self.level.bound or 0, self._bytes_held + rows.nbytes)
         if not ends and self._coalescer.bytes_held < self._bytes_held:
             return []
         self.flushed = rows.epoch
         changes = self._coalescer.take()
+        self.level.set(0)
         self.records += len(changes)
         return [Message(OUTLET, self.part, rows.epoch, self.part, block) for block in self._lines.blocks(changes)]
 

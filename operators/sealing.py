@@ -7,7 +7,6 @@ stand at the cut before last; the journal is replayed from there to s, and from 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,10 @@ import orjson
 from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
 from operators.dead_letters import DeadLetter
 from operators.intervals import Intervals
+from operators.journal import JOURNAL_BYTES, Journal
 from operators.lanes import Lanes
 from operators.letter_box import LetterBox
+from operators.levels import Level
 from operators.messages import FLUSH, LAST, REPLAY, STORAGE, Message, Outcome
 from partitioner.core import Partitioner
 from partitioner.events import OP_NAMES, Events
@@ -33,9 +34,11 @@ SWEEP_BYTES_PER_S = 20_000_000
 class SealingConfig:
     """When epochs are sealed, and when a marker follows.
 
-    Units: epoch_events events; marker_interval_ms milliseconds; vertex_bytes, edge_bytes bytes in all operators.
+    Units: epoch_events events; marker_interval_ms milliseconds; vertex_bytes, edge_bytes bytes in all operators;
+    journal_bytes bytes.
     A marker has every changed page written once, so markers are at least so far apart that a state whose pages all
-    change is written at SWEEP_BYTES_PER_S; a restore replays at most two intervals.
+    change is written at SWEEP_BYTES_PER_S, or as much was journaled as that state has (and `journal_bytes` at least):
+    they never write more than about as much again as comes in. A restore replays at most two intervals.
     `flush_epochs` and `flush_ms` are those of `Intervals`, for an output that coalesces.
     """
 
@@ -45,6 +48,7 @@ class SealingConfig:
     marker_epochs_max: int = 20_000
     vertex_bytes: int = 0
     edge_bytes: int = 0
+    journal_bytes: int = JOURNAL_BYTES
     flush_epochs: int = 0
     flush_ms: int = 0
 
@@ -75,9 +79,15 @@ class PartitionerStage:
         self.dead_letters, self._sources = dead_letters, sources
         self._lanes = Lanes(frozenset(streams))
         self._intervals = Intervals(config.flush_epochs, config.flush_ms)
-        self._journal: deque[tuple[str, Lane, int]] = deque()  # (key, lane, number after its last event)
-        self._block = 0
-        self._markers: list[dict[Lane, int]] = [{}]  # where the lanes stood at the last two marker epochs
+        self._journal = Journal()
+        self._block = self._largest = 0  # number of the next block; events of the largest so far
+        self._limit = config.journal_bytes  # of the journal between two markers, the highest so far
+        self._waiting_events = Level(config.epoch_events)
+        self.levels = {
+            "journal_bytes": self._journal.level,
+            "waiting_bytes": self._lanes.level,
+            "waiting_events": self._waiting_events,
+        }
         self._last_marker_ms = 0.0
         self._last_marker_epoch = 0
         # Both go on where an earlier attempt was: streaming time, and time since the last marker (a job that is killed
@@ -111,10 +121,10 @@ class PartitionerStage:
         self._intervals.last = self.epoch  # a marker, which ends an interval
         ends = self.log.ends(self.epoch)
         self._lanes.restore(ends)
-        self._markers = [ends]
+        self._journal.restore(ends)
         for key in journal:
             _, block, first = key.split("/")
-            self._keep(key, int(block), int(first), Events.decode(entries[key]))
+            self._keep(key, int(block), int(first), Events.decode(entries[key]), len(entries[key]))
         self._journaled = self.accepted
 
     def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
@@ -126,6 +136,8 @@ class PartitionerStage:
         yield from self.replay(now_ms)
         while (due := self._due(now_ms)) is not None:
             yield self._seal(due, now_ms)
+        for level in (self._waiting_events, self._lanes.level):
+            level.peak = level.now  # what was to be replayed had not to wait
 
     def replay(self, now_ms: float = 0.0) -> Iterator[Outcome]:
         """Replay the journal up to the epoch that was sealed when the state was saved."""
@@ -136,13 +148,13 @@ class PartitionerStage:
 
     def receive(self, block: bytes, now_ms: float) -> Outcome:
         """Journal a block of events, and seal the epochs that it completes."""
-        events = Events.decode(block)
         out = Outcome()
+        events = Events.decode(block)
         first = self._lanes.next_number(self._lanes.lane_of(events))
         key = f"journal/{self._block:012}/{first}"
         out.mutations.puts.append((key, block))
         out.mutations.extend(self.sweeper.stamp())
-        self._keep(key, self._block, first, events)
+        self._keep(key, self._block, first, events, len(block))
         self.rejected += events.rejected
         if events.rejected:
             out.mutations.puts.append(self._sealed_entry())
@@ -216,7 +228,10 @@ class PartitionerStage:
         epoch = self.epoch + 1
         if not self._last_marker_ms:
             self._last_marker_ms = now_ms - self._since_marker_ms
-        late = now_ms - self._last_marker_ms >= self._marker_interval_ms()
+        late = now_ms - self._last_marker_ms >= max(self.config.marker_interval_ms, self._sweep_ms())
+        limit = max(self.config.journal_bytes, self._state_bytes())
+        self._limit = max(self._limit, limit)
+        late = late or self._journal.since_marker >= limit
         marker = late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max
         streams = sorted((*lane, count) for lane, count in counts.items() if lane != FILES and count)
         flush = self._intervals.ends_with(epoch, now_ms, marker or last)
@@ -224,10 +239,12 @@ class PartitionerStage:
         self.log.append(cut)
         return cut
 
-    def _marker_interval_ms(self) -> float:
-        config, core = self.config, self.core
-        state_bytes = core.vertices * config.vertex_bytes + core.edges * config.edge_bytes
-        return max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
+    def _state_bytes(self) -> int:
+        """About what all operators together would write if every page had changed."""
+        return self.core.vertices * self.config.vertex_bytes + self.core.edges * self.config.edge_bytes
+
+    def _sweep_ms(self) -> float:
+        return 1e3 * self._state_bytes() / SWEEP_BYTES_PER_S
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
         arrived_now = self._lanes.sealed >= self._journaled
@@ -241,6 +258,7 @@ class PartitionerStage:
             self._arrived_ms = events.arrival_ms
         if cut.epoch <= self._sealed_before:
             flags |= REPLAY
+        self._waiting_events.set(self._lanes.waiting)
         change = self.core.apply(events)
         self.refused += self._refuse(events, change.rejected, flags)
         self.epoch = cut.epoch
@@ -254,7 +272,7 @@ class PartitionerStage:
         mutations = Mutations()
         if cut.marker:
             mutations = self.sweeper.mark(cut.epoch)
-            mutations.deletes += self._trim()
+            mutations.deletes += self._journal.pass_marker(self._lanes.ends())
             self._last_marker_ms = self._last_marker_ms if flags & REPLAY else now_ms
             self._last_marker_epoch = cut.epoch
         else:
@@ -270,11 +288,16 @@ class PartitionerStage:
         entry |= {"streamed_ms": round(self._streamed_ms), "since_marker_ms": round(self._since_marker_ms)}
         return "sealed", orjson.dumps(entry)
 
-    def _keep(self, key: str, block: int, first: int, events: Events) -> None:
-        """Hold a block that is in the journal."""
-        self._lanes.add(block, first, events)
-        self._journal.append((key, self._lanes.lane_of(events), first + len(events)))
+    def _keep(self, key: str, block: int, first: int, events: Events, size: int) -> None:
+        """Hold a block that is in the journal, where it has `size` bytes."""
+        self._lanes.add(block, first, events, size)
+        self._journal.add(key, self._lanes.lane_of(events), first + len(events), size)
         self._block = block + 1
+        self._largest = max(self._largest, len(events))
+        self._waiting_events.set(self._lanes.waiting)
+        self._waiting_events.bound = self.config.epoch_events + self._largest
+        # A cut that is no marker finds the journal below the limit; what comes until the next one waits for that.
+        self._journal.level.bound = 2 * (self._limit + self._lanes.level.peak)
 
     def _take(self, cut: Cut) -> list[Events]:
         """The waiting events of a cut."""
@@ -283,19 +306,6 @@ class PartitionerStage:
         except LostCutError as error:
             message = f"epoch {cut.epoch} {error}"
             raise LostCutError(message) from None
-
-    def _trim(self) -> list[str]:
-        """At a marker: the journal before the marker before is needed no more."""
-        keep = self._markers[-1]
-        self._markers = [keep, self._lanes.ends()]
-        gone, kept = [], deque[tuple[str, Lane, int]]()
-        for key, lane, end in self._journal:
-            if end <= keep.get(lane, 0):
-                gone.append(key)
-            else:
-                kept.append((key, lane, end))
-        self._journal = kept
-        return gone
 
     def _refuse(self, events: Events, rejected: list[tuple[int, str]], flags: int) -> int:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""

@@ -235,7 +235,11 @@ class Simulation:
         """Copy the keyed state of a place, and send the barrier on."""
         checkpoint = self._barrier_at
         assert checkpoint is not None
-        checkpoint.states[place] = dict(self._backends[place].entries)
+        entries = checkpoint.states[place] = dict(self._backends[place].entries)
+        journal = sum(len(value) for key, value in entries.items() if key.startswith("journal/"))
+        if place == (PARTITIONER, 0) and journal != self._partitioner.levels["journal_bytes"].now:
+            message = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
+            raise AssertionError(message)
         if place != (PARTITIONER, 0) and self._stages[place].waiting:
             message = f"{place}: {self._stages[place].waiting} blocks wait at an aligned barrier"
             raise AssertionError(message)

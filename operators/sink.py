@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from operators.change_log import BackgroundWriter, ChangeLog, EpochRows, LogFile
+from operators.change_log import ID_BYTES, BackgroundWriter, ChangeLog, EpochRows, LogFile
+from operators.levels import Level
 from operators.messages import (
     ACCEPTED,
     ARRIVAL_MS,
@@ -34,6 +34,7 @@ from operators.messages import (
 )
 from operators.names import Names
 from operators.status import BUCKETS, StatusFile, bucket_of, percentile_ms
+from operators.weak import weakly
 from state.codec import Block
 from state.table import TableSet
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 EPOCHS_PER_FILE = 2_000
 BYTES_PER_FILE = 64 << 20
+FILES_WAITING = 2  # beside the one that is written and the one that fills
 
 # Rows of the table of scalars.
 _NUMBER, _ROWS, _EVENTS, _REJECTED, _EPOCH, _VERTICES, _STREAMED_MS, _ARRIVED_MS = range(8)
@@ -79,14 +81,12 @@ def _check_once(keys: np.ndarray, dead: np.ndarray, kept: np.ndarray, place: np.
     return -1
 
 
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """A method that does nothing once its object is gone: a thread that calls it does not keep the object alive."""
-    reference = weakref.WeakMethod(method)
+def _counted(write: Callable[[LogFile], None], waiting: Level) -> Callable[[LogFile], None]:
+    """Write a file, whose rows wait no more afterwards."""
 
-    def call() -> None:
-        alive = reference()
-        if alive is not None:
-            alive()
+    def call(file: LogFile) -> None:
+        write(file)
+        waiting.take(sum(rows.nbytes for rows in file.epochs))
 
     return call
 
@@ -94,7 +94,8 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 class Sink:
     """Buffers the rows of epochs and writes them to the change log.
 
-    Invariant: an epoch has at most one row per id; after a marker nothing is buffered.
+    Invariant: an epoch has at most one row per id; after a marker nothing is buffered; what waits is at most
+    FILES_WAITING + 2 files, each at most an epoch longer than its limit.
     """
 
     def __init__(
@@ -129,7 +130,10 @@ class Sink:
         self._status = StatusFile(out, f"sink-{part}")
         self._status_lock, self._status_behind = threading.Lock(), False
         log = ChangeLog(out, part, width, id_kind, sources)
-        self._writer = BackgroundWriter(log.write, _weakly(self._catch_up))
+        self._rows_bytes = Level()
+        self._largest_bytes = 0  # of an epoch
+        self.levels = {"rows_bytes": self._rows_bytes} | ({"outlet_bytes": outlet.level} if outlet else {})
+        self._writer = BackgroundWriter(_counted(log.write, self._rows_bytes), weakly(self._catch_up), FILES_WAITING)
         self._buffer: list[EpochRows] = []
         self._buffered_rows = 0
         self._at_marker: int | None = None
@@ -137,7 +141,7 @@ class Sink:
 
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""
-        self._buffer, self._buffered_rows = [], 0
+        self._drop()
         self._writer.visible_epoch = int(self._scalars.data[_EPOCH])  # tables are restored as of a marker
         self._streaming = False
         if self.outlet is not None:
@@ -155,6 +159,7 @@ class Sink:
         keys, rows = self._collect(epoch, blocks)
         self._buffer.append(rows)
         self._buffered_rows += rows.size
+        self._measure(rows.nbytes)
         self._count(epoch, rows, control)
         marked, last = int(control[MARKER]) >= 0, bool(int(control[FLAGS]) & LAST)
         full = self._buffered_rows >= self._rows_per_file or len(self._buffer) >= self._epochs_per_file
@@ -183,10 +188,23 @@ class Sink:
         if write and self._buffer:
             number = int(self._scalars.data[_NUMBER])
             self._writer.submit(LogFile(number, self._buffer, partial=True))
-        self._buffer, self._buffered_rows = [], 0
+            self._buffer, self._buffered_rows = [], 0
+        self._drop()
         self._writer.close()
         if write and not self._ended:
             self._write_status(self._clock_ms())
+
+    def _drop(self) -> None:
+        """Forget what is buffered."""
+        self._rows_bytes.take(sum(rows.nbytes for rows in self._buffer))
+        self._buffer, self._buffered_rows = [], 0
+
+    def _measure(self, epoch_bytes: int) -> None:
+        self._rows_bytes.add(epoch_bytes)
+        if epoch_bytes > self._largest_bytes or self._rows_bytes.bound is None:
+            self._largest_bytes = max(self._largest_bytes, epoch_bytes)
+            file_bytes = self._rows_per_file * (4 * self.width + ID_BYTES)
+            self._rows_bytes.bound = (FILES_WAITING + 2) * (file_bytes + self._largest_bytes)
 
     def _catch_up(self) -> None:
         """When the stream pauses, the status still tells of its last epoch."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from operators.levels import Level
 from operators.messages import MARKER, Message, Outcome
 from state.codec import Block, decode, read_header
 from state.sweep import Sweeper
@@ -40,6 +41,10 @@ class Stage:
         self.sweeper = Sweeper(core.tables, image, epoch=epoch)
         self.epoch = epoch
         self._inbox: dict[int, dict[tuple[int, int, int], Block | bytes]] = {}
+        self._waiting_bytes: dict[int, int] = {}  # by epoch; what completes an epoch does not wait
+        self._inbox_bytes, self._inbox_epochs = Level(), Level()
+        own = {"inbox_bytes": self._inbox_bytes, "inbox_epochs": self._inbox_epochs}
+        self.levels: dict[str, Level] = own | getattr(core, "levels", {})
 
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
@@ -64,9 +69,20 @@ class Stage:
             raise OutOfOrderError(message)
         waiting[sender] = block
         if len(waiting) < self.senders:
+            self._wait(header.epoch, block.nbytes if isinstance(block, Block) else len(block))
             return None
         del self._inbox[header.epoch]
+        if self.senders > 1:
+            self._inbox_bytes.take(self._waiting_bytes.pop(header.epoch))
+            self._inbox_epochs.take(1)
         return [waiting[key] for key in sorted(waiting)]
+
+    def _wait(self, epoch: int, size: int) -> None:
+        held = self._waiting_bytes.get(epoch)
+        if held is None:
+            self._inbox_epochs.add(1)
+        self._waiting_bytes[epoch] = size if held is None else held + size
+        self._inbox_bytes.add(size)
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks.
@@ -93,9 +109,7 @@ class Stage:
     @property
     def memory_bytes(self) -> int:
         """Bytes held by the core's tables and by the inbox."""
-        waiting = (block for blocks in self._inbox.values() for block in blocks.values())
-        inbox = sum(block.nbytes if isinstance(block, Block) else len(block) for block in waiting)
-        return self.core.tables.nbytes + inbox
+        return self.core.tables.nbytes + self._inbox_bytes.now
 
     @property
     def waiting(self) -> int:

@@ -90,6 +90,11 @@ class Run:
         self.state.update(outcome.puts)
         for key in outcome.deletes:
             self.state.pop(key, None)
+        level = stage.levels["outlet_bytes"]
+        if flags & (FLUSH | LAST) or kind == 2:
+            assert level.now == 0, "nothing is held after an interval"
+        assert level.now < self.held or level.now == 0, "what is too much ends the interval"
+        assert level.peak <= level.bound
         found: list[Record] = []
         for message in outcome.messages:
             assert isinstance(message.block, bytes)

@@ -71,6 +71,10 @@ class Job:
         """Numbers of the first events of the journaled blocks."""
         return sorted(int(key.rsplit("/", 1)[1]) for key in self.entries if key.startswith("journal/"))
 
+    @property
+    def journal_bytes(self) -> int:
+        return sum(len(value) for key, value in self.entries.items() if key.startswith("journal/"))
+
 
 def events(records: Iterable[dict[str, Any]]) -> bytes:
     data = b"\n".join(orjson.dumps(record) for record in records)
@@ -181,6 +185,56 @@ def test_markers_thin_out_as_the_state_grows() -> None:
     for k in range(14):
         job.receive(4, 1 + 25.0 * k, first=4 * k)
     assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [2, 6]
+
+
+def test_markers_follow_the_bytes_of_the_journal() -> None:
+    """However fast events come: here all at one moment."""
+    log, size = CutLog(), len(edges(4))
+    job = Job(log, marker_interval_ms=10**9, journal_bytes=3 * size - 1)
+    level = job.stage.levels["journal_bytes"]
+    for k in range(20):
+        job.receive(4, first=4 * k)
+        assert level.now == job.journal_bytes <= level.peak <= level.bound
+    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [3, 6, 9, 12, 15, 18]
+    assert level.peak == 6 * size, "from the marker before last on, which the marker that is due takes away"
+    assert level.bound == 2 * (3 * size - 1 + size)
+    assert (job.stage.levels["waiting_bytes"].now, job.stage.levels["waiting_events"].now) == (0, 0)
+
+
+def test_a_journal_may_grow_to_what_a_marker_would_write() -> None:
+    log, size = CutLog(), len(edges(4))
+    job = Job(log, marker_interval_ms=10**9, journal_bytes=2 * size, edge_bytes=size // 8)
+    for k in range(40):
+        job.receive(4, now_ms=1.0, first=4 * k)
+    markers = [cut.epoch for cut in log.cuts.values() if cut.marker]
+    assert markers == [2, 4, 7, 13, 25], "half as many blocks as there are, which the edges weigh"
+
+
+def test_bytes_since_the_marker_survive_a_restart() -> None:
+    size = len(edges(4))
+    options = {"marker_interval_ms": 10**9, "journal_bytes": 5 * size}
+    for stopped_after in range(1, 19):
+        log = CutLog()
+        job = Job(log, **options)
+        for k in range(20):
+            if k == stopped_after:
+                job = Job(log, job.entries, **options)
+                assert job.stage.levels["journal_bytes"].now == job.journal_bytes
+            job.receive(4, first=4 * k)
+        assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [5, 10, 15, 20], stopped_after
+        assert job.stage.levels["waiting_events"].peak == 4, "what was replayed had not to wait"
+
+
+def test_what_waits_to_be_sealed_is_counted() -> None:
+    job = Job(CutLog())
+    events, held = job.stage.levels["waiting_events"], job.stage.levels["waiting_bytes"]
+    job.receive(3)
+    assert (events.now, held.now) == (3, len(edges(3)))
+    job.receive(3, first=3)
+    assert (events.now, held.now) == (2, len(edges(3, 3))), "a block that is sealed in part is held whole"
+    assert (events.peak, events.bound) == (6, 4 + 3)
+    job.keep(job.stage.finish())
+    assert (events.now, held.now) == (0, 0)
 
 
 def test_the_journal_is_cut_at_the_marker_before_the_last() -> None:

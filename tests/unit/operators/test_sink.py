@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from operators.change_log import ChangeLogError
+from operators.change_log import ChangeLog, ChangeLogError
 from operators.sink import BadEpochError, Sink
 from operators.stage import Stage
 from state.codec import ROWS, Block, Header, encode
@@ -360,3 +360,45 @@ def test_status_counts_across_replays_and_leaves_replayed_latencies_out(tmp_path
     assert status["latency_ms_p99"] == pytest.approx(40, rel=0.05)
     assert status["seconds"] == 2.5
     sink.close()
+
+
+# -- what waits -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_wait_for_a_slow_disk_within_their_bound(tmp_path, monkeypatch):
+    goes_on, write = threading.Event(), ChangeLog.write
+
+    def slow(self, file):
+        goes_on.wait(20)
+        write(self, file)
+
+    monkeypatch.setattr(ChangeLog, "write", slow)
+    sink = sink_of(tmp_path, rows_per_file=2)
+    level, row = sink.levels["rows_bytes"], 4 * WIDTH + 16
+
+    def feed():
+        for epoch in range(1, 21):
+            sink.apply(epoch, [block(epoch, [7], control=control(flags=2 * (epoch == 20)))])
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    deadline = time.monotonic() + 20
+    while level.now < 4 * 2 * row and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert level.now == 4 * 2 * row, "one file is written, two wait, and nobody takes the full one"
+    assert level.bound == 4 * (2 * row + row)
+    goes_on.set()
+    feeding.join(20)
+    sink.close()
+    assert level.now == 0
+    assert 4 * 2 * row <= level.peak <= level.bound
+    assert sum(len(rows_in(path)) for path in (tmp_path / "embeddings").iterdir()) == 20
+
+
+def test_rows_that_are_dropped_wait_no_more(tmp_path):
+    sink = sink_of(tmp_path)
+    sink.apply(1, [block(1, [1, 2], control=control())])
+    assert sink.levels["rows_bytes"].now == 2 * (4 * WIDTH + 16)
+    sink.close(write=False)
+    assert sink.levels["rows_bytes"].now == 0

@@ -140,3 +140,13 @@ def test_memory_counts_tables_and_inbox() -> None:
     waiting = block(1, 0)
     stage.offer(waiting)
     assert stage.memory_bytes == empty + len(waiting)
+    held, epochs = stage.levels["inbox_bytes"], stage.levels["inbox_epochs"]
+    ahead = [block(2, 0), block(3, 0)]
+    fed(stage, ahead)
+    assert (held.now, epochs.now) == (len(waiting) + sum(map(len, ahead)), 3)
+    fed(stage, [block(1, 1)])
+    assert (held.now, epochs.now) == (sum(map(len, ahead)), 2), "what completes an epoch does not wait"
+    fed(stage, [block(2, 1), block(3, 1)])
+    assert (held.now, epochs.now) == (0, 0)
+    assert (held.peak, epochs.peak) == (len(waiting) + sum(map(len, ahead)), 3)
+    assert stage.memory_bytes == empty

@@ -1,0 +1,65 @@
+"""How much of something waits: now, at most so far, and what it can't pass.
+
+Everything in a job that holds data back on its way (an inbox, a buffer, the journal) keeps a `Level`. The levels of an
+operator go to its profile file and to Flink's metrics, and from there to `run.json` (see docs/memory.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Level:
+    """An amount that rises and falls, counted as it does.
+
+    Units: bytes where the level's name ends in `_bytes`, else what the name says.
+    Invariant: peak >= now at every moment between two calls. One thread may `add` while another one calls `take`.
+    """
+
+    bound: int | None = None  # None: nothing here sets one
+    peak: int = 0
+    _entered: int = 0
+    _left: int = 0
+
+    @property
+    def now(self) -> int:
+        """What waits at this moment."""
+        return self._entered - self._left
+
+    def add(self, amount: int) -> None:
+        """So much has come."""
+        self._entered += amount
+        now = self._entered - self._left
+        if now > self.peak:
+            self.peak = now
+
+    def take(self, amount: int) -> None:
+        """So much has gone."""
+        self._left += amount
+
+    def set(self, now: int) -> None:
+        """So much waits; for levels of one thread."""
+        self._entered, self._left = now, 0
+        if now > self.peak:
+            self.peak = now
+
+    def told(self) -> dict[str, int | None]:
+        """The level as plain data."""
+        return {"now": self.now, "peak": self.peak, "bound": self.bound}
+
+
+Told = dict[str, int | None]
+
+
+def together(levels: Iterable[Mapping[str, Any]]) -> Told:
+    """Several levels of one name, as `told`, as one.
+
+    The peaks are added: all together never held more than that. One without a bound leaves all without.
+    """
+    found = list(levels)
+    bounds = [one["bound"] for one in found]
+    bound = None if None in bounds else sum(bounds)
+    return {"now": sum(one["now"] for one in found), "peak": sum(one["peak"] for one in found), "bound": bound}
