@@ -18,7 +18,9 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 from pyflink.datastream.state import ListStateDescriptor
 
-from operators.flink_shells import MAX_TIMESTAMP, PARTITIONER_KEY, _await_others, _counted_as_loading, _Shell
+from operators.flink_shells import MAX_TIMESTAMP, PARTITIONER_KEY, _Shell
+from operators.levels import Level
+from operators.loading import await_others, counted_as_loading
 from operators.message_parsing import TopicMessage
 
 BATCH_BYTES = 256 << 10
@@ -38,24 +40,23 @@ class MessageParserShell(_Shell, KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare the state, and wait for the operators that the events go to."""
-        with _counted_as_loading(self):
+        with counted_as_loading(self):
             super().open(runtime_context)
             self._kept = runtime_context.get_list_state(ListStateDescriptor("messages", Types.PICKLED_BYTE_ARRAY()))
         self._batch: list[TopicMessage] = []
-        self._bytes = 0
+        self._waiting = self._profile.levels["batch_bytes"] = Level(BATCH_BYTES)
         self._in_state = False  # whether any of the batch is
         self._parsed_at = float("-inf")
         self._stage: Any = None
-        _await_others()
+        await_others()
 
     def process_element(self, value: Row, ctx: _Keyed.Context) -> Iterator[Any]:
         """Take a message; parse the batch when it is full, or nothing came for a while."""
         if self._stage is None:
             self._begin(ctx)
         message = TopicMessage(*value._values)
-        self._batch.append(message)
-        self._bytes += len(message.value or b"")
-        full = self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_MESSAGES
+        self._wait(message)
+        full = self._waiting.now >= BATCH_BYTES or len(self._batch) >= BATCH_MESSAGES
         if full or time.monotonic() - self._parsed_at >= LINGER_MS / 1e3:
             yield from self._parse(ctx)
             return
@@ -74,20 +75,26 @@ class MessageParserShell(_Shell, KeyedProcessFunction):
     def _begin(self, ctx: Any) -> None:
         """Take up the messages that waited when the state was saved."""
         self._stage = self._stages[0] = self._build(0)
-        self._batch = [TopicMessage.decode(data) for data in self._kept.get()]
+        for data in self._kept.get():
+            self._wait(TopicMessage.decode(data))
         self._in_state = bool(self._batch)
         ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
 
+    def _wait(self, message: TopicMessage) -> None:
+        self._batch.append(message)
+        size = len(message.value or b"")
+        self._waiting.add(size)
+        if size + BATCH_BYTES > (self._waiting.bound or 0):  # what makes the batch full may be as long as it likes
+            self._waiting.bound = size + BATCH_BYTES
+
     def _parse(self, ctx: Any) -> Iterator[Any]:
-        batch, self._batch, self._bytes = self._batch, [], 0
-        blocks, began = self._act(self._stage.parse, batch), time.perf_counter()
+        batch, self._batch = self._batch, []
+        self._waiting.set(0)
+        blocks = self._act(self._stage.parse, batch)
         if self._in_state:
             self._kept.clear()
             self._in_state = False
-        for block in blocks:
-            yield Row(PARTITIONER_KEY, block)
-        self._profile.bytes_out += sum(map(len, blocks))
-        self._profile.emit += time.perf_counter() - began
+        yield from self._events(blocks)
         yield from self._letters()
         if self._stage.status_behind:
             self._wake(ctx, STATUS_MS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyflink.common import Row
@@ -18,7 +18,8 @@ class OutletShell(StageShell):
         """Take plain data only."""
         super().__init__("sink", config, keys, OUTLET, None)
 
-    def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
+    def _elements(self, messages: Sequence[Any]) -> Iterator[Any]:
         for message in messages:
             self._profile.bytes_out += len(message.block)
+            self._profile.bytes_away += len(message.block)
             yield Row(message.block.decode("ascii"))

@@ -8,12 +8,10 @@ A stage is built by a factory `module:function(config, operator, part)` on the w
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,10 @@ from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
+from operators.flink_metrics import OperatorMetrics
+from operators.hand_over import hand_over, taken
+from operators.levels import Level
+from operators.loading import await_others, counted_as_loading
 from operators.profile import Profile
 from operators.worker import Worker
 from state.flink_backend import FlinkBackend
@@ -34,40 +36,6 @@ START = b""
 FINISH = b"\0"
 # How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.
 WAKE_MS = 1000
-# Between chained operators, which call each other in one thread, a block stays where it is and a token passes: Flink
-# would copy it to Java and back. A token never outlives the call that made it, so no checkpoint holds one.
-_TOKEN, _TOKEN_BYTES = b"T", 9  # any other block has a longer header
-_handed_over: dict[bytes, Any] = {}
-_tokens = itertools.count()
-_loading: set[int] = set()  # operators of this process that are opening
-
-
-@contextlib.contextmanager
-def _counted_as_loading(shell: object) -> Iterator[None]:
-    _loading.add(id(shell))
-    try:
-        yield
-    finally:
-        _loading.discard(id(shell))
-
-
-def _await_others(timeout_s: float = 120.0) -> None:
-    """Let the other operators of this process load first: events that were read would only wait for them."""
-    deadline = time.monotonic() + timeout_s
-    while _loading and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def _hand_over(block: Any) -> bytes:
-    """A token for a block, which need not be encoded."""
-    token = _TOKEN + next(_tokens).to_bytes(8, "little")
-    _handed_over[token] = block
-    return token
-
-
-def _taken(value: bytes) -> Any:
-    """The block itself, or the one that a token stands for."""
-    return _handed_over.pop(value) if len(value) == _TOKEN_BYTES and value.startswith(_TOKEN) else value
 
 
 def element_type() -> TypeInformation:
@@ -116,14 +84,19 @@ class _Shell:
         settings = json.loads(self.config)
         self._factory: str = settings["factory"]
         self._stage_config: dict[str, Any] = settings["stage"]
-        self._worker: Any = Worker(self.operator, Path(settings["logs"]) / "python-errors.log")
-        self._profile = Profile(Path(settings["out"]), self.operator, _subtask(runtime_context))
-        self._stages: dict[int, Any] = {}
+        profile = self._profile = Profile(Path(settings["out"]), self.operator, _subtask(runtime_context))
+        self._outbox = profile.levels["outbox_bytes"] = Level()
+        self._metrics = OperatorMetrics(runtime_context, profile)
+        errors = Path(settings["logs"]) / "python-errors.log"
+        # While Flink's thread waits for the next operator, the file still tells what waits here.
+        self._worker: Any = Worker(self.operator, errors, profile.write_if_changed)
+        self._stages: dict[int, Any] = profile.stages
         self._parts = {key: part for part, key in enumerate(self.keys)}
         self._tag = tail_tag() if self.side else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
         # Kernels that the first event would otherwise wait for.
         self._worker.call(_warm_up, self._factory, self._stage_config)
+        self._worker.call(profile.write)  # nothing of an earlier attempt counts any more
 
     def close(self) -> None:
         """Close the stages and end the worker, once."""
@@ -134,9 +107,9 @@ class _Shell:
             for stage in self._stages.values():
                 if hasattr(stage, "close"):
                     worker.call(stage.close)
-            worker.call(self._write_profile)
+            worker.call(self._profile.write)
         finally:
-            self._stages = {}
+            self._stages = self._profile.stages = {}
             worker.stop()
 
     def __del__(self) -> None:
@@ -160,20 +133,15 @@ class _Shell:
         profile.hand_over += time.perf_counter() - began - stage_s
         profile.acts += 1
         if profile.is_due():
-            worker.call(self._write_profile)
+            worker.call(profile.write)
+        self._metrics.update()
         return result
 
-    def _write_profile(self) -> None:
-        self._profile.memory_bytes = {
-            part: stage.memory_bytes for part, stage in self._stages.items() if hasattr(stage, "memory_bytes")
-        }
-        self._profile.write()
-
-    def _elements(self, messages: Iterable[Any]) -> Iterator[Any]:
+    def _elements(self, messages: Sequence[Any]) -> Iterator[Any]:
         keys, main, side = self.keys, self.main, self.side
         for message in messages:
             if message.to == main and self.chained:
-                yield Row(keys[message.part], _hand_over(message.block))
+                yield Row(keys[message.part], hand_over(message.block))
             elif message.to == main:
                 self._profile.bytes_out += len(message.block)
                 yield Row(keys[message.part], message.block)
@@ -184,11 +152,22 @@ class _Shell:
                 text = f"{self.operator}: message to {message.to!r}, expected {main!r} or {side!r}"
                 raise ValueError(text)
 
+    def _events(self, blocks: Sequence[bytes]) -> Iterator[Any]:
+        """A Parser's blocks, to the Partitioner."""
+        began = time.perf_counter()
+        self._outbox.set(sum(map(len, blocks)))
+        for block in blocks:
+            self._profile.bytes_out += len(block)
+            yield Row(PARTITIONER_KEY, block)
+        self._outbox.set(0)
+        self._profile.emit += time.perf_counter() - began
+
     def _letters(self) -> Iterator[Any]:
         """The records that the stages have rejected, where a topic gets them."""
         for stage in self._stages.values() if self._letters_tag else ():
             for block in stage.dead_letters.take():
                 self._profile.bytes_out += len(block)
+                self._profile.bytes_away += len(block)
                 yield self._letters_tag, Row(block)
 
 
@@ -236,7 +215,7 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare the state, and load base images."""
-        with _counted_as_loading(self):
+        with counted_as_loading(self):
             super().open(runtime_context)
             self._backend = FlinkBackend(runtime_context)
             self._ready: dict[int, Any] = {}
@@ -261,7 +240,10 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
         applied = time.perf_counter()
         profile.state += applied - began
         profile.bytes_state += sum(len(value) for _, value in outcome.puts)
+        blocks = (message.block for message in outcome.messages)
+        self._outbox.set(sum(len(block) for block in blocks if isinstance(block, bytes)))
         yield from self._elements(outcome.messages)
+        self._outbox.set(0)
         profile.emit += time.perf_counter() - applied
 
 
@@ -274,8 +256,11 @@ class StageShell(_KeyedShell):
         stage = self._stages.get(part)
         if stage is None:
             stage = self._restored(part)
+        block = taken(value)
+        if block is value:  # from another task
+            self._profile.bytes_in += len(value)
         # Only the header is read here; one hand-over to the worker per part and epoch, not one per block.
-        blocks = stage.offer(_taken(value))
+        blocks = stage.offer(block)
         if blocks is not None:
             yield from self._apply(self._act(stage.act, blocks))
 
@@ -303,6 +288,7 @@ class PartitionerShell(_KeyedShell):
         if value == FINISH:
             yield from self._finish()
         elif value != START:
+            self._profile.bytes_in += len(value)
             yield from self._apply(self._act(self._stage.receive, value, time.time() * 1e3))
         yield from self._letters()
 
@@ -356,20 +342,16 @@ class ParserShell(_Shell, ProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Wait for the operators that the events go to."""
-        with _counted_as_loading(self):
+        with counted_as_loading(self):
             super().open(runtime_context)
-        _await_others()
+        await_others()
 
     def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
         """Read and parse one chunk."""
         stage = self._stages.get(0)
         if stage is None:
             stage = self._stages[0] = self._build(0)
-        blocks, began = self._act(stage.parse, value), time.perf_counter()
-        for block in blocks:
-            yield Row(PARTITIONER_KEY, block)
-        self._profile.bytes_out += sum(map(len, blocks))
-        self._profile.emit += time.perf_counter() - began
+        yield from self._events(self._act(stage.parse, value))
         yield from self._letters()
         if value == self.finish_after:
             yield Row(PARTITIONER_KEY, FINISH)

@@ -8,25 +8,33 @@ from typing import Any
 
 import orjson
 
+from operators.levels import Level, Told, together
 from operators.status import STATUS, StatusFile
 
 PREFIX = "profile-"
 # What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;
 # in writes of keyed state; and until Flink has taken what was sent (back-pressure, and operators chained behind it).
 SECONDS = ("stage", "hand_over", "state", "emit")
-COUNTS = ("acts", "bytes_out", "bytes_state")
+COUNTS = ("acts", "bytes_in", "bytes_out", "bytes_away", "bytes_state")
 
 
 class Profile:
-    """The counters of one operator's subtask; `write` puts them in a file at most twice a second."""
+    """The counters of one operator's subtask; `write` puts them in a file.
+
+    `bytes_in` came from another task, `bytes_out` went to one or, so many of them `bytes_away`, to a topic: of all
+    operators together, out - away - in is under way between them. `stages` are those of the subtask, by part; what
+    waits in them and in the shell itself (`levels`) goes into the file, too.
+    """
 
     def __init__(self, out: Path, operator: str, subtask: int) -> None:
         self.operator, self.subtask = operator, subtask
         self.stage = self.hand_over = self.state = self.emit = 0.0
-        self.acts = self.bytes_out = self.bytes_state = 0
-        self.memory_bytes: dict[int, int] = {}  # by part: tables and what waits
+        self.acts = self.bytes_in = self.bytes_out = self.bytes_away = self.bytes_state = 0
         self.input_ended = False  # of the Partitioner: whether it has seen the end of its input
+        self.stages: dict[int, Any] = {}
+        self.levels: dict[str, Level] = {}
         self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
+        self._told: dict[str, Any] = {}
 
     def is_due(self) -> bool:
         """Whether it is time to write again."""
@@ -34,11 +42,32 @@ class Profile:
 
     def write(self) -> None:
         """Replace the file."""
+        self._put(self._fields())
+
+    def write_if_changed(self) -> None:
+        """Replace the file when it is due and says something else; for a thread that has nothing else to do."""
+        if self.is_due() and (fields := self._fields()) != self._told:
+            self._put(fields)
+
+    def all_levels(self) -> dict[str, Told]:
+        """What waits in this subtask, by name; one of several parts together."""
+        found: dict[str, list[Told]] = {name: [level.told()] for name, level in self.levels.items()}
+        for stage in list(self.stages.values()):
+            for name, level in getattr(stage, "levels", {}).items():
+                found.setdefault(name, []).append(level.told())
+        return {name: together(levels) for name, levels in found.items()}
+
+    def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"operator": self.operator, "subtask": self.subtask}
         fields |= {name: round(getattr(self, name), 6) for name in SECONDS}
         fields |= {name: getattr(self, name) for name in COUNTS}
         fields["input_ended"] = self.input_ended
-        fields["memory_bytes"] = {str(part): held for part, held in self.memory_bytes.items()}
+        stages = list(self.stages.items())
+        held = {str(part): stage.memory_bytes for part, stage in stages if hasattr(stage, "memory_bytes")}
+        return {**fields, "memory_bytes": held, "levels": self.all_levels()}
+
+    def _put(self, fields: dict[str, Any]) -> None:
+        self._told = fields
         self._file.write(fields, time.time() * 1e3)
 
 
@@ -55,7 +84,7 @@ def input_ended(out: Path) -> bool:
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
-    """By operator, in the order of the flow: seconds and counts summed over its subtasks, and memory by part."""
+    """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
     found = [orjson.loads(path.read_bytes()) for path in (out / STATUS).glob(f"{PREFIX}*.json")]
     sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: _place(fields["operator"])):
@@ -64,7 +93,13 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
             total[name] = round(total[name] + one[name], 3)
         total["subtasks"] += 1
         total["memory_bytes"] = {**total.get("memory_bytes", {}), **one.get("memory_bytes", {})}
+        total["levels"] = _added(total.get("levels", {}), one.get("levels", {}))
     return sums
+
+
+def _added(some: dict[str, Told], more: dict[str, Told]) -> dict[str, Told]:
+    names = dict.fromkeys([*some, *more])
+    return {name: together(one[name] for one in (some, more) if name in one) for name in names}
 
 
 def _place(operator: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 # A hand-over beside busy Python threads waits for the switch interval; the default of 5 ms is half an epoch.
 SWITCH_INTERVAL_S = 1e-5
+IDLE_S = 0.5
 
 
 class WorkerError(RuntimeError):
@@ -31,12 +32,16 @@ class Worker:
     Invariant: `call` returns what the function returned, or raises `WorkerError`; calls never overlap.
     """
 
-    def __init__(self, name: str, errors: Path | None = None) -> None:
-        """Start the thread; full tracebacks are appended to the file `errors`."""
+    def __init__(self, name: str, errors: Path | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
+        """Start the thread; full tracebacks are appended to the file `errors`.
+
+        `on_idle` is called on the thread about twice a second while nobody calls, also while the caller's own thread
+        waits elsewhere. It must not be a method of whoever stops this worker, which would then never be dropped.
+        """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.name = name
         self.busy_s = 0.0  # in calls so far; true whenever no call is under way
-        self._errors = errors
+        self._errors, self._on_idle = errors, on_idle
         self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
         self._closed = False
@@ -66,8 +71,21 @@ class Worker:
             self._calls.put(None)
             self._thread.join(timeout_s)
 
+    def _next(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        while True:
+            try:
+                return self._calls.get(timeout=IDLE_S)
+            except queue.Empty:
+                self._idle()
+
+    def _idle(self) -> None:
+        try:
+            self._on_idle()
+        except BaseException as error:  # nobody waits for it; the thread must go on, for the next call
+            print(self._describe(error), file=sys.stderr)
+
     def _run(self) -> None:
-        while (item := self._calls.get()) is not None:
+        while (item := self._next()) is not None:
             fn, args = item
             began = time.perf_counter()
             try:

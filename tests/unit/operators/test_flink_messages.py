@@ -37,6 +37,19 @@ class ListState(list):  # type: ignore[type-arg]
         self.append(value)
 
 
+class Metrics(dict):  # type: ignore[type-arg]
+    """Flink's metric group: the values by name."""
+
+    def add_group(self, name: str) -> Metrics:
+        assert name == "freshet"
+        return self
+
+    def distribution(self, name: str) -> Any:
+        assert name not in self, "registered once"
+        self[name] = None
+        return SimpleNamespace(update=lambda value: self.update({name: value}))
+
+
 class Attempt:
     """A shell from a checkpoint on: its list state and its timers."""
 
@@ -45,8 +58,11 @@ class Attempt:
         self.timers: set[int] = set()
         self.events: list[tuple[int, int, Any]] = []
         task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0)
+        self.metrics = Metrics()
         runtime = SimpleNamespace(
-            get_list_state=lambda descriptor: self.kept, _runtime_context=SimpleNamespace(getTaskInfo=lambda: task)
+            get_list_state=lambda descriptor: self.kept,
+            get_metrics_group=lambda: self.metrics,
+            _runtime_context=SimpleNamespace(getTaskInfo=lambda: task),
         )
         service = SimpleNamespace(
             register_processing_time_timer=self.timers.add, register_event_time_timer=lambda at: None
@@ -163,3 +179,27 @@ def test_a_checkpoint_between_any_two_calls_loses_nothing(
     for partition in (0, 1):
         found = [vertex for place, _, vertex in journal if place == partition]
         assert found == list(range(partition, read, 2)), f"seed {seed}"
+
+
+def test_what_waits_is_told_in_the_profile_and_to_flink(attempts: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(flink_messages, "LINGER_MS", 60_000)
+    attempt = attempts([])
+    attempt.message(0, 0, value(0))  # parsed at once, and the metrics are due
+    sent = attempt.metrics["bytes_out"]
+    assert sent == 0, "what is set before the blocks have gone"
+    assert attempt.metrics["batch_bytes"] == 0
+    assert attempt.metrics["batch_bytes_peak"] == len(value(0))
+    assert attempt.metrics["batch_bytes_bound"] == flink_messages.BATCH_BYTES + len(value(0))
+    assert "outbox_bytes_bound" not in attempt.metrics, "it has none"
+    for offset in range(1, 4):
+        attempt.message(0, offset, value(offset))
+    deadline = time.monotonic() + 20
+    told: dict[str, Any] = {}
+    while told.get("levels", {}).get("batch_bytes", {}).get("now") != 3 * len(value(1)):
+        assert time.monotonic() < deadline, "the worker tells while nothing comes"
+        time.sleep(0.05)
+        told = json.loads((tmp_path / "status" / "profile-parser-0-0.json").read_bytes())
+    assert told["bytes_out"] > 0
+    again = attempts(list(attempt.kept))
+    again.message(0, 4, value(4))
+    assert again.metrics["batch_bytes_peak"] == 4 * len(value(1)), "those of the state count again"

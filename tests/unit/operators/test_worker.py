@@ -1,9 +1,11 @@
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from operators import worker as worker_module
 from operators.worker import Worker, WorkerError
 
 
@@ -42,3 +44,22 @@ def test_a_stopped_worker_refuses() -> None:
     worker.stop()
     with pytest.raises(WorkerError, match="after it was stopped"):
         worker.call(len, "abc")
+
+
+def test_an_idle_worker_says_so_and_survives_what_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "IDLE_S", 0.01)
+    idle: list[int] = []
+
+    def on_idle() -> None:
+        idle.append(threading.get_ident())
+        message = "no space left"
+        raise OSError(message)
+
+    worker = Worker("sink", tmp_path / "errors.log", on_idle)
+    deadline = time.monotonic() + 20
+    while len(idle) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert worker.call(threading.get_ident) in set(idle), "on the worker's own thread, which goes on"
+    worker.stop()
+    assert len(idle) >= 3
+    assert "no space left" in (tmp_path / "errors.log").read_text()
