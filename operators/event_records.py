@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from operators.event_columns import is_number, is_text
 
+_TYPE_LENGTH = 100  # that of a struct names all of its fields
+
 
 class Foreign:
     """A value that no event field can be, shown by its Arrow type in reasons and as text in dead letters."""
@@ -25,8 +27,7 @@ class Foreign:
 
 def records(columns: Mapping[str, pa.Array], rows: np.ndarray) -> list[dict[str, Any]]:
     """The given rows as dicts without their nulls."""
-    taken = pa.array(rows, pa.int64())
-    values = {name: _to_python(array.take(taken)) for name, array in columns.items()}
+    values = {name: _to_python(array, rows) for name, array in columns.items()}
     return [
         {name: value for name, value in zip(values, row, strict=True) if value is not None}
         for row in zip(*values.values(), strict=True)
@@ -39,19 +40,32 @@ def to_json(record: Mapping[str, Any]) -> bytes:
     return text.encode(errors="replace")
 
 
-def _to_python(array: pa.Array) -> list[Any]:
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        array, kind = array.dictionary_decode(), kind.value_type
-    if is_text(kind):
-        binary = array.cast(pa.large_string()).cast(pa.large_binary())
+def _to_python(array: pa.Array, rows: np.ndarray) -> list[Any]:
+    try:
+        taken = array.take(pa.array(rows, pa.int64()))
+        if pa.types.is_dictionary(taken.type):
+            taken = taken.dictionary_decode()
+    except pa.ArrowException:  # Arrow can't take from views, unions and run ends
+        return [_foreign(array[row]) for row in rows.tolist()]
+    if is_text(taken.type):
+        binary = taken.cast(pa.large_string()).cast(pa.large_binary())
         return [None if text is None else _text(text) for text in binary.to_pylist()]
-    if _is_json(kind):
+    if _is_json(taken.type):
         try:
-            return array.to_pylist()
-        except UnicodeDecodeError:
+            return taken.to_pylist()
+        except ValueError:  # text that is not UTF-8; a struct with two fields of one name
             pass
-    return [Foreign(f"a value of type {kind}", str(scalar)) if scalar.is_valid else None for scalar in array]
+    return [_foreign(scalar) for scalar in taken]
+
+
+def _foreign(scalar: pa.Scalar) -> Foreign | None:
+    if not scalar.is_valid:
+        return None
+    try:
+        text = str(scalar)
+    except Exception:  # a date in the year 275,000, a time zone that nobody knows, ...
+        text = "(Python can't show it)"
+    return Foreign(f"a value of type {str(scalar.type)[:_TYPE_LENGTH]}", text)
 
 
 def _is_json(kind: pa.DataType) -> bool:

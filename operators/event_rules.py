@@ -144,9 +144,9 @@ class Rules:
     def _id_error(self, name: str, value: Any, other: type | None = None) -> str | None:
         """Why the value is no id of the job; `other`: the type of the event's other id, while the kind is open."""
         kind = type(value)
-        if kind is int and not INT64_MIN <= value <= INT64_MAX:
-            return f"{name}: expected an integer within int64, got {value}"
         expected = self._id_type or other
+        if expected is not str and _is_past_int64(value):
+            return f"{name}: expected an integer within int64, got {value}"
         if kind is expected or (expected is None and kind in _KINDS):
             return None
         if value is None:
@@ -165,6 +165,13 @@ class Rules:
         elif len(builder.types) > TYPES_MAX and value not in builder.types:
             return f"type: expected at most {TYPES_MAX} edge types, got {show(value)} as one more"
         return None
+
+
+def _is_past_int64(value: Any) -> bool:
+    """Whether a number is no int64 for its size; integers of JSON that take more than 64 bits come as floats."""
+    if type(value) is int:
+        return not INT64_MIN <= value <= INT64_MAX
+    return type(value) is float and 2.0**63 <= abs(value) < float("inf")
 
 
 def numbers_error(name: str, value: Any, width: int | None) -> str | None:

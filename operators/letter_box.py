@@ -20,8 +20,15 @@ BLOCK_BYTES = 128 << 10
 # A record larger than a megabyte is refused by Kafka's defaults, whose clients count some bytes on top.
 LETTER_BYTES = 700_000
 _KEPT_BYTES = 64 << 10
-_PARTICULARS = re.compile(r",? got .*| as one more$| at index \d+|: .*\(char \d+\)$", re.DOTALL)
+_PARTICULARS = re.compile(
+    r",? got .*| as one more$| at index \d+|: .*\(char \d+\)$| at byte \d+$"
+    r"|(?<=^not an Arrow IPC stream): .*|(?<=events_map does not apply): .*",
+    re.DOTALL,
+)
 _REASON_LENGTH = 80
+# Reasons stand in the status file and the summary line: whatever a record can make of one, they stay few.
+REASONS_MAX = 200
+OTHER_REASONS = "other reasons"
 
 
 def reason_of(error: str) -> str:
@@ -84,7 +91,10 @@ class LetterBox:
         if not letters:
             return
         self._target.write(letters)
-        self.reasons.update(reason_of(letter.error) for letter in letters)
+        for letter in letters:
+            reason = reason_of(letter.error)
+            known = reason in self.reasons or len(self.reasons) < REASONS_MAX
+            self.reasons[reason if known else OTHER_REASONS] += 1
         if self._status is not None and self._status.is_due(now_ms := time.time() * 1e3):
             self._status.write({"reasons": self.reasons}, now_ms)
 

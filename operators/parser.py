@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from operators.arrow_message import ARROW_STREAM, read_arrow
 from operators.dead_letters import DeadLetter
 from operators.event_columns import (
     NO_OP,
@@ -31,8 +32,6 @@ from operators.event_rules import Rules, is_add_vertex_or_set
 from partitioner.event_builder import TYPES_MAX, EventBuilder
 from partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
 
-# How an Arrow IPC stream begins (the mark of an encapsulated message), and no JSON.
-ARROW_STREAM = b"\xff\xff\xff\xff"
 _NO_VALUE = "no value: a tombstone is no event"
 _PEEK = 256  # rows looked at together while no event has decided the kind of ids
 
@@ -153,7 +152,7 @@ class Parser:
                     letters.append(DeadLetter(_NO_VALUE, origin.name, origin.partition, offset, b""))
                 elif not value.startswith(ARROW_STREAM):
                     self._append_lines(value.split(b"\n"), repeat(end), builder, origin, letters)
-                elif isinstance(table := _read_arrow(value), str):
+                elif isinstance(table := read_arrow(value), str):
                     builder.reject()
                     letters.append(DeadLetter(table, origin.name, origin.partition, offset, value))
                 else:
@@ -344,17 +343,6 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         end_partition=events.end_partition,
         arrival_ms=events.arrival_ms,
     )
-
-
-def _read_arrow(value: bytes) -> pa.Table | str:
-    """The table in a message, or why there is none."""
-    try:
-        with pa.ipc.open_stream(value) as reader:
-            table = reader.read_all()
-        table.validate(full=True)  # offsets that point outside would crash the process when they are followed
-    except Exception as error:  # foreign bytes fail in any way they like
-        return f"not an Arrow IPC stream: {' '.join(str(error).split())[:200]}"
-    return table
 
 
 def _one_array(column: Any) -> pa.Array:

@@ -6,8 +6,17 @@ import json
 import pytest
 
 from operators.dead_letters import DeadLetter, DeadLetterFile
-from operators.letter_box import BLOCK_BYTES, LETTER_BYTES, LetterBox, LetterQueue, read_reasons, reason_of
-from operators.parser import Origin, Parser
+from operators.letter_box import (
+    BLOCK_BYTES,
+    LETTER_BYTES,
+    OTHER_REASONS,
+    REASONS_MAX,
+    LetterBox,
+    LetterQueue,
+    read_reasons,
+    reason_of,
+)
+from operators.parser import Origin, Parser, RawMessage
 from tests.support.kafka_records import split
 
 
@@ -82,6 +91,30 @@ def test_reasons_are_counted_without_the_values():
     assert box.reasons["dst: expected an integer"] == 1
     assert max(count for reason, count in box.reasons.items() if reason.startswith("op: expected one of")) == 2
     assert len([reason for reason in box.reasons if "JSON" in reason]) <= 3
+
+
+def test_reasons_stay_few_whatever_the_records_hold():
+    lines = [b" " * k + b"\xff" for k in range(50)]
+    _, letters = Parser(2, "int", None).parse_jsonl(b"\n".join(lines), Origin())
+    arrow = [b"\xff" * 4 + bytes([k, 1, 0, 0]) * k for k in range(1, 50)]
+    letters += Parser(2).parse_messages([RawMessage(k, value) for k, value in enumerate(arrow)], Origin())[1]
+    foreign = Parser(2, "int", None, {"op": "op", "weight": "abs(weight)"})
+    lines = [b'{"op":"add_edge","weight":"%d"}' % k for k in range(50)]
+    letters += foreign.parse_jsonl(b"\n".join(lines), Origin())[1]
+    assert len({one.error for one in letters}) > 90
+    assert {reason_of(one.error) for one in letters} == {
+        "not UTF-8: invalid start byte",
+        "not an Arrow IPC stream",
+        "weight: events_map does not apply",
+    }
+
+
+def test_reasons_beyond_the_first_are_counted_together():
+    box = LetterBox(LetterQueue())
+    box.write(letter(f"reason {k}") for k in range(REASONS_MAX + 30))
+    box.write([letter("reason 0"), letter("reason 5000")])
+    assert len(box.reasons) == REASONS_MAX + 1
+    assert (box.reasons["reason 0"], box.reasons[OTHER_REASONS], box.reasons.total()) == (2, 31, REASONS_MAX + 32)
 
 
 def test_a_reason_is_short():

@@ -72,6 +72,8 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"op": "add_edge", "src": 1, "dst": "1"}, "dst: expected an integer like the job's other ids, got the string"),
     ({"op": "add_edge", "src": False, "dst": 1}, "src: expected an integer, got the boolean false"),
     ({"op": "add_edge", "src": 1, "dst": 2**64 - 1}, "dst: expected an integer within int64"),
+    ({"op": "add_edge", "src": 1, "dst": 1e300}, "dst: expected an integer within int64, got 1e+300"),
+    ({"op": "del_vertex", "id": -(2.0**63)}, "id: expected an integer within int64, got -9.223372036854776e+18"),
     ({"op": "add_edge", "src": 1, "dst": 2, "weight": "1"}, "weight: expected a number, got the string '1'"),
     ({"op": "add_edge", "src": 1, "dst": 2, "weight": True}, "weight: expected a number, got the boolean true"),
     ({"op": "add_edge", "src": 1, "dst": 2, "weight": [1]}, "weight: expected a number, got a list"),
@@ -563,6 +565,22 @@ def test_no_column_stops_the_parser(name: str, odd: str) -> None:
                 assert np.isfinite(events.x).all()
                 assert np.isfinite(events.weight).all()
                 Events.decode(events.encode())
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "reason"),
+    [
+        (2**63, "int", "id: expected an integer within int64, got 9223372036854775808"),
+        (2**64, "int", "id: expected an integer within int64, got 1.8446744073709552e+19"),
+        (-(2**63) - 1, "int", "id: expected an integer within int64, got -9.223372036854776e+18"),
+        (2**64, None, "id: expected an integer within int64, got 1.8446744073709552e+19"),
+        (2**63, "string", "id: expected a string like the job's other ids, got the integer 9223372036854775808"),
+        (2**64, "string", "id: expected a string, got the number 1.8446744073709552e+19"),
+    ],
+)
+def test_integers_that_are_too_large_for_an_id_are_told_so(number: int, kind: str | None, reason: str) -> None:
+    _, letters = Parser(2, kind).parse_jsonl(b'{"op":"del_vertex","id":%d}' % number, ORIGIN)
+    assert [letter.error for letter in letters] == [reason]
 
 
 def test_dictionaries_that_differ_by_chunk() -> None:
