@@ -1,4 +1,4 @@
-"""The few calls of Flink's REST interface that we need: stop with a savepoint, and why a job restarted."""
+"""The few calls of Flink's REST interface that we need: stop with a savepoint, why a job restarted, its memory."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ class FlinkRest:
     def checkpoints_done(self) -> int:
         """Return how many checkpoints have completed."""
         return int(self._call("GET", f"/jobs/{self.job_id}/checkpoints")["counts"]["completed"])
+
+    def network_bytes(self) -> int:
+        """Return the network memory of all TaskManagers together: what can be under way between their tasks."""
+        managers = self._call("GET", "/taskmanagers")["taskmanagers"]
+        return sum(int(manager["memoryConfiguration"]["networkMemory"]) for manager in managers)
 
     def stop(self, target: str, timeout_s: float) -> str:
         """Stop the job with a savepoint below the folder `target` (a URI) and return where it is.

@@ -145,6 +145,13 @@ class FlinkRun:
             self._java = None
         shutil.rmtree(self.spec.out_path / "tmp", ignore_errors=True)
 
+    def network_bytes(self) -> int | None:
+        """Return Flink's network memory, None where it does not tell."""
+        try:
+            return (self._rest.network_bytes() or None) if self._rest is not None else None
+        except FlinkRestError:  # the cluster comes up, or has just ended
+            return None
+
     def _stop_with_savepoint(self, target: str) -> str:
         """Call Java itself: PyFlink's own method calls a signature that Flink 2 no longer has."""
         from pyflink.java_gateway import get_gateway

@@ -20,6 +20,7 @@ from job.config import RunConfig
 from job.errors import EXIT_DONE, JobFailed, one_line
 from job.kafka_client import ClientProperties
 from job.lag import Lag
+from job.levels import LevelWatch
 from job.prepare import Job, prepare, say
 from job.progress import Progress, Stats
 from job.resume import has_finished, resume, state_to_resume
@@ -149,21 +150,27 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.gateway import GatewayError
     from job.java import JavaNotFoundError
 
-    spec = _spec(job, config, out)
+    spec, levels = _spec(job, config, out), LevelWatch(out)
 
     def started(run: FlinkRun) -> None:
+        levels.network_bytes = run.network_bytes
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
     with Progress() as bar, Lag(out, job.records, job.topics, config.client_properties) as lag:
         try:
-            watch = _watch(lag, out, bar, clock)
+            update = _watch(lag, out, bar, clock)
+
+            def watch() -> None:
+                update()
+                levels.look()
+
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
         except (JobFailedError, GatewayError, JavaNotFoundError) as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
             raise JobFailed(one_line(str(error))) from error
     epoch = progress(out)["complete"]
-    run_file.update_run(out, epoch=epoch, **profile(out))
+    run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
     if result.state == run_file.STOPPED:
         how = f"with savepoint {result.savepoint}" if result.savepoint else "by someone else"
         say(f"stopped {how}; the output is complete up to epoch {epoch}")
