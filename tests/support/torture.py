@@ -20,18 +20,16 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -41,11 +39,10 @@ from job.errors import EXIT_FAILED
 from job.local_cluster import LocalCluster
 from job.run_file import read_run
 from job.summary import progress
-from tests.support.jobs import FRESHET, ROOT, Job, Log, TopicInput, make_input, read_log
-from tests.support.kafka import broker_folder, make_topic, read_topic
-from tests.support.kafka_records import parse
+from tests.support.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
+from tests.support.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
+from tests.support.kafka import broker_folder, make_topic
 
-Delivery = Literal["upsert", "exactly-once"]
 TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
 BREAKS = ("offset", "page", "cut")
 PARTITIONS = 4
@@ -88,21 +85,6 @@ class Case:
             "checkpoint-interval": rng.choice(["500ms", "1s", "2s"]),
             "coalesce": rng.choice(["50ms", "500ms"]),
         }
-
-
-@dataclass
-class Outcome:
-    """What came of it; all zeros is what should come."""
-
-    wrong: int = 0
-    missing: int = 0
-    duplicates: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def good(self) -> bool:
-        """Nothing was wrong."""
-        return not (self.wrong or self.missing or self.duplicates)
 
 
 class Torture:
@@ -244,53 +226,10 @@ class Torture:
         if self._changed:
             outcome.wrong += len(self._changed)
             outcome.notes.append(f"epochs that changed after they were visible: {sorted(self._changed)[:5]}")
-        self._check(outcome)
-        self._check_count(outcome)
-        self._check_topic(outcome, log)
+        check_embeddings(self.job, outcome, self.say)
+        check_count(self.job.out, self.case.events, outcome)
+        check_topic(self.broker, log, self.case.delivery, outcome, self.say)
         return outcome
-
-    def _check(self, outcome: Outcome) -> None:
-        command = [str(FRESHET), "check", *self.job.given.options, "--out", str(self.job.out)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if not done.stdout.strip():
-            outcome.wrong += 1
-            outcome.notes.append(f"freshet check: {done.stderr.strip().splitlines()[-1]}")
-            return
-        found = orjson.loads(done.stdout)
-        self.say(f"freshet check: {done.stdout.strip()}")
-        outcome.missing += found["missing"]
-        outcome.duplicates += found["duplicates"]
-        outcome.wrong += found["extra"] + found["mismatched"] + (found["max_rel_error"] > 1e-4)
-
-    def _check_count(self, outcome: Outcome) -> None:
-        """Every event is in exactly one epoch."""
-        tables = [pq.read_table(file) for file in (self.job.out / "epochs").glob("[!._]*.parquet")]
-        events = sum(sum(table["events"].to_pylist()) for table in tables)
-        if events != self.case.events:
-            outcome.wrong += 1
-            outcome.notes.append(f"{events:,} events in all epochs, {self.case.events:,} in the topic")
-
-    def _check_topic(self, outcome: Outcome, log: Log) -> None:
-        committed = "read_committed" if self.case.delivery == "exactly-once" else "read_uncommitted"
-        found = read_topic(self.broker, "embeddings", isolation_level=committed)
-        every = [record for each in found.values() for record in each]
-        records = [(record.key, parse(record.value) if record.value else None) for record in every]
-        last = dict(records)
-        rows = {b"%d" % log.id[k]: k for k in range(len(log.id))}
-        for key, k in rows.items():
-            record = last.get(key)
-            if log.deleted[k]:
-                outcome.wrong += record is not None
-            elif record is None:
-                outcome.missing += 1
-            else:
-                outcome.wrong += record["embedding"].tobytes() != log.vector[k].tobytes()
-        outcome.wrong += len(last.keys() - rows.keys())
-        twice = Counter((key, record["epoch"]) for key, record in records if record is not None)
-        repeated = sum(count - 1 for count in twice.values())
-        if self.case.delivery == "exactly-once":
-            outcome.duplicates += repeated
-        self.say(f"the topic: {len(records):,} records of {len(last):,} vertices, {repeated:,} of them repeated")
 
 
 def visible(out: Path) -> dict[Place, bytes]:
@@ -332,8 +271,3 @@ def line(case: Case, torture: Torture, outcome: Outcome, seconds: float) -> dict
     given = {name: value for name, value in asdict(case).items() if value}
     how = {"killed": dict(torture.killed), "resumed": torture.resumed, "seconds": round(seconds, 1)}
     return {**given, **figures, **how}
-
-
-def say(text: str) -> None:
-    """A line of progress."""
-    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
