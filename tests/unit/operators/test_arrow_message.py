@@ -12,16 +12,9 @@ import pytest
 from operators import arrow_message
 from operators.arrow_message import ROWS_MAX, VALUES_MAX, read_arrow
 from operators.parser import Origin, Parser, RawMessage
+from tests.support.malformed_arrow import to_ipc
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events", 2)
-
-
-def to_ipc(table: pa.Table) -> bytes:
-    """The table as a message."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(allow_64bit=True)) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
 
 
 def nulls(count: int) -> pa.Array:

@@ -1,0 +1,35 @@
+"""The bad-input test, short: every way to be wrong, through Kafka and Flink (scripts/bad_input.py has the rest)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.bad_input import BadInput, Case, say
+from tests.support.kafka import require_jars
+from tests.support.malformed import all_ways
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _jars() -> None:
+    """The jars come over the network once; without it there is nothing to test."""
+    require_jars()
+
+
+def test_a_tenth_of_the_stream_is_malformed_in_all_ways(tmp_path: Path) -> None:
+    outcome = BadInput(Case(events=20_000, seed=1), tmp_path, say).run()
+    assert outcome.good, outcome.notes
+    assert len(outcome.by_way) == len(all_ways()) >= 30
+    assert all(found["letters"] == found["sent"] > 0 for found in outcome.by_way.values())
+    assert outcome.figures["letters"] == outcome.figures["rejected"] == 2_000
+    assert outcome.figures["without_parser"]["events"] == 18_000
+
+
+def test_a_restart_does_not_go_unnoticed(tmp_path: Path) -> None:
+    outcome = BadInput(Case(events=2_500, seed=2, restart=True), tmp_path, say).run()
+    assert any(note.startswith("1 restarts") for note in outcome.notes), outcome.notes
+    assert any("RESTARTING" in note for note in outcome.notes), outcome.notes
+    assert outcome.figures["check"]["max_rel_error"] <= 1e-4, "all the same the result is right"

@@ -1,0 +1,207 @@
+"""The bad-input test: a stream of which a share is malformed in many ways, through Kafka and a job on Flink.
+
+A broker of its own gets a topic of several partitions with good events and, between them, records that are wrong in all
+the ways of `malformed`. `freshet run` reads it to its end. Then
+
+- the closing line counts every record, and as many rejected ones as are bad;
+- Flink has not restarted the job: it is asked while the job runs, and its log tells the states that the job was in;
+- the dead letters hold each bad record once: source, partition and offset, its bytes, and a reason with the words that
+  are known to be true of it;
+- the embeddings equal the oracle's by `freshet check`, and by a second graph, from which the Parser was kept away.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gnn.model import load_model, save_model
+from job.broker import start_broker
+from job.change_log_reader import ChangeLogReader
+from job.compare import compare
+from tests.support.bad_letters import Letters, judge
+from tests.support.bad_stream import BadStream, Sent, send
+from tests.support.job_watch import JobWatch, states_in_log
+from tests.support.jobs import FRESHET, ROOT, Ended, Job, TopicInput
+from tests.support.kafka import broker_folder
+from tests.support.malformed import all_ways
+from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.plain_graph import replay
+
+TOPIC = "bad-input"
+TOLERANCE = 1e-4
+QUIET_LIFE = ["CREATED", "RUNNING", "FINISHED"]
+FAIL_EPOCH = 3
+_PATIENCE_S = 300.0  # the very first run compiles the kernels
+_EVENTS_PER_S_MIN = 1000.0  # slower than that, and the job hangs
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked for. `restart`: one act of the job fails on purpose, to see the restart noticed."""
+
+    events: int
+    share: float = 0.1
+    seed: int = 1
+    partitions: int = 4
+    restart: bool = False
+
+
+@dataclass
+class Outcome:
+    """What came of it: figures for the JSON line, and what is wrong in words."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    by_way: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Nothing was wrong."""
+        return not self.notes
+
+    def expect(self, right: bool, text: str) -> None:
+        """Note what is wrong."""
+        if not right:
+            self.notes.append(text)
+
+
+class BadInput:
+    """One run of a case in a folder of its own; `run` leaves no process behind."""
+
+    def __init__(self, case: Case, folder: Path, say: Callable[[str], None]) -> None:
+        self.case, self.folder, self.say = case, folder, say
+        self.out = folder / "out"
+
+    def run(self) -> Outcome:
+        """Start a broker, fill the topic, run the job, and look at what it left.
+
+        Raises: JobFailed when the broker does not start; TimeoutExpired when the job does not end.
+        """
+        case, outcome = self.case, Outcome()
+        stream = BadStream(case.events, case.share, case.seed)
+        with ExitStack() as stack:
+            data = stack.enter_context(broker_folder(self.folder))
+            broker = stack.enter_context(start_broker(data, sasl=False, tls=False))
+            began = time.monotonic()
+            sent = send(stream, broker, TOPIC, case.partitions, case.seed)
+            took = time.monotonic() - began
+            messages = sum(sent.ends)
+            self.say(f"{messages:,} messages, {sent.bytes / 1e6:,.0f} MB, {sent.rejected:,} bad, in {took:.0f} s")
+            given = self._given(f"kafka://{broker.address}/{TOPIC}")
+            outcome.figures |= {"messages": messages, "megabytes": round(sent.bytes / 1e6), "produce_s": round(took, 1)}
+            self._run_job(given, outcome, sent)
+            self._judge_letters(outcome, sent, given.topic)
+            self._check(outcome, given)
+        self._check_plainly(outcome, sent)
+        return outcome
+
+    def _given(self, topic: str) -> TopicInput:
+        layers = [conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
+        save_model(make_model(self.case.seed, layers), self.folder / "model")
+        return TopicInput(self.folder / "model", self.folder, self.case.events, topic=topic)
+
+    def _run_job(self, given: TopicInput, outcome: Outcome, sent: Sent) -> None:
+        case, job = self.case, Job(given, self.out)
+        fail = [{"operator": "storage1", "part": 0, "epoch": FAIL_EPOCH, "folder": str(self.folder)}]
+        faults = {"fail": fail} if case.restart else None
+        with ExitStack() as stack:
+            stack.callback(job.end)
+            process = job.start("--until", "latest", "--id-type", "int", "--parts", 2, faults=faults)
+            watch = stack.enter_context(JobWatch(process.pid, self.out))
+            ended = job.wait(_PATIENCE_S + case.events / _EVENTS_PER_S_MIN)
+        self._judge_run(outcome, ended, watch, sent)
+
+    def _judge_run(self, outcome: Outcome, ended: Ended, watch: JobWatch, sent: Sent) -> None:
+        done, states = ended.result, states_in_log(self.out / "logs")
+        told = ended.errors.count("restarted after: ")
+        restarts = max(watch.restarts, told, states.count("RESTARTING"))
+        outcome.expect(ended.code == 0, f"the job ended with {ended.code}: {ended.last_line}")
+        outcome.expect(watch.asked > 0, "Flink was not asked once for restarts")
+        outcome.expect(states == QUIET_LIFE, f"the job went through {', '.join(states)}")
+        outcome.expect(restarts == 0, f"{restarts} restarts")
+        counted = done.get("events"), done.get("rejected")
+        meant = self.case.events, sent.rejected
+        outcome.expect(counted == meant, f"the closing line counts {counted} (events, rejected), sent were {meant}")
+        reasons = done.get("reasons", {})
+        outcome.expect(sum(reasons.values()) == sent.rejected, f"reasons of {sum(reasons.values()):,} records")
+        figures = {name: done.get(name) for name in ("rejected", "epochs", "seconds", "events_per_s", "vertices")}
+        memory = {"peak_rss_mb": watch.peak_bytes >> 20, "reasons": len(reasons)}
+        outcome.figures |= {**figures, **memory, "restarts": restarts, "flink_asked": watch.asked}
+        self.say(f"the job: {orjson.dumps({**figures, **memory}).decode()}")
+
+    def _judge_letters(self, outcome: Outcome, sent: Sent, topic: str) -> None:
+        path = self.out / "dead_letters.jsonl"
+        if not path.exists():
+            outcome.expect(sent.rejected == 0, f"no {path.name}")
+            return
+        with path.open("rb") as file:
+            letters = judge(file, sent.bad, topic)
+        outcome.notes += letters.notes
+        wrong = letters.wrong
+        outcome.expect(letters.right == sent.rejected, f"{letters.right:,} letters are right; {wrong}")
+        outcome.expect(not any(wrong.values()), f"dead letters: {wrong}")
+        outcome.figures |= {"letters": letters.right, **wrong, "letters_mb": round(path.stat().st_size / 1e6)}
+        outcome.by_way = by_way(sent, letters)
+        self.say(f"dead letters: {letters.right:,} right in {len(outcome.by_way)} ways, {wrong}")
+
+    def _check(self, outcome: Outcome, given: TopicInput) -> None:
+        """As a user would."""
+        command = [str(FRESHET), "check", "--oracle", "own", *given.options, "--out", str(self.out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if not done.stdout.strip():
+            outcome.notes.append(f"freshet check: {done.stderr.strip()[-500:]}")
+            return
+        found = orjson.loads(done.stdout)
+        self.say(f"freshet check: {done.stdout.strip()}")
+        outcome.expect(done.returncode == 0 and found["max_rel_error"] <= TOLERANCE, f"freshet check: {found}")
+        names = ("missing", "extra", "mismatched", "duplicates")
+        outcome.expect(found["vertices"] > 0 and not any(found[name] for name in names), f"freshet check: {found}")
+        names = ("max_rel_error", "missing", "extra", "vertices")
+        outcome.figures["check"] = {name: found[name] for name in names}
+
+    def _check_plainly(self, outcome: Outcome, sent: Sent) -> None:
+        """By what was sent, not by what the Parser makes of it."""
+        reader = ChangeLogReader(self.out)
+        try:
+            graph, events = replay(sent.good, reader.positions(), IN_WIDTH)
+        except AssertionError as error:
+            outcome.notes.append(f"good events: {error}")
+            return
+        state = reader.final()
+        difference = compare(state.ids, state.vectors, *graph.embeddings(load_model(self.folder / "model")))
+        self.say(f"from {events:,} good events without the Parser: {difference}")
+        outcome.expect(difference.is_within(TOLERANCE) and difference.vertices > 0, f"without the Parser: {difference}")
+        outcome.figures["without_parser"] = {"events": events, "max_rel_error": difference.max_rel_error}
+
+
+def by_way(sent: Sent, letters: Letters) -> dict[str, dict[str, Any]]:
+    """How many records of each way were sent and found in the dead letters, and a reason."""
+    counts: dict[str, int] = {way.name: 0 for way in all_ways()}
+    for place in sent.bad.values():
+        for bad in place:
+            counts[bad.way.name] += 1
+    return {
+        name: {"sent": count, "letters": letters.counts[name], "reason": letters.examples.get(name)}
+        for name, count in counts.items()
+    }
+
+
+def line(case: Case, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """The JSON line of a run."""
+    given = {name: value for name, value in asdict(case).items() if value is not False}
+    head = {"good": outcome.good, **given, "ways": len(outcome.by_way)}
+    return {**head, **outcome.figures, "total_s": round(seconds, 1), "by_way": outcome.by_way}
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
