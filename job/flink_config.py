@@ -88,6 +88,8 @@ def _memory_options(spec: JobSpec) -> dict[str, str]:
         # No outside address: the embedded cluster talks to itself.
         "rest.bind-address": "127.0.0.1",
         "rest.address": "127.0.0.1",
+        # Metrics that are asked for are as old at most (in ms); nobody asks by himself.
+        "metrics.fetcher.update-interval": "1000",
     }
 
 

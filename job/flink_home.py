@@ -63,6 +63,9 @@ def _common(home: Path, folder: Path) -> dict[str, str]:
         "taskmanager.numberOfTaskSlots": "1",
         "taskmanager.memory.process.size": "1800m",
         "taskmanager.memory.managed.size": "128m",
+        # Little on the way between operators: what one is ahead of another waits in their inboxes.
+        "taskmanager.network.memory.buffer-debloat.enabled": "true",
+        "taskmanager.network.memory.buffer-debloat.target": "50 ms",
         "io.tmp.dirs": str(folder / "tmp"),
         "env.java.opts.all": _java_options(home),
         "python.execution-mode": "thread",

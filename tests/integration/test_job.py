@@ -77,6 +77,8 @@ def test_a_stream_to_its_end(job: Make, grown: Input, partitioner: str) -> None:
     assert list(run["profile_seconds"])[:3] == ["parser", "partitioner", "storage0"]
     assert run["profile"]["sink"]["acts"] == 14 * 4
     assert run["profile"]["sink"]["subtasks"] == 2
+    assert run["levels"]["in_flight_bytes"]["now"] == 0, "every byte that was handed to Flink was taken from it"
+    assert sum(counts["bytes_in"] for counts in run["profile"].values()) > 0
 
 
 def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: Make, stream: Input) -> None:

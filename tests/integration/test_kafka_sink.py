@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +16,12 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
 from job.broker import Broker, start_broker
+from job.levels import in_flight_bytes, operator_levels
 from job.run_file import read_run
 from job.summary import progress
-from tests.support.jobs import ROOT, Input, Job, make_input, read_log
-from tests.support.kafka import read_topic, require_jars
+from operators.profile import read_profiles
+from tests.support.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
+from tests.support.kafka import read_topic, require_jars, standing
 from tests.support.kafka_records import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -182,22 +182,54 @@ def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> Non
     config = tmp_path / "job.yaml"
     config.write_text("kafka:\n  buffer.memory: 65536\n  batch.size: 16384\n")
     with start_broker(tmp_path / "broker", sasl=False, tls=False) as broker:
-        one = job(make_input(tmp_path / "in", 20_000))
+        one = job(make_input(tmp_path / "in", 12_000))
         output = ("--embeddings-to", f"kafka://{broker.address}/slow", "--coalesce", "100ms", "--config", config)
         shape = ("--parts", 1, "--checkpoint-interval", "1s", "--epoch-events", 100)
         one.start(*shape, *output, faults={"slow": {"parser": 20}, "chunk": 50})
         one.until_epoch(20)
-        os.kill(broker.pid, signal.SIGSTOP)
-        try:
-            at = [0, progress(one.out)["events"]]
+        with standing(broker):
+            at = [-1, read_bytes(one.out)]
             while at[-1] > at[-2]:
                 time.sleep(3.0)
-                at.append(progress(one.out)["events"])
-        finally:
-            os.kill(broker.pid, signal.SIGCONT)
-        print("events while the broker pauses:", at)
-        assert at[-1] < 20_000, "the source stands"
+                at.append(read_bytes(one.out))
+            events = progress(one.out)["events"]
+            assert_levels_in_flink(one.out)
+            levels = operator_levels(one.out)
+            under_way = in_flight_bytes(one.out)
+        print("bytes read while the broker pauses:", at, "and then under way:", under_way, "of", levels)
+        assert events < 12_000, "the source stands"
+        assert 0 < under_way < at[-1], "more blocks lie before an operator that waits"
+        assert levels["sink.outbox_bytes"]["now"] > 0, "what the sink can't hand on"
         ended = one.wait()
-        assert (ended.code, ended.result["events"]) == (0, 20_000)
+        assert (ended.code, ended.result["events"]) == (0, 12_000)
         assert "restarted" not in ended.errors
         assert_as_logged(last_of(records(broker, "slow")), one.out)
+    found = read_run(one.out)["levels"]
+    assert found.keys() == {"in_flight_bytes", *levels}
+    assert found["in_flight_bytes"]["bound"] == 256 << 20, "Flink's network memory"
+    assert found["in_flight_bytes"]["peak"] >= under_way
+    for name, level in found.items():
+        assert level["now"] == 0 or name == "partitioner.journal_bytes", (name, level)
+        assert level["bound"] is None or level["peak"] <= level["bound"], (name, level)
+    bounded = {"partitioner.journal_bytes", "partitioner.waiting_events", "sink.rows_bytes", "sink.outlet_bytes"}
+    assert bounded <= {name for name, level in found.items() if level["bound"]}
+
+
+def read_bytes(out: Path) -> int:
+    """Bytes of events that the source has handed on."""
+    return int(read_profiles(out)["parser"]["bytes_out"])
+
+
+def assert_levels_in_flink(out: Path) -> None:
+    """What waits is shown by Flink's own metrics: those of an operator that waits stand as it began to."""
+    wanted = {"partitioner.freshet.journal_bytes": "partitioner.journal_bytes"}
+    wanted |= {f"{name}_bound": f"{told}" for name, told in wanted.items()}
+    deadline = time.monotonic() + 30
+    while True:
+        shown, told = flink_metrics(out, wanted), operator_levels(out)["partitioner.journal_bytes"]
+        assert told["bound"] is not None and told["peak"] is not None
+        near = 0 < shown.get("partitioner.freshet.journal_bytes", 0) <= told["peak"]
+        if near and 0 < shown.get("partitioner.freshet.journal_bytes_bound", 0) <= told["bound"]:
+            return
+        assert time.monotonic() < deadline, (shown, told)
+        time.sleep(0.5)

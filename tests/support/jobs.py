@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -201,6 +202,22 @@ class Job:
 
     def _log(self, number: int) -> Path:
         return self.out.with_name(f"{self.out.name}-{number}.log")
+
+
+def flink_metrics(out: Path, names: Collection[str]) -> dict[str, int]:
+    """Metrics of the running job that writes to `out`, by OPERATOR.GROUP.NAME, summed over the subtasks.
+
+    They come from Flink's REST interface, which has not heard of all of them in the job's first seconds.
+    """
+    run = read_run(out)
+    found: dict[str, int] = {}
+    with httpx.Client(base_url=f"http://{run['rest']}/v1/jobs/{run['job_id']}", trust_env=False) as http:
+        for vertex in http.get("").json()["vertices"]:
+            base = f"/vertices/{vertex['id']}/subtasks/metrics"
+            known = [one["id"] for one in http.get(base).json() if one["id"] in names]
+            for one in http.get(base, params={"get": ",".join(known), "agg": "sum"}).json() if known else ():
+                found[one["id"]] = int(one["sum"])
+    return found
 
 
 def _die_with_us() -> None:

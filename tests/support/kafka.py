@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,16 @@ def broker_folder(fallback: Path) -> Iterator[Path]:
     in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
     with tempfile.TemporaryDirectory(prefix="freshet-broker-", dir=_MEMORY if in_memory else fallback) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def standing(broker: Broker) -> Iterator[None]:
+    """A broker that does nothing meanwhile."""
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
 
 
 def require_jars() -> None:
