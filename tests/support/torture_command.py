@@ -58,7 +58,7 @@ def torture(
     seconds. The last line on stdout says in JSON how many embeddings and records are wrong, missing or repeated; exit
     1 when any is.
     """
-    case = Case(seed, kills, events, _delivery(delivery), broken.value if broken else "")
+    case = Case(seed, kills, events, delivery_of(delivery), broken.value if broken else "")
     folder = keep or Path(tempfile.mkdtemp(prefix="freshet-torture-"))
     folder.mkdir(parents=True, exist_ok=True)
     run, began = Torture(case, folder.absolute(), say), time.monotonic()
@@ -75,5 +75,6 @@ def torture(
     raise typer.Exit(0 if outcome.good else EXIT_CHECK_FAILED)
 
 
-def _delivery(choice: DeliveryChoice) -> Delivery:
+def delivery_of(choice: DeliveryChoice) -> Delivery:
+    """As the judge calls it."""
     return "exactly-once" if choice is DeliveryChoice.exactly_once else "upsert"

@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""See tests/support/pause.py."""
+
+import sys
+
+from _environment import ROOT, enter
+
+enter()
+sys.path.insert(0, str(ROOT))
+
+from job.script import run_script  # noqa: E402
+from tests.support.pause_command import app  # noqa: E402
+
+run_script(app, "pause_sink.py")
