@@ -21,7 +21,7 @@ demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the 
 	$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(ALL) ## linters and types
 	$(BIN)/ruff check .

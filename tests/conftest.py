@@ -1,7 +1,25 @@
 """What all tests share."""
 
+import pytest
 from hypothesis import settings
 
 # Kernels are compiled at their first call, so the time of one example says nothing; a failure prints how to repeat it.
 settings.register_profile("freshet", deadline=None, print_blob=True)
 settings.load_profile("freshet")
+
+# In a fresh clone one test process compiles the kernels while the other one is busy without them; then come the jobs,
+# which take longest, and what is short fills the end.
+_ORDER = (
+    "tests/property/test_stream_equals_oracle.py",
+    "tests/unit/gnn/",
+    "tests/unit/job/",
+    "tests/integration/test_broker.py",
+    "tests/integration/",
+    "tests/simulation/",
+    "tests/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files."""
+    items.sort(key=lambda item: next(k for k, start in enumerate(_ORDER) if item.nodeid.startswith(start)))

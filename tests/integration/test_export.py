@@ -93,12 +93,11 @@ def test_stopped_on_the_way_it_goes_on_in_another_number_of_parts(
     stopped = job.stop()
     assert stopped.code == 0, stopped.errors
     job.wait()
-    line = exported(tmp_path / "S", job.out)
+    line = exported(tmp_path / "S", job.out, "--from", stopped.result["savepoint"])
     (position,) = line["positions"]
     assert 0 < position["next_offset"] < EVENTS == position["records"]
     assert line["epoch"] == stopped.result["epoch"]
     assert read(tmp_path / "S") == after(stream, position["next_offset"])
-    assert exported(tmp_path / "S-again", job.out, "--from", stopped.result["savepoint"]) == line
     assert export(tmp_path / "S", job.out).code == 2, "there is something in it"
 
     second = Job(replace(stream, snapshot=tmp_path / "S"), tmp_path / "O2")

@@ -166,18 +166,6 @@ def test_rejected_records_in_a_topic(broker: Broker, job: Make, tmp_path: Path) 
     assert not (one.out / "dead_letters.jsonl").exists()
 
 
-def test_a_pause_holds_nothing_back(broker: Broker, job: Make, tmp_path: Path) -> None:
-    """The stream goes quiet in an open interval, and the job runs on."""
-    one = job(make_input(tmp_path / "in", 2_000))
-    one.start("--stay", "--parts", 2, "--epoch-events", 50, "--embeddings-to", f"kafka://{broker.address}/quiet")
-    one.until(lambda: progress(one.out)["events"] == 2_000)
-    time.sleep(3.0)
-    last = last_of(records(broker, "quiet"))
-    stopped = one.stop()
-    assert stopped.code == 0, stopped.errors
-    assert_as_logged(last, one.out)
-
-
 def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> None:
     config = tmp_path / "job.yaml"
     config.write_text("kafka:\n  buffer.memory: 65536\n  batch.size: 16384\n")
