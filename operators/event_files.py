@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from operators.event_rules import FIELDS
 
 JSONL, PARQUET, ARROW = "jsonl", "parquet", "arrow"
-CHUNK_LINES = 8192  # at most, in lines or rows,
+CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,
 CHUNK_TABLE_BYTES = 2 << 20  # or (by the file's mean) of a table
 CHUNK_ROWS_MIN = 64  # rows are cut no finer than this, however wide they are

@@ -11,7 +11,7 @@ import numpy as np
 
 from gnn.plan import Context, Epilogue, LayerPlan
 from operators.messages import SINK, STORAGE, Columns, Message
-from operators.rows import finish, gather, store
+from operators.rows import choose, finish, gather, pick, store
 from state.codec import ROWS, SYNC, Block, Header, seal
 from state.table import TableSet
 
@@ -66,6 +66,7 @@ class Owner:
         if parts > 1 and following is not None:
             kept.append(self.replica)
         self._kept = tuple(kept)
+        self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
 
     def read_context(self, slots: np.ndarray) -> Context:
         """What UPDATE reads of these vertices' contexts; empty where it reads none."""
@@ -88,14 +89,14 @@ class Owner:
                 table.touch_rows(born)
             self.flags.data[born] = MASTER
             self.key.data[born] = block.get("m_key", "i8")
-        dead = block.get("d_slot", "i4")
-        self.flags.touch_rows(dead)
-        self.flags.data[dead] = 0
+        changes = [("d_slot", 0)]
         if self.number:  # the features of split vertices, too, are owned by Storage 0
-            for name, bits in (("s_slot", SPLIT), ("u_slot", 0)):
-                slots = block.get(name, "i4")
+            changes += [("s_slot", MASTER | SPLIT), ("u_slot", MASTER)]
+        for name, bits in changes:
+            slots = block.get(name, "i4")
+            if slots.size:
                 self.flags.touch_rows(slots)
-                self.flags.data[slots] = MASTER | bits
+                self.flags.data[slots] = bits
         if self._reads_context or self._sends_context:
             slots = block.get("c_slot", "i4")
             for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
@@ -114,13 +115,21 @@ class Owner:
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
         dead = block.get("d_slot", "i4")
-        for table in self._kept:
+        for table in self._kept if dead.size else ():
             table.touch_rows(dead)
             table.data[dead] = table.fill
 
     def mine(self, slots: np.ndarray) -> np.ndarray:
         """Those of the slots whose vertex this operator owns."""
         return slots[self.flags.data[slots] == self.owned]
+
+    def choose(self, epoch: int, candidates: list[np.ndarray]) -> np.ndarray:
+        """Those of the slots, each once and in order, whose vertex this operator owns."""
+        slots, flags = np.concatenate(candidates), self.flags.data
+        if self._stamp.size < flags.size:
+            self._stamp = np.zeros(flags.size, np.int64)
+        chosen = np.empty(slots.size, np.int32)
+        return chosen[: choose(slots, self._stamp, epoch + 1, flags, self.owned, chosen)]
 
     def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store new rows; returns slots and rows whose bits changed, and those that are forced. Order is kept."""
@@ -178,7 +187,8 @@ class Owner:
 
     def publish(self, epoch: int, changed: np.ndarray, rows: np.ndarray, block: Block | None) -> list[Message]:
         """The blocks for the sink parts: embeddings of changed vertices; with the topology also what was deleted."""
-        keys = self.key.data[changed]
+        keys = np.empty(changed.size, np.int64)
+        pick(self.key.data, changed, keys)
         header = Header(ROWS, epoch, self.number, self.part, self._sender)
         control: Columns = {}
         dead = np.empty(0, np.int64)

@@ -10,7 +10,7 @@ from operators.event_files import Chunk, ChunkReader
 from operators.letter_box import LetterBox
 from operators.parser import Parser
 
-BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8192
+BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8000
 
 
 def write_plan(chunks: Sequence[Chunk], path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.kernel import kernel
-from state.prefetch import prefetch_row
+from state.kernel import kernel, quick
+from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 _AHEAD = 8
+_FAR = 16  # for single values, each in a cache line of its own
 
 
 def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -32,6 +33,33 @@ def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         row = slots[i]
         for j in range(width):
             out[i, j] = data[row, j]
+
+
+@kernel
+def pick(column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
+    """The values `column[slots]`, to `out`."""
+    n = len(slots)
+    for i in range(n):
+        if i + _FAR < n:
+            prefetch(column, np.int64(slots[i + _FAR]))
+        out[i] = column[slots[i]]
+
+
+@quick
+def choose(
+    slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray, owned: int, out: np.ndarray
+) -> int:
+    """Those of the slots, each once and in order, whose flags are `owned`; returns how many.
+
+    Shapes: slots (n,) int32; stamp (rows,) int64, where `serial` is new; flags (rows,) uint8; out (n,) int32.
+    """
+    count = 0
+    for slot in slots:
+        if stamp[slot] != serial and flags[slot] == owned:
+            stamp[slot] = serial
+            out[count] = slot
+            count += 1
+    return count
 
 
 @kernel

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from operators.rows import put
-from state.kernel import kernel, quick
+from state.kernel import kernel
 from state.lists import ListsView, append, remove
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -386,14 +386,3 @@ def merge_epoch(
     result[1] = attach(syn, added[0], added[1], added[2], start, serial)
     if result[1] == len(added[0]):
         result[2] = settle(syn, again)
-
-
-@quick
-def also(rows: np.ndarray, stamp: np.ndarray, serial: int, out: np.ndarray, count: int) -> int:
-    """Append to `out[:count]` those rows that are not stamped yet; returns the new count."""
-    for row in rows:
-        if stamp[row] != serial:
-            stamp[row] = serial
-            out[count] = row
-            count += 1
-    return count

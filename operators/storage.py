@@ -42,8 +42,7 @@ class FeatureStorage:
         changed, values = slots, x.reshape(-1, owner.x.data.shape[1])
         if slots.size:
             changed, values = owner.store(slots, x, born)
-        featureless = born[~np.isin(born, slots)]
-        if featureless.size:
+        if born.size and (featureless := born[~np.isin(born, slots)]).size:
             zeros = np.zeros((featureless.size, values.shape[1]), np.float32)
             changed, values = np.concatenate([changed, featureless]), np.concatenate([values, zeros])
         self.touched = int(changed.size)
@@ -87,8 +86,7 @@ class LayerStorage:
         self._counter = np.zeros(4, np.int64)
         self._result = np.zeros(3, np.int64)
         self._scratch = scatter.make_scratch(layer.message_width)
-        self._stamp = np.zeros(0, np.int64)
-        self._touched = self._active = self._again = EMPTY_SLOTS
+        self._touched = self._again = EMPTY_SLOTS
         self.touched = 0
         self.recomputed = 0
 
@@ -104,9 +102,8 @@ class LayerStorage:
         self.out.reserve(rows)
         self.inn.reserve(rows)
         capacity = max(table.data.shape[0] for table in self._rows)
-        if capacity > self._stamp.size:
-            self._stamp = np.zeros(capacity, np.int64)
-            self._touched, self._active, self._again = (np.empty(capacity, np.int32) for _ in range(3))
+        if capacity > self._touched.size:
+            self._touched, self._again = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
 
     def _synopses(self) -> scatter.Synopses:
         return scatter.Synopses(
@@ -232,10 +229,7 @@ class LayerStorage:
             candidates.append(own)
         if layer.reads_context:
             candidates.append(topology.get("c_slot", "i4"))
-        count = 0
-        for slots in candidates:
-            count = scatter.also(slots, self._stamp, epoch + 1, self._active, count)
-        active = owner.mine(self._active[:count])
+        active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
         forced = np.concatenate([born, whole_again])
         if layer.epilogue is not None and self.own is not None:
@@ -292,7 +286,7 @@ class LayerStorage:
     def _clear(self, topology: Block) -> None:
         """At the end of the epoch: rows of dropped masters and replicas hold nothing any more."""
         gone = np.concatenate([topology.get("d_slot", "i4"), topology.get("f_slot", "i4")])
-        for table in self._rows:
+        for table in self._rows if gone.size else ():
             table.touch_rows(gone)
             table.data[gone] = table.fill
         self.owner.clear(topology)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from operators import scatter
 from operators.messages import Message
 from operators.owner import MASTER, SPLIT, Owner
 from operators.storage import EMPTY_SLOTS, LayerShape
@@ -79,8 +78,6 @@ class LayerTail:
         self.index = tables.add("index", "i4", shape.parts, fill=-1)
         self._own_width = layer.message_width if layer.self_is_message else layer.self_width
         self.own = tables.add("own", "f4", max(1, self._own_width))
-        self._stamp = np.zeros(0, np.int64)
-        self._active = EMPTY_SLOTS
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -90,9 +87,6 @@ class LayerTail:
     def _reserve(self, rows: int) -> None:
         self.index.reserve(rows)
         self.own.reserve(rows)
-        capacity = self.owner.flags.data.shape[0]
-        if capacity > self._stamp.size:
-            self._stamp, self._active = np.zeros(capacity, np.int64), np.empty(capacity, np.int32)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the partials of an epoch, update, and hand on what changed."""
@@ -105,16 +99,12 @@ class LayerTail:
         if selves.size and self._own_width:
             self.own.touch_rows(selves)
             self.own.data[topology.columns["t_slot"]] = topology.columns["t"]
-        count = scatter.also(splits, self._stamp, epoch + 1, self._active, 0)
-        for block in blocks:
-            slots = self._take(block)
-            count = scatter.also(slots, self._stamp, epoch + 1, self._active, count)
+        candidates = [splits, *map(self._take, blocks)]
         if layer.reads_self:
-            count = scatter.also(selves, self._stamp, epoch + 1, self._active, count)
+            candidates.append(selves)
         if layer.reads_context:
-            contexts = owner.mine(topology.get("c_slot", "i4"))
-            count = scatter.also(contexts, self._stamp, epoch + 1, self._active, count)
-        active = owner.mine(self._active[:count])
+            candidates.append(topology.get("c_slot", "i4"))
+        active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
         merged = np.zeros((active.size, layer.message_width), np.float32)
         _merge(self.index.data, self.partial.data, active, merged)

@@ -192,6 +192,8 @@ class Events:
 
     def slice(self, start: int, stop: int) -> Events:
         """Events start to stop as views; a rejected record goes with the event after it, or the block's last slice."""
+        if start <= 0 and stop >= len(self):
+            return self
         stop = min(stop, len(self))
         last = stop == len(self)
         x_row, x = self.x_row[start:stop], self.x[:0]

@@ -55,6 +55,7 @@ class Sweeper:
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
         self._stamped = self._loaded = False
+        self._waits = False  # whether the last marker waits for pages
 
     def preload(self) -> None:
         """Load the base image ahead of `restore`, which then only adds what changed since."""
@@ -112,6 +113,7 @@ class Sweeper:
         self.marker += 1
         self.epoch = epoch
         owed = sum(table.freeze() for table in self.tables)
+        self._waits = owed > 0
         self._pace = max(1, -(-owed // self._spread))
         meta = {"epoch": epoch, "rows": {table.name: table.rows for table in self.tables}}
         out.puts.append((f"{_META}@{self.marker}", orjson.dumps(meta)))
@@ -120,7 +122,7 @@ class Sweeper:
 
     def step(self) -> Mutations:
         """A few of the pages that the last marker still waits for."""
-        out = self._write(self._pace)
+        out = self._write(self._pace) if self._waits else Mutations()
         out.extend(self.stamp())
         return out
 
@@ -153,7 +155,8 @@ class Sweeper:
                 if left is not None:
                     left -= 1
             if left == 0:
-                break
+                return out
+        self._waits = False
         return out
 
     @property

@@ -118,7 +118,7 @@ def test_chunks_are_as_large_as_they_may_be(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "b.jsonl", [b"x" * (3 << 20), b"y", b"z" * 600_000, b"z" * 600_000])
     chunks = plan_chunks([str(tmp_path)])
     assert [(chunk.source, chunk.first, chunk.count) for chunk in chunks] == [
-        *((0, 0, 8192), (0, 8192, 8192), (0, 16_384, 3616)),
+        *((0, 0, 8000), (0, 8000, 8000), (0, 16_000, 4000)),
         *((1, 0, 1), (1, 1, 2), (1, 3, 1)),
     ]
 
@@ -139,7 +139,7 @@ def test_chunks_of_tables_cover_the_file_once(tmp_path: Path, kind: str, sizes: 
                 writer.write_table(piece)
     chunks = plan_chunks([str(path)])
     total = sum(sizes)
-    assert [chunk.first for chunk in chunks] == list(range(0, total, 8192))
+    assert [chunk.first for chunk in chunks] == list(range(0, total, 8000))
     assert sum(chunk.count for chunk in chunks) == total
     reader = ChunkReader()
     # in order, backwards, and with gaps
