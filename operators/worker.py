@@ -44,7 +44,7 @@ class Worker:
         self._errors, self._on_idle = errors, on_idle
         self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-        self._closed = False
+        self._closed = self._idle_failed = False
         # A daemon: a worker that is stuck in a long call must not keep a dying process alive.
         self._thread = threading.Thread(target=self._run, name=f"freshet-{name}", daemon=True)
         self._thread.start()
@@ -81,8 +81,11 @@ class Worker:
     def _idle(self) -> None:
         try:
             self._on_idle()
+            self._idle_failed = False
         except BaseException as error:  # nobody waits for it; the thread must go on, for the next call
-            print(self._describe(error), file=sys.stderr)
+            if not self._idle_failed:  # twice a second the same would fill what disk is left
+                print(self._describe(error), file=sys.stderr)
+            self._idle_failed = True
 
     def _run(self) -> None:
         while (item := self._next()) is not None:

@@ -36,8 +36,10 @@ VERTICES = 30_000
 PARTS = 2
 PATIENCE_S = 600.0
 STANDS_AFTER_S = 30.0  # by then everything on the way is full
-# What a Java process takes by itself while nothing moves: compiled code, timers, heap pages that it touches first.
+# What a process takes by itself: compiled code, buffers of its allocators, heap pages of the JobManager.
 JAVA_BYTES = 64 * MIB
+# A heap whose pages are there from the start: else it grows for half a minute at full load, whatever waits.
+OPTIONS = {"env.java.opts.taskmanager": "-XX:+AlwaysPreTouch"}
 PRODUCER_BYTES = 32 * MIB  # buffer.memory of a Kafka producer, its default
 # A row as text beside the row as it is held: base64, and its key, id, epoch and model.
 TEXT_BYTES, HELD_BYTES = 4 * WIDTH * 4 // 3 + 100, 4 * WIDTH + 16
@@ -109,7 +111,7 @@ class PauseRun:
         with ExitStack() as stack:
             data = stack.enter_context(broker_folder(self.folder))
             self.broker = stack.enter_context(start_broker(data, sasl=False, tls=False))
-            self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", PARTS))
+            self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", PARTS, options=OPTIONS))
             self.say(f"{self.case.events:,} events from seed {self.case.seed}")
             given = make_pause_input(self.folder / "in", self.case.events, self.case.seed)
             self.job = Job(given, self.folder / "out", {"PYTHONPATH": str(ROOT)})
