@@ -45,7 +45,7 @@ def bad_input(
     The last line on stdout is JSON: counts, seconds (of streaming), events_per_s, peak_rss_mb of the job, and for each
     way how many were sent, how many letters there are, and a reason. Exit 1 when anything is wrong; stderr says what.
 
-    1,000,000 records take about three minutes and 4 GB of memory (the broker's folder is in /dev/shm); a quick look:
+    1,000,000 records take about seven minutes on two cores, and 3 GB of memory; a quick look:
     scripts/bad_input.py --events 20000
     """
     folder = _folder(out)
