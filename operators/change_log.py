@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 
 from operators.direct_file import DirectFile
 from operators.parquet_writer import write_parquet
-from operators.row_pool import joined
 
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 ROW_GROUP_ROWS = 250_000
@@ -142,24 +141,20 @@ class ChangeLog:
 
     def _embeddings(self, epochs: list[EpochRows]) -> pa.Table:
         kind = self.schema.field("embedding").type
-        ids, deleted = [], []
-        vectors: list[np.ndarray] = []
+        ids, vectors, deleted = [], [], []
         for rows in epochs:
             ids += [self._id_array(chunk) for chunk in rows.ids]
-            vectors += rows.rows
+            arrays = list(rows.rows)
             if rows.deleted:
-                vectors.append(np.zeros((rows.deleted, self.width), np.float32))
+                arrays.append(np.zeros((rows.deleted, self.width), np.float32))
+            # Chunks as they came: a concatenation costs as much again as encoding them.
+            vectors += [pa.FixedSizeListArray.from_arrays(pa.array(a.reshape(-1)), type=kind) for a in arrays if a.size]
             deleted += [np.zeros(rows.changed, bool), np.ones(rows.deleted, bool)]
         numbers = np.repeat([rows.epoch for rows in epochs], [rows.size for rows in epochs])
-        # Chunks as they came: a concatenation costs as much again as encoding them.
-        chunks = [
-            pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), type=kind)
-            for array in joined(array for array in vectors if array.size)
-        ]
         columns = [
             pa.chunked_array(ids, self.schema.field("id").type),
             pa.array(numbers, pa.int64()),
-            pa.chunked_array(chunks, kind),
+            pa.chunked_array(vectors, kind),
             pa.array(np.concatenate(deleted)),
         ]
         return pa.Table.from_arrays(columns, schema=self.schema)

@@ -11,7 +11,6 @@ import numpy as np
 
 from gnn.plan import Context, Epilogue, LayerPlan
 from operators.messages import SINK, STORAGE, Columns, Message
-from operators.row_pool import RowPool
 from operators.rows import choose, finish, gather, pick, store
 from state.codec import ROWS, SYNC, Block, Header, seal
 from state.table import TableSet
@@ -67,7 +66,6 @@ class Owner:
         if parts > 1 and following is not None:
             kept.append(self.replica)
         self._kept = tuple(kept)
-        self._embeddings = RowPool(width) if following is None else None  # they wait to be written
         self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
 
     def read_context(self, slots: np.ndarray) -> Context:
@@ -144,11 +142,10 @@ class Owner:
     ) -> tuple[np.ndarray, np.ndarray]:
         """UPDATE from the tables of synopses and self inputs, and `store`, in one pass."""
         again = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
-        changed, pool = np.empty(slots.size, np.int32), self._embeddings
-        x = pool.free(slots.size) if pool else np.empty((slots.size, self.x.data.shape[1]), np.float32)
+        changed, x = np.empty(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
         bias, mean, relu = epilogue
         count = finish(s, own, self.count.data, bias, mean, relu, slots, again, self.x.view, changed, x)
-        return changed[:count], pool.keep(count) if pool else x[:count]
+        return changed[:count], x[:count]
 
     def fan_out(self, epoch: int, changed: np.ndarray, x: np.ndarray, block: Block, passed: Columns) -> list[Message]:
         """The blocks for the next layer, one per part: rows of changed vertices, and pushes to new replicas.
