@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import site
 import sys
 import sysconfig
@@ -127,6 +128,8 @@ def environment(options: dict[str, str]) -> StreamExecutionEnvironment:
     from pyflink.datastream import StreamExecutionEnvironment
     from pyflink.java_gateway import get_gateway
 
+    # Else PyFlink starts a server for workers in processes of their own, and loads Beam for it: a second of a start.
+    os.environ.setdefault("_python_worker_execution_mode", "process")
     config = Configuration()
     for key, value in options.items():
         config.set_string(key, value)

@@ -25,10 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from operators.direct_file import DirectFile
-from operators.parquet_writer import write_parquet
 
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
-ROW_GROUP_ROWS = 250_000
 _TEMPORARY = ".tmp"
 _IDLE_S = 0.5
 ID_BYTES = 16  # counted for a row's id and what else is kept of it
@@ -124,19 +122,21 @@ class ChangeLog:
         """Write the file; complete and visible on return."""
         if any(rows.size for rows in file.epochs):
             path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
-            self._put(path, self._embeddings(file.epochs), file.partial)
+            from operators.parquet_writer import write_parquet  # polars: half a second to load, for rows alone
+
+            self._put(path, self._embeddings(file.epochs), file.partial, write_parquet)
         if self.part == 0:
             path = self.out / EPOCHS / f"{self._epochs_prefix}{file.number:08d}.parquet"
-            self._put(path, self._positions(file.epochs), file.partial)
+            self._put(path, self._positions(file.epochs), file.partial, _write_small)
 
-    def _put(self, path: Path, table: pa.Table, partial: bool) -> None:
+    def _put(self, path: Path, table: pa.Table, partial: bool, write: Callable[[pa.Table, DirectFile], None]) -> None:
         # A partial file ends where its attempt was stopped. An earlier attempt may have come further, and readers have
         # seen that: both hold the same epochs from the same start, so the longer one stays.
         if partial and _rows_of(path) >= table.num_rows:
             return
         aside = path.with_name(f".{path.name}{_TEMPORARY}")
         with DirectFile(aside) as sink:
-            write_parquet(table, sink, ROW_GROUP_ROWS)
+            write(table, sink)
         os.replace(aside, path)
 
     def _embeddings(self, epochs: list[EpochRows]) -> pa.Table:
@@ -180,6 +180,10 @@ class ChangeLog:
             pa.array(np.ascontiguousarray(values[:, 3])),
         ]
         return pa.Table.from_arrays(columns, schema=EPOCHS_SCHEMA)
+
+
+def _write_small(table: pa.Table, sink: DirectFile) -> None:
+    pq.write_table(table, sink, compression="none")
 
 
 def _rows_of(path: Path) -> int:

@@ -13,12 +13,13 @@ os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1,
 
 import polars as pl
 
+ROW_GROUP_ROWS = 250_000
 _STATISTICS = {"min": True, "max": True, "distinct_count": False, "null_count": False}
 
 
-def write_parquet(table: pa.Table, sink: Any, row_group_rows: int) -> None:
+def write_parquet(table: pa.Table, sink: Any) -> None:
     """Write the table, uncompressed (compression costs more time than it saves), to a file object with `write`."""
     frame = pl.from_arrow(table, rechunk=False)
     frame.write_parquet(  # type: ignore[union-attr]  # a frame, of a table
-        sink, compression="uncompressed", statistics=_STATISTICS, row_group_size=row_group_rows
+        sink, compression="uncompressed", statistics=_STATISTICS, row_group_size=ROW_GROUP_ROWS
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import operators.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from operators.cut_log import CutLog
 from operators.factory import Settings, load_plan, make_core, make_outlet
 from operators.messages import SINK, Outcome

@@ -26,10 +26,3 @@ def test_a_tenth_of_the_stream_is_malformed_in_all_ways(tmp_path: Path) -> None:
     assert all(found["letters"] == found["sent"] > 0 for found in outcome.by_way.values())
     assert outcome.figures["letters"] == outcome.figures["rejected"] == 2_000
     assert outcome.figures["without_parser"]["events"] == 18_000
-
-
-def test_a_restart_does_not_go_unnoticed(tmp_path: Path) -> None:
-    outcome = BadInput(Case(events=2_500, seed=2, restart=True), tmp_path, say).run()
-    assert any(note.startswith("1 restarts") for note in outcome.notes), outcome.notes
-    assert any("RESTARTING" in note for note in outcome.notes), outcome.notes
-    assert outcome.figures["check"]["max_rel_error"] <= 1e-4, "all the same the result is right"

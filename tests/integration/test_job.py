@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import signal
-import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -19,11 +17,9 @@ import httpx
 import pytest
 
 from job.checkpoints import complete_states, state_size
-from job.local_cluster import LocalCluster
 from job.run_file import read_run
-from job.spec import JobSpec
 from job.summary import progress
-from tests.support.jobs import ROOT, Input, Job, assert_same_rows, make_input, read_epochs, read_log
+from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
 from tests.support.state_entries import state_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -47,15 +43,6 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Input:
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Input:
     """A stream that begins with a snapshot."""
     return make_input(tmp_path_factory.mktemp("grown"), 2_000, snapshot=True, seed=2)
-
-
-def assert_as_uninterrupted(job: Job, *options: object) -> None:
-    """The final result is right, and every epoch is as in a run of the other runtime without a break, bit by bit."""
-    check = job.check()
-    twin = job.uninterrupted(*options)
-    assert_same_rows(read_log(job.out), read_log(twin.out))
-    assert read_epochs(job.out) == read_epochs(twin.out)
-    assert check["epoch"] == read_log(job.out).last
 
 
 def has_checkpoint(job: Job) -> bool:
@@ -248,27 +235,6 @@ def savepoint_of(job: Job) -> Path:
 
         job.until(is_done)
     return Path(answers[-1]["operation"]["location"].removeprefix("file:"))
-
-
-def test_a_cluster_of_processes(job: Make, stream: Input, tmp_path: Path) -> None:
-    """Stopped on two TaskManagers, taken up by `flink run` with the packaged program."""
-    one = job(stream)
-    with LocalCluster(tmp_path / "cluster", 2, {"FRESHET_FAULTS": json.dumps(SLOW)}) as cluster:
-        one.start(*SHAPE, "--epoch-events", 80, "--epoch-ms", 0, "--cluster", cluster.rest, faults=SLOW)
-        one.until_epoch(10)
-        stopped = one.stop()
-        assert stopped.code == 0, stopped.errors
-        assert one.wait().code == 0
-        assert 10 <= stopped.result["epoch"] < 100
-        assert one.check()["epoch"] == stopped.result["epoch"]
-        assert len(cluster.get("/taskmanagers")["taskmanagers"]) == 2
-        spec = JobSpec.load(one.out / "checkpoints" / "job.json")
-        changes = {"resume": stopped.result["savepoint"], "factory": "operators.factory:make_stage", "cluster": None}
-        spec.model_copy(update=changes).save(tmp_path / "job.json")
-        program = ("-py", ROOT / "job" / "main.py", "-pyexec", sys.executable, "-pyclientexec", sys.executable)
-        done = cluster.flink_run(*program, "--spec", tmp_path / "job.json")
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
 
 
 @pytest.fixture

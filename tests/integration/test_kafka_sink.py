@@ -105,41 +105,6 @@ def policy(broker: Broker, topic: str) -> str:
         admin.close()
 
 
-def test_exactly_once_through_failures_and_a_stop(broker: Broker, job: Make, tmp_path: Path) -> None:
-    one = job(make_input(tmp_path / "in", 6_000))
-    topic = f"kafka://{broker.address}/once"
-    shape = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
-    places = [("storage1", 1, 40), ("sink", 2, 80)]
-    fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
-    faults = {"slow": {"parser": 40}, "chunk": 100, "fail": fail}
-    output = (
-        "--embeddings-to",
-        topic,
-        "--delivery",
-        "exactly-once",
-        "--coalesce",
-        "100ms",
-        "--embedding-format",
-        "list",
-    )
-    one.start(*shape, "--epoch-events", 40, "--epoch-ms", 3, *output, faults=faults)
-    one.until_epoch(100)
-    stopped = one.stop()
-    assert stopped.code == 0, stopped.errors
-    ended = one.wait()
-    assert ended.errors.count("restarted after: ") == 2
-    assert all((tmp_path / f"failed-{o}-{p}-{e}").exists() for o, p, e in places)
-    refused = one.run("--resume", "latest", "--delivery", "upsert")
-    assert (refused.code, "has exactly-once for its life" in refused.last_line) == (2, True)
-    assert one.done("--resume", "latest", "--parallelism", 1)["events"] == 6_000
-
-    committed = records(broker, "once")
-    seen = [(record.key, parse(record.value)["epoch"]) for record in committed if record.value is not None]
-    assert len(seen) == len(set(seen)) > 500, "each once"
-    assert len(records(broker, "once", committed=False)) > len(committed), "some were taken back"
-    assert_as_logged(last_of(committed), one.out)
-
-
 def test_rejected_records_in_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
     given = make_input(tmp_path / "in", 2_000)
     lines = given.events.read_bytes().splitlines()

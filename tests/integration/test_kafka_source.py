@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import signal
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,11 +18,9 @@ from job.broker import Broker, start_broker
 from job.kafka_address import KafkaAddress
 from job.local_cluster import LocalCluster
 from job.produce import produce
-from job.produce_messages import to_arrow
 from job.run_file import read_run
-from job.summary import progress
 from operators.snapshot import write_snapshot
-from tests.support.jobs import ROOT, Job, TopicInput, make_input, read_log
+from tests.support.jobs import ROOT, Job, TopicInput, make_input
 from tests.support.kafka import make_topic, read_topic, require_jars
 from tests.support.streams import random_records
 
@@ -99,68 +94,6 @@ def test_cora_through_four_partitions(broker: Broker, tmp_path: Path, jobs: list
     }
     job.check()
     assert job.run("--resume", "latest").last_line.endswith("has taken in all of its input")
-
-
-class Feed(threading.Thread):
-    """Sends messages one by one, about so many a second, in the background."""
-
-    def __init__(self, broker: Broker, topic: str, messages: Sequence[tuple[int, bytes | None]], rate: float) -> None:
-        super().__init__(daemon=True)
-        self._broker, self._topic, self._messages, self._rate = broker, topic, messages, rate
-
-    def run(self) -> None:
-        producer = KafkaProducer(bootstrap_servers=self._broker.address)
-        for partition, value in self._messages:
-            producer.send(self._topic, value, partition=partition)
-            time.sleep(1 / self._rate)
-        producer.close()
-
-
-def test_kills_and_stops_lose_nothing_and_repeat_nothing(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
-    """A stream that never ends, in messages of one to forty events, cut by time.
-
-    It is killed while messages come so quickly that some wait for others at each checkpoint.
-    """
-    given = make_input(tmp_path / "input", 10_000)
-    lines = given.events.read_bytes().splitlines()
-    rng = random.Random(5)
-    messages: list[tuple[int, bytes | None]] = []
-    while lines:
-        count = rng.choice([1] * 20 + [2, 40])
-        value = to_arrow(lines[:count]) if rng.random() < 0.1 else b"\n".join(lines[:count])
-        messages.append((rng.choice([0, 0, 1, 3]), value))  # partition 2 stays empty
-        lines = lines[count:]
-    third = len(messages) // 3
-    send(broker, "kills", messages[:third], 4)
-    job = Job(TopicInput(given.model, given.events, given.count, topic=str(address(broker, "kills"))), tmp_path / "out")
-    jobs.append(job)
-    job.start("--parts", 2, "--epoch-events", 60, "--epoch-ms", 30, "--checkpoint-interval", "300ms")
-    job.until_epoch(12)
-    before = progress(job.out)["events"]
-    feed = Feed(broker, "kills", messages[third:-20], rate=800)
-    feed.start()
-    job.until(lambda: progress(job.out)["events"] > before + 2_500)
-    job.kill()
-    assert feed.is_alive(), "killed too late"
-    job.start("--resume", "latest")
-    feed.join()
-    job.until(lambda: progress(job.out)["events"] > 8_000)
-    stopped = job.stop()
-    assert stopped.code == 0, stopped.errors
-    assert job.wait().code == 0
-    send(broker, "kills", messages[-20:], 4)
-    job.start("--resume", "latest")
-    job.until(lambda: progress(job.out)["events"] >= given.count)
-    job.processes[-1].send_signal(signal.SIGTERM)
-    ended = job.wait()
-    assert ended.code == 143, ended.errors
-    assert ended.result["events"] == given.count
-    reached = positions(job.out)
-    sent = Counter(partition for partition, _ in messages)
-    assert {partition: offset for partition, (offset, _) in reached.items()} == sent
-    assert sum(events for _, events in reached.values()) == given.count
-    assert read_log(job.out).last == progress(job.out)["epoch"]
-    job.check()
 
 
 def test_foreign_records_are_mapped_or_set_aside_with_their_place(

@@ -272,3 +272,12 @@ def read_epochs(out: Path) -> list[tuple[int, str, int, int]]:
     found = sorted((row["epoch"], row["source"], row["next_offset"], row["events"]) for row in rows)
     assert len({row[0] for row in found}) == len(found) > 0
     return found
+
+
+def assert_as_uninterrupted(job: Job, *options: object) -> None:
+    """The final result is right, and every epoch is as in a run of the other runtime without a break, bit by bit."""
+    check = job.check()
+    twin = job.uninterrupted(*options)
+    assert_same_rows(read_log(job.out), read_log(twin.out))
+    assert read_epochs(job.out) == read_epochs(twin.out)
+    assert check["epoch"] == read_log(job.out).last

@@ -46,6 +46,7 @@ from tests.support.kafka import broker_folder, make_topic
 TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
 BREAKS = ("offset", "page", "cut")
 PARTITIONS = 4
+MESSAGES = (("--batch", 1), ("--batch", 20), ("--batch", 7, "--format", "arrow"))
 INTERVAL_S = 14.0  # of the stream, per kill: about what a kill and the recovery take
 PATIENCE_S = 240.0
 
@@ -151,7 +152,7 @@ class Torture:
         path = self.folder / f"{len(lines)}.jsonl"
         path.write_bytes(b"".join(lines))
         command = [FRESHET, "produce", "--events", path, "--to", self.given.topic]
-        command += ["--rate", max(200, int(rate)), "--batch", self._rng.choice([1, 20])]
+        command += ["--rate", max(200, int(rate)), *self._rng.choice(MESSAGES)]
         log = (self.folder / "produce.log").open("wb")
         return subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=dict(os.environ))
 

@@ -93,6 +93,15 @@ def test_what_decides_the_results_is_refused(folder: Path, options: dict[str, An
         resumed(folder, **options)
 
 
+def test_the_delivery_to_a_topic_is_for_life(folder: Path) -> None:
+    saved = folder / "out" / "job" / "job.json"
+    content = orjson.loads(saved.read_bytes())
+    content["options"] |= {"embeddings_to": "kafka://localhost:1/embeddings", "delivery": "exactly-once"}
+    saved.write_bytes(orjson.dumps(content))
+    with pytest.raises(UsageError, match="--delivery upsert: the job has exactly-once for its life"):
+        resumed(folder, delivery="upsert")
+
+
 def test_what_was_given_as_it_was_is_taken(folder: Path) -> None:
     resumed(folder, partitioner="hdrf", hdrf_lambda=2, undirected=False, id_type="int", parts=2, runtime="flink")
 
