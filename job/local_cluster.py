@@ -130,6 +130,17 @@ class LocalCluster:
             self.job_manager = None
         self.task_managers = [one for one in self.task_managers if one is not process]
 
+    def replace_dead(self) -> list[ClusterProcess]:
+        """Start a TaskManager for each that has ended by itself, as an orchestrator would; returns those that ended.
+
+        Flink ends one for good when its clean-up after a lost peer fails (a fatal error in an exception handler).
+        """
+        dead = [process for process in self.task_managers if not process.is_alive()]
+        for process in dead:
+            self.kill(process)
+            self.start_task_manager(process.slots)
+        return dead
+
     @property
     def slots(self) -> int:
         """Slots of the TaskManagers that run."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from job.local_cluster import LocalCluster
@@ -20,6 +23,10 @@ def test_processes_of_a_cluster_are_killed_and_replaced(tmp_path: Path) -> None:
         assert (cluster.task_managers, first.is_alive()) == ([second], False)
         cluster.start_task_manager()
         cluster.await_ready()
+        os.kill(second.pid, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(second.pid)], timeout=5)
+        assert (cluster.replace_dead(), cluster.replace_dead()) == ([second], [])
+        cluster.await_ready()
         assert cluster.get("/overview")["slots-total"] == cluster.slots == 2
         rest, old = cluster.rest, cluster.job_manager
         assert old is not None
@@ -27,8 +34,8 @@ def test_processes_of_a_cluster_are_killed_and_replaced(tmp_path: Path) -> None:
         cluster.start_job_manager()  # the TaskManagers find it
         assert cluster.rest == rest
         assert cluster.get("/overview")["slots-total"] == 2
-        third = cluster.task_managers[1]
-    assert not any(process.is_alive() for process in (second, third))
+        left = cluster.task_managers
+    assert not any(process.is_alive() for process in left)
 
 
 def test_the_script_starts_and_stops_a_cluster(tmp_path: Path) -> None:

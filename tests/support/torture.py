@@ -94,7 +94,7 @@ class Torture:
     def __init__(self, case: Case, folder: Path, say: Callable[[str], None]) -> None:
         self.case, self.folder, self.say = case, folder, say
         self.killed: Counter[str] = Counter()
-        self.resumed = 0
+        self.resumed = self.replaced = 0
         self._rng = random.Random(f"delays {case.seed}")
         self._seen: dict[Place, bytes] = {}
         self._changed: set[Place] = set()
@@ -191,6 +191,9 @@ class Torture:
         """Wait; a job that has given up is resumed, as its user would do."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
+            for process in self.cluster.replace_dead():
+                self.say(f"  {process.name} has ended by itself; another takes its place")
+                self.replaced += 1
             code = self.job.processes[-1].poll()
             if code is not None:
                 self._resume_after(code)
@@ -270,5 +273,10 @@ def line(case: Case, torture: Torture, outcome: Outcome, seconds: float) -> dict
     """The JSON line of a run."""
     figures = {"wrong": outcome.wrong, "missing": outcome.missing, "duplicates": outcome.duplicates}
     given = {name: value for name, value in asdict(case).items() if value}
-    how = {"killed": dict(torture.killed), "resumed": torture.resumed, "seconds": round(seconds, 1)}
+    how = {
+        "killed": dict(torture.killed),
+        "resumed": torture.resumed,
+        "replaced": torture.replaced,
+        "seconds": round(seconds, 1),
+    }
     return {**given, **figures, **how}
