@@ -12,8 +12,8 @@ settings.load_profile("freshet")
 _ORDER = (
     "tests/property/test_stream_equals_oracle.py",
     "tests/unit/gnn/",
-    "tests/unit/job/",
     "tests/integration/test_broker.py",
+    "tests/integration/test_local_cluster.py",
     "tests/integration/",
     "tests/simulation/",
     "tests/",
