@@ -9,27 +9,13 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from job.ports import is_free, server_port
+from job.ports import free_port
 from job.spec import JobSpec
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
 
 RESTART_INTERVAL = "10 min"
-
-
-def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
-    """Return `wanted` if it can be bound, else the next free port; any free one for 0.
-
-    Never one that the system itself hands out: Flink binds it seconds later, and any connection could have taken it.
-    """
-    if not wanted:
-        return server_port(host=host)
-    for port in range(wanted, wanted + 100):
-        if is_free(port, host):
-            return port
-    message = f"no free port from {wanted} to {wanted + 99}"
-    raise OSError(message)
 
 
 def python_path() -> str:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from operators.levels import Told
 from operators.profile import read_profiles
 
 IN_FLIGHT = "in_flight_bytes"
 LOOK_S = 1.0
+Profiles = Mapping[str, Mapping[str, Any]]  # what `read_profiles` returns
 
 
-def operator_levels(out: Path) -> dict[str, Told]:
-    """What waits in the operators now, by OPERATOR.NAME, over all parts and subtasks."""
-    profiles = read_profiles(out)
+def operator_levels(profiles: Profiles) -> dict[str, Told]:
+    """What waits in the operators, by OPERATOR.NAME, over all parts and subtasks."""
     return {f"{operator}.{name}": level for operator, one in profiles.items() for name, level in one["levels"].items()}
 
 
-def in_flight_bytes(out: Path) -> int:
+def in_flight_bytes(profiles: Profiles) -> int:
     """Bytes that an operator has handed to Flink for another task, and the other one has not taken.
 
     Each operator tells its own count twice a second, so while data moves this is right to half a second of it.
     """
-    under_way = sum(one["bytes_out"] - one["bytes_away"] - one["bytes_in"] for one in read_profiles(out).values())
-    return max(0, under_way)
+    return max(0, sum(one["bytes_out"] - one["bytes_away"] - one["bytes_in"] for one in profiles.values()))
 
 
 class LevelWatch:
@@ -44,13 +44,14 @@ class LevelWatch:
         self._looked_at = self._clock()
         if self._in_flight["bound"] is None:
             self._in_flight["bound"] = self.network_bytes()
-        self._see()
+        self._see(read_profiles(self._out))
 
     def told(self) -> dict[str, Told]:
         """All levels now; peaks are those since the job's last restart, except of what is under way."""
-        self._see()
-        return {IN_FLIGHT: dict(self._in_flight), **operator_levels(self._out)}
+        profiles = read_profiles(self._out)
+        self._see(profiles)
+        return {IN_FLIGHT: dict(self._in_flight), **operator_levels(profiles)}
 
-    def _see(self) -> None:
-        now = in_flight_bytes(self._out)
+    def _see(self, profiles: Profiles) -> None:
+        now = in_flight_bytes(profiles)
         self._in_flight |= {"now": now, "peak": max(now, self._in_flight["peak"] or 0)}

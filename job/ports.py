@@ -23,6 +23,20 @@ def server_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
     raise OSError(message)
 
 
+def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
+    """Return `wanted` if it can be bound, else the next free port; any free one for 0.
+
+    Raises: OSError when there is none.
+    """
+    if not wanted:
+        return server_port(host=host)
+    for port in range(wanted, wanted + 100):
+        if is_free(port, host):
+            return port
+    message = f"no free port from {wanted} to {wanted + 99}"
+    raise OSError(message)
+
+
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a server could listen on the port now."""
     with socket.socket() as probe:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from operators.direct_file import DirectFile
+from operators.idle import next_of
 
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 _TEMPORARY = ".tmp"
@@ -121,9 +122,9 @@ class ChangeLog:
     def write(self, file: LogFile) -> None:
         """Write the file; complete and visible on return."""
         if any(rows.size for rows in file.epochs):
-            path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
             from operators.parquet_writer import write_parquet  # polars: half a second to load, for rows alone
 
+            path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
             self._put(path, self._embeddings(file.epochs), file.partial, write_parquet)
         if self.part == 0:
             path = self.out / EPOCHS / f"{self._epochs_prefix}{file.number:08d}.parquet"
@@ -213,15 +214,8 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._run, name="freshet-change-log", daemon=True)
         self._thread.start()
 
-    def _next(self) -> LogFile | None:
-        while True:
-            try:
-                return self._queue.get(timeout=_IDLE_S)
-            except queue.Empty:
-                self._on_idle()
-
     def _run(self) -> None:
-        while (file := self._next()) is not None:
+        while (file := next_of(self._queue, _IDLE_S, self._on_idle)) is not None:
             error: BaseException | None = None
             if self._error is None:
                 try:

@@ -148,8 +148,8 @@ class PartitionerStage:
 
     def receive(self, block: bytes, now_ms: float) -> Outcome:
         """Journal a block of events, and seal the epochs that it completes."""
-        out = Outcome()
         events = Events.decode(block)
+        out = Outcome()
         first = self._lanes.next_number(self._lanes.lane_of(events))
         key = f"journal/{self._block:012}/{first}"
         out.mutations.puts.append((key, block))
@@ -228,23 +228,26 @@ class PartitionerStage:
         epoch = self.epoch + 1
         if not self._last_marker_ms:
             self._last_marker_ms = now_ms - self._since_marker_ms
-        late = now_ms - self._last_marker_ms >= max(self.config.marker_interval_ms, self._sweep_ms())
-        limit = max(self.config.journal_bytes, self._state_bytes())
-        self._limit = max(self._limit, limit)
-        late = late or self._journal.since_marker >= limit
-        marker = late or epoch - self._last_marker_epoch >= self.config.marker_epochs_max
+        marker = self._is_marker(epoch, now_ms)
         streams = sorted((*lane, count) for lane, count in counts.items() if lane != FILES and count)
         flush = self._intervals.ends_with(epoch, now_ms, marker or last)
         cut = Cut(epoch, self._lanes.sealed + sum(counts.values()), marker, tuple(streams), flush)
         self.log.append(cut)
         return cut
 
-    def _state_bytes(self) -> int:
-        """About what all operators together would write if every page had changed."""
-        return self.core.vertices * self.config.vertex_bytes + self.core.edges * self.config.edge_bytes
-
-    def _sweep_ms(self) -> float:
-        return 1e3 * self._state_bytes() / SWEEP_BYTES_PER_S
+    def _is_marker(self, epoch: int, now_ms: float) -> bool:
+        """Whether a marker is due by time, by the journal's bytes or by the number of epochs."""
+        config, core = self.config, self.core
+        # about what all operators together would write if every page had changed
+        state_bytes = core.vertices * config.vertex_bytes + core.edges * config.edge_bytes
+        interval_ms = max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
+        limit = max(config.journal_bytes, state_bytes)
+        self._limit = max(self._limit, limit)
+        return (
+            now_ms - self._last_marker_ms >= interval_ms
+            or self._journal.since_marker >= limit
+            or epoch - self._last_marker_epoch >= config.marker_epochs_max
+        )
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
         arrived_now = self._lanes.sealed >= self._journaled

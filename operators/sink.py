@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from operators.change_log import ID_BYTES, BackgroundWriter, ChangeLog, EpochRows, LogFile
+from operators.idle import weakly
 from operators.levels import Level
 from operators.messages import (
     ACCEPTED,
@@ -34,7 +35,6 @@ from operators.messages import (
 )
 from operators.names import Names
 from operators.status import BUCKETS, StatusFile, bucket_of, percentile_ms
-from operators.weak import weakly
 from state.codec import Block
 from state.table import TableSet
 

@@ -33,6 +33,10 @@ class OutOfOrderError(RuntimeError):
     """Blocks came that the stage can't place: a lost or repeated epoch."""
 
 
+def _size(block: Block | bytes) -> int:
+    return block.nbytes if isinstance(block, Block) else len(block)
+
+
 class Stage:
     """One operator's part: `restore`, then `offer` blocks; when an epoch is complete, `act` on it."""
 
@@ -41,7 +45,6 @@ class Stage:
         self.sweeper = Sweeper(core.tables, image, epoch=epoch)
         self.epoch = epoch
         self._inbox: dict[int, dict[tuple[int, int, int], Block | bytes]] = {}
-        self._waiting_bytes: dict[int, int] = {}  # by epoch; what completes an epoch does not wait
         self._inbox_bytes, self._inbox_epochs = Level(), Level()
         own = {"inbox_bytes": self._inbox_bytes, "inbox_epochs": self._inbox_epochs}
         self.levels: dict[str, Level] = own | getattr(core, "levels", {})
@@ -69,20 +72,15 @@ class Stage:
             raise OutOfOrderError(message)
         waiting[sender] = block
         if len(waiting) < self.senders:
-            self._wait(header.epoch, block.nbytes if isinstance(block, Block) else len(block))
+            self._inbox_bytes.add(_size(block))
+            self._inbox_epochs.add(len(waiting) == 1)
             return None
         del self._inbox[header.epoch]
         if self.senders > 1:
-            self._inbox_bytes.take(self._waiting_bytes.pop(header.epoch))
+            *waited, _ = waiting.values()  # what completes an epoch does not wait
+            self._inbox_bytes.take(sum(map(_size, waited)))
             self._inbox_epochs.take(1)
         return [waiting[key] for key in sorted(waiting)]
-
-    def _wait(self, epoch: int, size: int) -> None:
-        held = self._waiting_bytes.get(epoch)
-        if held is None:
-            self._inbox_epochs.add(1)
-        self._waiting_bytes[epoch] = size if held is None else held + size
-        self._inbox_bytes.add(size)
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks.

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from operators.idle import next_of
+
 T = TypeVar("T")
 
 # A hand-over beside busy Python threads waits for the switch interval; the default of 5 ms is half an epoch.
@@ -71,13 +73,6 @@ class Worker:
             self._calls.put(None)
             self._thread.join(timeout_s)
 
-    def _next(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
-        while True:
-            try:
-                return self._calls.get(timeout=IDLE_S)
-            except queue.Empty:
-                self._idle()
-
     def _idle(self) -> None:
         try:
             self._on_idle()
@@ -88,7 +83,7 @@ class Worker:
             self._idle_failed = True
 
     def _run(self) -> None:
-        while (item := self._next()) is not None:
+        while (item := next_of(self._calls, IDLE_S, self._idle)) is not None:
             fn, args = item
             began = time.perf_counter()
             try:

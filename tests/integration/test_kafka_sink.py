@@ -147,8 +147,8 @@ def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> Non
                 at.append(read_bytes(one.out))
             events = progress(one.out)["events"]
             assert_levels_in_flink(one.out)
-            levels = operator_levels(one.out)
-            under_way = in_flight_bytes(one.out)
+            profiles = read_profiles(one.out)
+            levels, under_way = operator_levels(profiles), in_flight_bytes(profiles)
         print("bytes read while the broker pauses:", at, "and then under way:", under_way, "of", levels)
         assert events < 12_000, "the source stands"
         assert 0 < under_way < at[-1], "more blocks lie before an operator that waits"
@@ -179,7 +179,7 @@ def assert_levels_in_flink(out: Path) -> None:
     wanted |= {f"{name}_bound": f"{told}" for name, told in wanted.items()}
     deadline = time.monotonic() + 30
     while True:
-        shown, told = flink_metrics(out, wanted), operator_levels(out)["partitioner.journal_bytes"]
+        shown, told = flink_metrics(out, wanted), operator_levels(read_profiles(out))["partitioner.journal_bytes"]
         assert told["bound"] is not None and told["peak"] is not None
         near = 0 < shown.get("partitioner.freshet.journal_bytes", 0) <= told["peak"]
         if near and 0 < shown.get("partitioner.freshet.journal_bytes_bound", 0) <= told["bound"]:

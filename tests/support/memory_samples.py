@@ -78,8 +78,8 @@ class Sampler:
                 if held:  # it has not ended
                     rss[name] = held
         profiles = read_profiles(self._out)
-        levels = {name: level["now"] or 0 for name, level in operator_levels(self._out).items()}
-        levels["in_flight_bytes"] = in_flight_bytes(self._out)
+        levels = {name: level["now"] or 0 for name, level in operator_levels(profiles).items()}
+        levels["in_flight_bytes"] = in_flight_bytes(profiles)
         read = profiles[FIRST]["bytes_out"] if FIRST in profiles else 0
         return Sample(round(self.now_s(), 2), rss, read, progress(self._out)["events"], levels)
 

@@ -11,8 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from job.checkpoints import NoCheckpointError, find_latest, find_state, state_size
-from job.flink_config import flink_options, free_port
+from job.flink_config import flink_options
 from job.flink_errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
+from job.ports import free_port
 from job.run_file import read_run, update_run
 from job.spec import JobSpec, location, savepoint_target
 from job.stop import NothingToStopError, stop_job

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from job.levels import IN_FLIGHT, LOOK_S, LevelWatch, in_flight_bytes, operator_levels
 from operators.levels import Level
-from operators.profile import Profile
+from operators.profile import Profile, read_profiles
 
 
 def tell(out: Path, operator: str, given: int, taken: int, away: int = 0, waiting: int = 0) -> None:
@@ -18,13 +18,13 @@ def tell(out: Path, operator: str, given: int, taken: int, away: int = 0, waitin
 
 
 def test_what_nobody_has_taken_is_in_flight(tmp_path: Path) -> None:
-    assert in_flight_bytes(tmp_path) == 0
+    assert in_flight_bytes(read_profiles(tmp_path)) == 0
     tell(tmp_path, "partitioner", 100, 0)
     tell(tmp_path, "storage0", 300, 60)
     tell(tmp_path, "sink", 900, 200, away=900)
-    assert in_flight_bytes(tmp_path) == 40 + 100, "what went to a topic does not count"
+    assert in_flight_bytes(read_profiles(tmp_path)) == 40 + 100, "what went to a topic does not count"
     tell(tmp_path, "sink", 900, 700, away=900)
-    assert in_flight_bytes(tmp_path) == 0, "told later than what the others had sent by then"
+    assert in_flight_bytes(read_profiles(tmp_path)) == 0, "told later than what the others had sent by then"
 
 
 def test_a_watch_keeps_the_peak_and_asks_for_the_bound_until_it_knows(tmp_path: Path) -> None:
@@ -41,5 +41,5 @@ def test_a_watch_keeps_the_peak_and_asks_for_the_bound_until_it_knows(tmp_path: 
     told = watch.told()
     assert told[IN_FLIGHT] == {"now": 20, "peak": 90, "bound": 1000}
     assert told["storage0.outbox_bytes"] == {"now": 2, "peak": 2, "bound": 50}
-    assert operator_levels(tmp_path) == {"storage0.outbox_bytes": told["storage0.outbox_bytes"]}
+    assert operator_levels(read_profiles(tmp_path)) == {"storage0.outbox_bytes": told["storage0.outbox_bytes"]}
     assert not answers
