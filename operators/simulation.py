@@ -20,6 +20,7 @@ import numpy as np
 from gnn.plan import Plan
 from operators.cut_log import FILES, CutLog, Lane
 from operators.factory import Settings, make_core
+from operators.inbox import INBOX_BYTES
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, operators_of, receiver, senders_of
 from operators.sealing import PartitionerStage
@@ -80,6 +81,7 @@ class Faults:
     """What a schedule brings: the chance of each per step, and how often at most.
 
     `feed` is the chance that input is read while blocks are under way: the lower, the fewer epochs are in flight.
+    `inbox_bytes` is what may wait in each stage's memory before blocks go to its file.
     """
 
     barrier: float = 0.03
@@ -87,6 +89,7 @@ class Faults:
     crashes: int = 1
     crash: float = 0.01
     feed: float = 0.2
+    inbox_bytes: int = INBOX_BYTES
 
 
 class Simulation:
@@ -103,6 +106,7 @@ class Simulation:
         self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
         self._id_names: dict[int, Id] = {}
         self.crashes = 0
+        self.aside_bytes = 0  # the most that waited in one stage's file
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
         self.make_sink: Callable[[int], Any] = lambda part: RecordingSink(self.seen[part], self._id_names)
@@ -158,7 +162,8 @@ class Simulation:
         for name in self._names:
             for part in range(settings.parts):
                 stage_core = self.make_sink(part) if name == SINK else make_core(settings, self.plan, name, part)
-                stage = Stage(f"{name}-{part}", stage_core, senders_of(name, settings.parts))
+                senders, inbox_bytes = senders_of(name, settings.parts), self.faults.inbox_bytes
+                stage = Stage(f"{name}-{part}", stage_core, senders, inbox_bytes=inbox_bytes)
                 self._restore((name, part), stage)
                 self._stages[name, part] = stage
         for outcome in self._partitioner.begin(self._clock_ms):
@@ -166,6 +171,8 @@ class Simulation:
 
     def _close(self, write: bool) -> None:
         for stage in self._stages.values():
+            self.aside_bytes = max(self.aside_bytes, stage.levels["inbox_file_bytes"].peak)
+            stage.inbox.close()
             if hasattr(stage.core, "close"):
                 stage.core.close(write=write)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from operators.inbox import INBOX_BYTES, Inbox
 from operators.levels import Level
 from operators.messages import MARKER, Message, Outcome
 from state.codec import Block, decode, read_header
@@ -33,21 +34,23 @@ class OutOfOrderError(RuntimeError):
     """Blocks came that the stage can't place: a lost or repeated epoch."""
 
 
-def _size(block: Block | bytes) -> int:
-    return block.nbytes if isinstance(block, Block) else len(block)
-
-
 class Stage:
     """One operator's part: `restore`, then `offer` blocks; when an epoch is complete, `act` on it."""
 
-    def __init__(self, name: str, core: Core, senders: int, image: Path | None = None, epoch: int = 0) -> None:
-        self.name, self.core, self.senders = name, core, senders
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        senders: int,
+        image: Path | None = None,
+        epoch: int = 0,
+        inbox_bytes: int = INBOX_BYTES,
+    ) -> None:
+        self.name, self.core = name, core
         self.sweeper = Sweeper(core.tables, image, epoch=epoch)
         self.epoch = epoch
-        self._inbox: dict[int, dict[tuple[int, int, int], Block | bytes]] = {}
-        self._inbox_bytes, self._inbox_epochs = Level(), Level()
-        own = {"inbox_bytes": self._inbox_bytes, "inbox_epochs": self._inbox_epochs}
-        self.levels: dict[str, Level] = own | getattr(core, "levels", {})
+        self.inbox = Inbox(senders, inbox_bytes)
+        self.levels: dict[str, Level] = self.inbox.levels | getattr(core, "levels", {})
 
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
@@ -65,22 +68,10 @@ class Stage:
             OutOfOrderError: the block belongs to an epoch that was passed, or came twice.
         """
         header = block.header if isinstance(block, Block) else read_header(block)
-        waiting = self._inbox.setdefault(header.epoch, {})
-        sender = (header.kind, header.flags, header.source)
-        if header.epoch <= self.epoch or sender in waiting:
+        if header.epoch <= self.epoch or self.inbox.holds(header):
             message = f"{self.name}: epoch {header.epoch} from part {header.source} came again, at epoch {self.epoch}"
             raise OutOfOrderError(message)
-        waiting[sender] = block
-        if len(waiting) < self.senders:
-            self._inbox_bytes.add(_size(block))
-            self._inbox_epochs.add(len(waiting) == 1)
-            return None
-        del self._inbox[header.epoch]
-        if self.senders > 1:
-            *waited, _ = waiting.values()  # what completes an epoch does not wait
-            self._inbox_bytes.take(sum(map(_size, waited)))
-            self._inbox_epochs.take(1)
-        return [waiting[key] for key in sorted(waiting)]
+        return self.inbox.put(header, block)
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks.
@@ -101,15 +92,16 @@ class Stage:
 
     def close(self) -> None:
         """Let the core finish what it does in the background."""
+        self.inbox.close()
         if hasattr(self.core, "close"):
             self.core.close()
 
     @property
     def memory_bytes(self) -> int:
         """Bytes held by the core's tables and by the inbox."""
-        return self.core.tables.nbytes + self._inbox_bytes.now
+        return self.core.tables.nbytes + self.inbox.nbytes
 
     @property
     def waiting(self) -> int:
         """Blocks in the inbox."""
-        return sum(len(blocks) for blocks in self._inbox.values())
+        return self.inbox.blocks

@@ -76,6 +76,7 @@ def memory_bound(levels: dict[str, Any]) -> dict[str, int]:
     held = levels["sink.outlet_bytes"]["bound"] // PARTS
     return {
         "network": levels[IN_FLIGHT]["bound"] // PARTS,
+        "inboxes": sum(level["bound"] for name, level in levels.items() if name.endswith(".inbox_bytes")) // PARTS,
         "change_log_rows": levels["sink.rows_bytes"]["bound"] // PARTS,
         "interval": held,
         "interval_as_text": held * TEXT_BYTES // HELD_BYTES,

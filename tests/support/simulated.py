@@ -17,6 +17,7 @@ from gnn.model import Model
 from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
 from operators.factory import Settings
+from operators.inbox import INBOX_BYTES
 from operators.simulation import Faults, Simulation
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
@@ -74,6 +75,7 @@ class Result:
     rows: int
     markers: int
     lost_cuts: int  # lines that the cut log has lost on purpose
+    aside_bytes: int  # the most that waited in the file of one inbox
 
 
 @cache
@@ -129,6 +131,7 @@ def draw(seed: int) -> Case:
         feed=min(0.8, rng.choice([0.5, 1.0, 4.0]) / steps_per_epoch),
         crashes=rng.randint(1, 3),
         crash=rng.choice([2, 5]) / steps,
+        inbox_bytes=(0, 4000, INBOX_BYTES)[seed % 3],
     )
     return Case(seed, name, settings, model, events, faults, rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200]))
 
@@ -195,7 +198,7 @@ def check(case: Case, broken: str = "") -> Result:
     for epoch, expected in calm_rows.items():
         assert run_rows[epoch] == expected, f"epoch {epoch} differs from the run without crashes"
     markers = sum(cut.marker for cut in cuts.cuts.values())
-    return Result(len(calm_rows), run.crashes, rows, markers, lost[0])
+    return Result(len(calm_rows), run.crashes, rows, markers, lost[0], run.aside_bytes)
 
 
 def eager(case: Case, *, ticking: bool = False) -> Case:

@@ -1,9 +1,6 @@
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import orjson
 import pytest
 
@@ -20,74 +17,11 @@ from operators.messages import (
     REPLAY,
     STREAMED_MS,
     VERTICES,
-    Outcome,
 )
 from operators.parser import Origin, Parser
-from operators.sealing import PartitionerStage, SealingConfig
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
 from partitioner.events import Events
-from state.codec import Block, encode
-from state.sweep import Mutations
-
-WIDTH = 2
-
-
-class Job:
-    """A PartitionerStage of two parts with its keyed state, and what it sent by epoch."""
-
-    def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None, **config: Any) -> None:
-        options = {name: config.pop(name) for name in ("forbid_typed_loops",) if name in config}
-        letters = config.pop("letters", None)
-        core = Partitioner(2, WIDTH, PartitionerConfig(**options))
-        settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10, **config})
-        self.stage = PartitionerStage(core, settings, log, None, letters, ("a.jsonl",))
-        self.entries = dict(entries or {})
-        self.sent: dict[int, np.ndarray] = {}
-        self.blocks: dict[int, list[Block]] = {}
-        self.stage.restore(self.entries.items())
-        for outcome in self.stage.begin():
-            self.keep(outcome)
-
-    def keep(self, outcome: Outcome) -> Outcome:
-        changes: Mutations = outcome.mutations
-        for key, value in changes.puts:
-            self.entries[key] = value
-        for key in changes.deletes:
-            self.entries.pop(key, None)
-        for message in outcome.messages:
-            block = message.block
-            assert isinstance(block, Block)
-            assert block.header.epoch == message.epoch
-            self.blocks.setdefault(message.epoch, []).append(block)
-            self.sent[message.epoch] = block.columns["ctl"]
-        return outcome
-
-    def receive(self, count: int, now_ms: float = 0.0, first: int = 0) -> None:
-        self.keep(self.stage.receive(edges(count, first), now_ms))
-
-    @property
-    def journal(self) -> list[int]:
-        """Numbers of the first events of the journaled blocks."""
-        return sorted(int(key.rsplit("/", 1)[1]) for key in self.entries if key.startswith("journal/"))
-
-    @property
-    def journal_bytes(self) -> int:
-        return sum(len(value) for key, value in self.entries.items() if key.startswith("journal/"))
-
-
-def events(records: Iterable[dict[str, Any]]) -> bytes:
-    data = b"\n".join(orjson.dumps(record) for record in records)
-    return Parser(WIDTH, None, None).parse_jsonl(data, Origin())[0].encode()
-
-
-def edges(count: int, first: int = 0) -> bytes:
-    return events({"op": "add_edge", "src": k, "dst": k + 1} for k in range(first, first + count))
-
-
-def ends(log: CutLog) -> list[int]:
-    return [cut.end for cut in log.cuts.values()]
-
+from state.codec import encode
+from tests.support.sealed import WIDTH, Job, edges, ends, events
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
 
@@ -157,103 +91,6 @@ def test_control_values() -> None:
     positions = job.blocks[2][0].columns
     assert (positions["pos_next"].tolist(), positions["pos_events"].tolist()) == ([4], [4]), "lines of that block"
     assert "pos_next" not in job.blocks[2][1].columns, "the first part alone carries them"
-
-
-# -- markers and the journal ------------------------------------------------------------------------------------------
-
-
-def test_markers_follow_the_clock() -> None:
-    log = CutLog()
-    job = Job(log, marker_interval_ms=100)
-    for k in range(8):
-        job.receive(4, 1 + 40.0 * k, first=4 * k)
-    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [4, 7]
-    assert [epoch for epoch, ctl in job.sent.items() if ctl[MARKER] >= 0] == [4, 7]
-
-
-def test_markers_come_at_the_latest_after_so_many_epochs() -> None:
-    log = CutLog()
-    job = Job(log, marker_interval_ms=10**9, marker_epochs_max=3)
-    job.receive(40)
-    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [3, 6, 9]
-
-
-def test_markers_thin_out_as_the_state_grows() -> None:
-    """A second per 20 MB that all pages may come to: here 20 ms per epoch of four edges."""
-    log = CutLog()
-    job = Job(log, marker_interval_ms=10, edge_bytes=100_000)
-    for k in range(14):
-        job.receive(4, 1 + 25.0 * k, first=4 * k)
-    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [2, 6]
-
-
-def test_markers_follow_the_bytes_of_the_journal() -> None:
-    """However fast events come: here all at one moment."""
-    log, size = CutLog(), len(edges(4))
-    job = Job(log, marker_interval_ms=10**9, journal_bytes=3 * size - 1)
-    level = job.stage.levels["journal_bytes"]
-    for k in range(20):
-        job.receive(4, first=4 * k)
-        assert level.now == job.journal_bytes <= level.peak <= level.bound
-    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [3, 6, 9, 12, 15, 18]
-    assert level.peak == 6 * size, "from the marker before last on, which the marker that is due takes away"
-    assert level.bound == 2 * (3 * size - 1 + size)
-    assert (job.stage.levels["waiting_bytes"].now, job.stage.levels["waiting_events"].now) == (0, 0)
-
-
-def test_a_journal_may_grow_to_what_a_marker_would_write() -> None:
-    log, size = CutLog(), len(edges(4))
-    job = Job(log, marker_interval_ms=10**9, journal_bytes=2 * size, edge_bytes=size // 8)
-    for k in range(40):
-        job.receive(4, now_ms=1.0, first=4 * k)
-    markers = [cut.epoch for cut in log.cuts.values() if cut.marker]
-    assert markers == [2, 4, 7, 13, 25], "half as many blocks as there are, which the edges weigh"
-
-
-def test_bytes_since_the_marker_survive_a_restart() -> None:
-    size = len(edges(4))
-    options = {"marker_interval_ms": 10**9, "journal_bytes": 5 * size}
-    for stopped_after in range(1, 19):
-        log = CutLog()
-        job = Job(log, **options)
-        for k in range(20):
-            if k == stopped_after:
-                job = Job(log, job.entries, **options)
-                assert job.stage.levels["journal_bytes"].now == job.journal_bytes
-            job.receive(4, first=4 * k)
-        assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [5, 10, 15, 20], stopped_after
-        assert job.stage.levels["waiting_events"].peak == 4, "what was replayed had not to wait"
-
-
-def test_what_waits_to_be_sealed_is_counted() -> None:
-    job = Job(CutLog())
-    events, held = job.stage.levels["waiting_events"], job.stage.levels["waiting_bytes"]
-    job.receive(3)
-    assert (events.now, held.now) == (3, len(edges(3)))
-    job.receive(3, first=3)
-    assert (events.now, held.now) == (2, len(edges(3, 3))), "a block that is sealed in part is held whole"
-    assert (events.peak, events.bound) == (6, 4 + 3)
-    job.keep(job.stage.finish())
-    assert (events.now, held.now) == (0, 0)
-
-
-def test_the_journal_is_cut_at_the_marker_before_the_last() -> None:
-    job = Job(CutLog(), marker_interval_ms=10**9, marker_epochs_max=2)
-    kept = {}
-    for first in range(0, 28, 4):
-        job.receive(4, first=first)
-        kept[first + 4] = job.journal[0]
-    # markers after 8, 16 and 24 events; a restore begins at the one before the last
-    assert kept == {4: 0, 8: 0, 12: 0, 16: 8, 20: 8, 24: 16, 28: 16}
-
-
-def test_a_block_that_reaches_over_the_marker_is_kept_whole() -> None:
-    job = Job(CutLog(), marker_interval_ms=10**9, marker_epochs_max=2)
-    job.receive(10)
-    job.receive(10, first=10)
-    assert job.journal == [0, 10], "the marker before last is at event 8, within the first block"
-    job.receive(10, first=20)
-    assert job.journal == [10, 20]
 
 
 # -- restore ----------------------------------------------------------------------------------------------------------
@@ -421,14 +258,3 @@ def test_streaming_time_leaves_out_what_passed_between_attempts() -> None:
         for k in range(3):
             job.keep(job.stage.receive(arriving(4, first + 4 * k, late + 70 * k), 0.0))
     assert int(job.sent[max(job.sent)][STREAMED_MS]) == 200 + 70 + 70, "a replay of a replay counts no more either"
-
-
-def test_markers_come_also_to_a_job_that_is_killed_before_each() -> None:
-    log = CutLog()
-    entries: dict[str, bytes] = {}
-    for attempt in range(5):  # each lives for 4 ms, a marker comes every 10
-        job = Job(log, entries)
-        for k in range(2):
-            job.receive(4, now_ms=1e6 * (attempt + 1) + 4 * k, first=8 * attempt + 4 * k)
-        entries = job.entries
-    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [6]

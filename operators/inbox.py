@@ -1,0 +1,111 @@
+"""Blocks of epochs that are not complete yet: in memory up to a bound, beyond it in a file.
+
+A way through the dataflow that is ahead of another may send any number of large blocks while the other's small ones
+still wait in Flink's buffers. So the number of blocks has no bound that a stage could set: it can't stop one sender and
+go on with another. Their memory has one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import BinaryIO, NamedTuple
+
+from operators.levels import Level
+from state.codec import Block, Header, encode
+
+INBOX_BYTES = 16 << 20  # twice what was ever seen to wait where ways are alike
+Sender = tuple[int, int, int]  # kind, flags and source part of a block's header
+
+
+def _sender(header: Header) -> Sender:
+    return header.kind, header.flags, header.source
+
+
+class _Aside(NamedTuple):
+    """Where a block stands in the file."""
+
+    offset: int
+    size: int
+
+
+class Inbox:
+    """Blocks by epoch, until those of all senders are there.
+
+    Invariant: the blocks in memory that wait have at most `bound` bytes. The file has no name and is empty whenever
+    nothing waits in it; the folder is the one for temporary files (`TMPDIR`).
+    """
+
+    def __init__(self, senders: int, bound: int = INBOX_BYTES) -> None:
+        self._senders, self._bound = senders, bound if senders > 1 else 0  # a block of the only sender never waits
+        self._epochs: dict[int, dict[Sender, Block | bytes | _Aside]] = {}
+        self._file: BinaryIO | None = None
+        self._end = 0
+        self._bytes, self._aside_bytes, self._count = Level(self._bound), Level(), Level()
+        self.levels = {"inbox_bytes": self._bytes, "inbox_file_bytes": self._aside_bytes, "inbox_epochs": self._count}
+
+    def holds(self, header: Header) -> bool:
+        """Whether that sender's block of that epoch waits here."""
+        return _sender(header) in self._epochs.get(header.epoch, ())
+
+    def put(self, header: Header, block: Block | bytes) -> list[Block | bytes] | None:
+        """Take a block that it does not hold; those of its epoch, ordered by their senders, once all are there.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        waiting, sender = self._epochs.setdefault(header.epoch, {}), _sender(header)
+        if len(waiting) + 1 < self._senders:
+            waiting[sender] = self._keep(block)
+            self._count.add(len(waiting) == 1)
+            return None
+        del self._epochs[header.epoch]
+        complete: dict[Sender, Block | bytes] = {sender: block}  # what completes an epoch does not wait
+        for key, waited in waiting.items():
+            complete[key] = self._fetch(waited)
+        self._count.take(bool(waiting))
+        return [complete[key] for key in sorted(complete)]
+
+    def _keep(self, block: Block | bytes) -> Block | bytes | _Aside:
+        size = block.nbytes if isinstance(block, Block) else len(block)
+        if self._bytes.now + size <= self._bound:
+            self._bytes.add(size)
+            return block
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="freshet-inbox-")  # noqa: SIM115  # kept until `close`
+        data = encode(block.header, block.columns) if isinstance(block, Block) else block
+        aside = _Aside(self._end, len(data))
+        self._file.seek(aside.offset)
+        self._file.write(data)
+        self._end += aside.size
+        self._aside_bytes.add(aside.size)
+        return aside
+
+    def _fetch(self, waited: Block | bytes | _Aside) -> Block | bytes:
+        if not isinstance(waited, _Aside):
+            self._bytes.take(waited.nbytes if isinstance(waited, Block) else len(waited))
+            return waited
+        assert self._file is not None
+        self._file.seek(waited.offset)
+        data = self._file.read(waited.size)
+        self._aside_bytes.take(waited.size)
+        if not self._aside_bytes.now:
+            self._end = 0
+            self._file.truncate(0)
+        return data
+
+    def close(self) -> None:
+        """Drop what waits."""
+        self._epochs.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that wait in memory."""
+        return self._bytes.now
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that wait, wherever."""
+        return sum(map(len, self._epochs.values()))

@@ -1,0 +1,76 @@
+"""A PartitionerStage with its keyed state, fed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import orjson
+
+from operators.cut_log import CutLog
+from operators.messages import Outcome
+from operators.parser import Origin, Parser
+from operators.sealing import PartitionerStage, SealingConfig
+from partitioner.config import PartitionerConfig
+from partitioner.core import Partitioner
+from state.codec import Block
+from state.sweep import Mutations
+
+WIDTH = 2
+
+
+class Job:
+    """A PartitionerStage of two parts with its keyed state, and what it sent by epoch."""
+
+    def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None, **config: Any) -> None:
+        options = {name: config.pop(name) for name in ("forbid_typed_loops",) if name in config}
+        letters = config.pop("letters", None)
+        core = Partitioner(2, WIDTH, PartitionerConfig(**options))
+        settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10, **config})
+        self.stage = PartitionerStage(core, settings, log, None, letters, ("a.jsonl",))
+        self.entries = dict(entries or {})
+        self.sent: dict[int, np.ndarray] = {}
+        self.blocks: dict[int, list[Block]] = {}
+        self.stage.restore(self.entries.items())
+        for outcome in self.stage.begin():
+            self.keep(outcome)
+
+    def keep(self, outcome: Outcome) -> Outcome:
+        changes: Mutations = outcome.mutations
+        for key, value in changes.puts:
+            self.entries[key] = value
+        for key in changes.deletes:
+            self.entries.pop(key, None)
+        for message in outcome.messages:
+            block = message.block
+            assert isinstance(block, Block)
+            assert block.header.epoch == message.epoch
+            self.blocks.setdefault(message.epoch, []).append(block)
+            self.sent[message.epoch] = block.columns["ctl"]
+        return outcome
+
+    def receive(self, count: int, now_ms: float = 0.0, first: int = 0) -> None:
+        self.keep(self.stage.receive(edges(count, first), now_ms))
+
+    @property
+    def journal(self) -> list[int]:
+        """Numbers of the first events of the journaled blocks."""
+        return sorted(int(key.rsplit("/", 1)[1]) for key in self.entries if key.startswith("journal/"))
+
+    @property
+    def journal_bytes(self) -> int:
+        return sum(len(value) for key, value in self.entries.items() if key.startswith("journal/"))
+
+
+def events(records: Iterable[dict[str, Any]]) -> bytes:
+    data = b"\n".join(orjson.dumps(record) for record in records)
+    return Parser(WIDTH, None, None).parse_jsonl(data, Origin())[0].encode()
+
+
+def edges(count: int, first: int = 0) -> bytes:
+    return events({"op": "add_edge", "src": k, "dst": k + 1} for k in range(first, first + count))
+
+
+def ends(log: CutLog) -> list[int]:
+    return [cut.end for cut in log.cuts.values()]
