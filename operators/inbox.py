@@ -71,7 +71,7 @@ class Inbox:
             self._bytes.add(size)
             return block
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="freshet-inbox-")  # noqa: SIM115  # kept until `close`
+            self._file = tempfile.TemporaryFile(prefix="freshet-inbox-")  # kept until `close`
         data = encode(block.header, block.columns) if isinstance(block, Block) else block
         aside = _Aside(self._end, len(data))
         self._file.seek(aside.offset)
