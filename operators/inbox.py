@@ -7,18 +7,23 @@ go on with another. Their memory has one.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from typing import BinaryIO, NamedTuple
 
 from operators.levels import Level
 from state.codec import Block, Header, encode
 
-INBOX_BYTES = 16 << 20  # twice what was ever seen to wait where ways are alike
+INBOX_BYTES = 16 << 20  # more than was ever seen to wait in all parts of an operator
 Sender = tuple[int, int, int]  # kind, flags and source part of a block's header
 
 
 def _sender(header: Header) -> Sender:
     return header.kind, header.flags, header.source
+
+
+def _size(block: Block | bytes) -> int:
+    return block.nbytes if isinstance(block, Block) else len(block)
 
 
 class _Aside(NamedTuple):
@@ -39,7 +44,6 @@ class Inbox:
         self._senders, self._bound = senders, bound if senders > 1 else 0  # a block of the only sender never waits
         self._epochs: dict[int, dict[Sender, Block | bytes | _Aside]] = {}
         self._file: BinaryIO | None = None
-        self._end = 0
         self._bytes, self._aside_bytes, self._count = Level(self._bound), Level(), Level()
         self.levels = {"inbox_bytes": self._bytes, "inbox_file_bytes": self._aside_bytes, "inbox_epochs": self._count}
 
@@ -59,37 +63,33 @@ class Inbox:
             self._count.add(len(waiting) == 1)
             return None
         del self._epochs[header.epoch]
-        complete: dict[Sender, Block | bytes] = {sender: block}  # what completes an epoch does not wait
-        for key, waited in waiting.items():
-            complete[key] = self._fetch(waited)
+        complete = {key: self._fetch(waited) for key, waited in waiting.items()}
+        complete[sender] = block  # what completes an epoch does not wait
         self._count.take(bool(waiting))
         return [complete[key] for key in sorted(complete)]
 
     def _keep(self, block: Block | bytes) -> Block | bytes | _Aside:
-        size = block.nbytes if isinstance(block, Block) else len(block)
+        size = _size(block)
         if self._bytes.now + size <= self._bound:
             self._bytes.add(size)
             return block
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="freshet-inbox-")  # kept until `close`
         data = encode(block.header, block.columns) if isinstance(block, Block) else block
-        aside = _Aside(self._end, len(data))
-        self._file.seek(aside.offset)
+        aside = _Aside(self._file.seek(0, os.SEEK_END), len(data))
         self._file.write(data)
-        self._end += aside.size
         self._aside_bytes.add(aside.size)
         return aside
 
     def _fetch(self, waited: Block | bytes | _Aside) -> Block | bytes:
         if not isinstance(waited, _Aside):
-            self._bytes.take(waited.nbytes if isinstance(waited, Block) else len(waited))
+            self._bytes.take(_size(waited))
             return waited
         assert self._file is not None
         self._file.seek(waited.offset)
         data = self._file.read(waited.size)
         self._aside_bytes.take(waited.size)
         if not self._aside_bytes.now:
-            self._end = 0
             self._file.truncate(0)
         return data
 

@@ -91,7 +91,7 @@ class Stage:
         return Outcome(messages, self.sweeper.mark(epoch) if marked else self.sweeper.step())
 
     def close(self) -> None:
-        """Let the core finish what it does in the background."""
+        """Drop what waits, and let the core finish what it does in the background."""
         self.inbox.close()
         if hasattr(self.core, "close"):
             self.core.close()

@@ -13,8 +13,6 @@ from operators.parser import Origin, Parser
 from partitioner.events import OP_NAMES, Events
 
 ORIGIN = Origin(source=3, name="stream.jsonl", partition=2)
-
-
 REJECTED: list[tuple[dict[str, Any], str]] = [
     ({}, "op: missing"),
     ({"op": None, "id": 1}, "op: missing"),

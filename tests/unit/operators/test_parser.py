@@ -34,8 +34,6 @@ ACCEPTED: list[dict[str, Any]] = [
     {"op": "del_edge", "src": 7, "dst": 9, "weight": "heavy", "attr": "none", "id": True},
     {"op": "set_features", "id": 1, "x": [1, 2], "src": 1.5, "type": 5},
 ]
-
-
 NOT_JSON = [
     (b"{", "not JSON"),
     (b"nonsense", "not JSON"),
