@@ -1,69 +1,15 @@
 """The Sink: what it writes is a function of the epochs alone, whatever happens to the process in between."""
 
-import hashlib
 import json
 import threading
 import time
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from operators.change_log import ChangeLog, ChangeLogError
 from operators.sink import BadEpochError, Sink
-from operators.stage import Stage
-from state.codec import ROWS, Block, Header, encode
-
-WIDTH = 3
-SOURCES = ["events.jsonl", "kafka://host:9092/topic"]
-
-
-def vector(key, epoch):
-    return np.array([key, epoch, key * epoch], np.float32)
-
-
-def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, source=0):
-    """rows: keys that changed; names: {key: id}; positions: (source, partition, next, events) tuples."""
-    columns = {
-        "key": np.array(rows, np.int64),
-        "row": np.array([vector(key, epoch) for key in rows], np.float32).reshape(-1, WIDTH),
-        "del_key": np.array(dead, np.int64),
-    }
-    if control is not None:
-        columns["ctl"] = np.array(control, np.int64)
-    if names:
-        texts = [text.encode() for text in names.values()]
-        columns["m_key"] = np.array(list(names), np.int64)
-        columns["m_off"] = np.cumsum([0] + [len(text) for text in texts]).astype(np.int64)
-        columns["m_name"] = np.frombuffer(b"".join(texts), np.uint8)
-    if positions:
-        dtypes = {"pos_source": "i2", "pos_partition": "i4", "pos_next": "i8", "pos_events": "i8"}
-        for (name, dtype), values in zip(dtypes.items(), zip(*positions, strict=True), strict=True):
-            columns[name] = np.array(values, dtype)
-    return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
-
-
-def control(marker=-1, events=1, arrival=0, flags=0, rejected=0, accepted=0, vertices=0, streamed=0):
-    return (marker, events, arrival, flags, rejected, accepted, vertices, streamed)
-
-
-def sink_of(out, part=0, parts=1, kind="int", **options):
-    return Sink(part, parts, out, WIDTH, kind, SOURCES, **{"clock_ms": lambda: 0.0} | options)
-
-
-def rows_in(path):
-    table = pq.read_table(path)
-    return [(r["id"], r["epoch"], r["embedding"], r["deleted"]) for r in table.to_pylist()]
-
-
-def files(out, folder="embeddings"):
-    return sorted(path.name for path in (out / folder).iterdir())
-
-
-def digest(out):
-    """Every visible file of the change log with the hash of its bytes."""
-    paths = [*(out / "embeddings").glob("*.parquet"), *(out / "epochs").glob("*.parquet")]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+from tests.support.sunk import SOURCES, WIDTH, block, control, digest, files, rows_in, sink_of
 
 
 def test_rows_come_out_with_their_epoch_and_a_deleted_row_is_zero(tmp_path):
@@ -174,112 +120,6 @@ def test_rows_of_another_width_are_an_error(tmp_path):
     with pytest.raises(BadEpochError, match=r"2 keys for rows \[\(2, 3\)\], width 4"):
         sink.apply(1, [block(1, [7, 9], control=control())])
     sink.close(write=False)
-
-
-# ---- a story with random epochs: markers every 7 epochs, births, deaths ----
-
-
-def story(epochs, kind, seed=3):
-    rng = np.random.default_rng(seed)
-    live, blocks = set(), {}
-    for epoch in range(epochs + 1):
-        dead = [key for key in sorted(live) if rng.random() < 0.1]
-        live -= set(dead)
-        born = [
-            int(key) for key in np.unique(rng.integers(0, 60, 6 if epoch else 0)) if key not in live and key not in dead
-        ]
-        changed = [key for key in sorted(live) if rng.random() < 0.3] + born
-        live |= set(born)
-        marker = epoch // 7 if epoch and epoch % 7 == 0 else -1
-        names = {key: f"name {key}" for key in born} if kind == "string" else None
-        flags = 2 if epoch == epochs else 0
-        blocks[epoch] = block(
-            epoch, changed, dead, control(marker, arrival=epoch, flags=flags), names, [(0, 0, 5 * epoch, 5)]
-        )
-    return blocks
-
-
-def encoded(block_):
-    return encode(block_.header, block_.columns)
-
-
-class Life:
-    """A sink in its stage, with the keyed state that survives it."""
-
-    def __init__(self, out, kind):
-        self.out, self.kind, self.entries = out, kind, {}
-
-    def start(self):
-        self.sink = sink_of(self.out, kind=self.kind, rows_per_file=40)
-        self.stage = Stage("sink", self.sink, 1)
-        self.stage.restore(self.checkpoint.items() if hasattr(self, "checkpoint") else ())
-        return self.stage.epoch + 1
-
-    def act(self, data):
-        outcome = self.stage.act(self.stage.offer(encoded(data)))
-        self.entries |= dict(outcome.puts)
-        for key in outcome.deletes:
-            self.entries.pop(key, None)
-
-    def take_checkpoint(self):
-        self.checkpoint = dict(self.entries)
-
-    def restore(self):
-        self.entries = dict(self.checkpoint)
-        return self.start()
-
-
-@pytest.mark.parametrize("kind", ["int", "string"])
-def test_any_crash_and_replay_gives_the_same_files(tmp_path, kind):
-    blocks = story(45, kind)
-    plain = Life(tmp_path / "plain", kind)
-    begin = plain.start()
-    for epoch in range(begin, 46):
-        plain.act(blocks[epoch])
-    plain.sink.close()
-    expected = digest(tmp_path / "plain")
-    assert len(expected) > 10
-
-    for stop_at in range(8, 45, 3):
-        out = tmp_path / f"stop-{stop_at}"
-        life = Life(out, kind)
-        life.start()
-        for epoch in range(begin, stop_at + 1):
-            life.act(blocks[epoch])
-            if epoch == stop_at - 2:
-                life.take_checkpoint()
-        # Stopped in one of three ways: killed, failed, or stopped with its last rows written.
-        if stop_at % 3 == 0:
-            life.sink._writer.wait()
-        else:
-            life.sink.close(write=stop_at % 3 == 1)
-        visible = {name: pq.read_table(next(out.glob(f"*/{name}"))) for name in digest(out)}
-        first = life.restore()
-        assert first <= stop_at - 1
-        for epoch in range(first, 46):
-            life.act(blocks[epoch])
-            for name, table in visible.items():  # what was seen is seen for good
-                path = next(out.glob(f"*/{name}"))
-                assert pq.read_table(path).slice(0, table.num_rows).equals(table), (stop_at, epoch, name)
-        life.sink.close()
-        assert digest(out) == expected
-        assert (
-            json.loads((out / "status/sink-0.json").read_text())["rows"]
-            == json.loads((tmp_path / "plain/status/sink-0.json").read_text())["rows"]
-        )
-
-
-def test_a_replay_that_is_stopped_early_does_not_take_back_what_was_seen(tmp_path):
-    sink = sink_of(tmp_path, rows_per_file=4)
-    for epoch in (1, 2):
-        sink.apply(epoch, [block(epoch, [1, 2], control=control())])
-    sink.close()
-    assert len(rows_in(tmp_path / "embeddings/part-0-00000000.parquet")) == 4
-    replay = sink_of(tmp_path, rows_per_file=4)
-    replay.apply(1, [block(1, [1, 2], control=control(flags=1))])
-    replay.close()
-    assert len(rows_in(tmp_path / "embeddings/part-0-00000000.parquet")) == 4
-    assert pq.read_table(tmp_path / "epochs/epochs-00000000.parquet").num_rows == 2
 
 
 def test_leftovers_of_a_killed_writer_go_and_a_damaged_file_is_replaced(tmp_path):

@@ -1,0 +1,60 @@
+"""Sinks, what they are given and what they leave, by hand."""
+
+import hashlib
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from operators.sink import Sink
+from state.codec import ROWS, Block, Header
+
+WIDTH = 3
+SOURCES = ["events.jsonl", "kafka://host:9092/topic"]
+
+
+def vector(key, epoch):
+    return np.array([key, epoch, key * epoch], np.float32)
+
+
+def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, source=0):
+    """rows: keys that changed; names: {key: id}; positions: (source, partition, next, events) tuples."""
+    columns = {
+        "key": np.array(rows, np.int64),
+        "row": np.array([vector(key, epoch) for key in rows], np.float32).reshape(-1, WIDTH),
+        "del_key": np.array(dead, np.int64),
+    }
+    if control is not None:
+        columns["ctl"] = np.array(control, np.int64)
+    if names:
+        texts = [text.encode() for text in names.values()]
+        columns["m_key"] = np.array(list(names), np.int64)
+        columns["m_off"] = np.cumsum([0] + [len(text) for text in texts]).astype(np.int64)
+        columns["m_name"] = np.frombuffer(b"".join(texts), np.uint8)
+    if positions:
+        dtypes = {"pos_source": "i2", "pos_partition": "i4", "pos_next": "i8", "pos_events": "i8"}
+        for (name, dtype), values in zip(dtypes.items(), zip(*positions, strict=True), strict=True):
+            columns[name] = np.array(values, dtype)
+    return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
+
+
+def control(marker=-1, events=1, arrival=0, flags=0, rejected=0, accepted=0, vertices=0, streamed=0):
+    return (marker, events, arrival, flags, rejected, accepted, vertices, streamed)
+
+
+def sink_of(out, part=0, parts=1, kind="int", **options):
+    return Sink(part, parts, out, WIDTH, kind, SOURCES, **{"clock_ms": lambda: 0.0} | options)
+
+
+def rows_in(path):
+    table = pq.read_table(path)
+    return [(r["id"], r["epoch"], r["embedding"], r["deleted"]) for r in table.to_pylist()]
+
+
+def files(out, folder="embeddings"):
+    return sorted(path.name for path in (out / folder).iterdir())
+
+
+def digest(out):
+    """Every visible file of the change log with the hash of its bytes."""
+    paths = [*(out / "embeddings").glob("*.parquet"), *(out / "epochs").glob("*.parquet")]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
