@@ -7,10 +7,11 @@ Where the file system has no direct I/O (tmpfs), the file is written as any othe
 
 from __future__ import annotations
 
-import mmap
 import os
 from pathlib import Path
 from types import TracebackType
+
+import numpy as np
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20
@@ -28,17 +29,20 @@ class DirectFile:
             self._file = os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o644)
         except OSError:
             self._file = os.open(path, flags, 0o644)
-        self._buffer = mmap.mmap(-1, BUFFER_BYTES)
+        # aligned by hand: a mapping of its own would be pages fresh from the kernel in every file
+        memory = np.empty(BUFFER_BYTES + BLOCK_BYTES, np.uint8)
+        self._buffer = memory[-memory.ctypes.data % BLOCK_BYTES :][:BUFFER_BYTES]
         self._filled = self._written = 0
         self.closed = False
 
     def write(self, data: bytes) -> int:
         """Append the data."""
-        source = memoryview(data).cast("B")
+        source = np.frombuffer(data, np.uint8)
         at = 0
         while at < len(source):
             count = min(len(source) - at, BUFFER_BYTES - self._filled)
-            self._buffer[self._filled : self._filled + count] = source[at : at + count]
+            # by numpy, which gives the interpreter lock to other threads meanwhile
+            np.copyto(self._buffer[self._filled : self._filled + count], source[at : at + count])
             self._filled += count
             at += count
             if self._filled == BUFFER_BYTES:
@@ -46,13 +50,9 @@ class DirectFile:
         return len(source)
 
     def _drain(self, count: int) -> None:
-        view = memoryview(self._buffer)
-        try:
-            done = 0
-            while done < count:
-                done += os.write(self._file, view[done:count])
-        finally:
-            view.release()
+        done = 0
+        while done < count:
+            done += os.write(self._file, self._buffer[done:count].data)
         self._written += self._filled
         self._filled = 0
 
@@ -86,7 +86,7 @@ class DirectFile:
             os.ftruncate(self._file, self._written)
         finally:
             os.close(self._file)
-            self._buffer.close()
+            self._buffer = np.empty(0, np.uint8)
 
     def __enter__(self) -> DirectFile:
         return self

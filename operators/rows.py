@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.kernel import kernel, quick
+from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
@@ -45,7 +45,7 @@ def pick(column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         out[i] = column[slots[i]]
 
 
-@quick
+@kernel
 def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray, owned: int, out: np.ndarray) -> int:
     """Those of the slots, each once and in order, whose flags are `owned`; returns how many.
 
