@@ -13,6 +13,7 @@ from operators.cut_log import CutLog
 from operators.dead_letters import DeadLetterFile
 from operators.journal import JOURNAL_BYTES
 from operators.kafka_lines import Lines
+from operators.lanes import WAITING_BYTES
 from operators.letter_box import LetterBox, LetterQueue
 from operators.message_parsing import MessageStage
 from operators.messages import SINK, STORAGE, TAIL
@@ -35,7 +36,7 @@ PARSER = "parser"  # of the files; that of topic k among the sources is "parser-
 class Settings:
     """What every operator of a job is told; JSON-able by `to_dict`.
 
-    Units: epoch_ms and marker_interval_ms milliseconds; journal_bytes bytes; paths are absolute.
+    Units: epoch_ms and marker_interval_ms milliseconds; journal_bytes, waiting_bytes bytes; paths are absolute.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Settings:
     block_events: int = 0  # what the Parser cuts its blocks by, for the job's life; 0: by epoch_events
     marker_interval_ms: int = 10_000
     journal_bytes: int = JOURNAL_BYTES
+    waiting_bytes: int = WAITING_BYTES
     cut_log: str = ""
     dead_letters: str = ""
     job_id: str = ""  # for the job's life
@@ -89,6 +91,7 @@ class Settings:
             vertex_bytes=vertex_bytes,
             edge_bytes=edge_bytes,
             journal_bytes=self.journal_bytes,
+            waiting_bytes=self.waiting_bytes,
             flush_epochs=self.outlet.get("epochs", 0),
             flush_ms=self.outlet.get("ms", 0) if self.epoch_ms else 0,
         )

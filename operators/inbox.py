@@ -7,10 +7,7 @@ go on with another. Their memory has one.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from typing import BinaryIO, NamedTuple
-
+from operators.aside import Aside, AsideFile
 from operators.levels import Level
 from state.codec import Block, Header, encode
 
@@ -26,26 +23,18 @@ def _size(block: Block | bytes) -> int:
     return block.nbytes if isinstance(block, Block) else len(block)
 
 
-class _Aside(NamedTuple):
-    """Where a block stands in the file."""
-
-    offset: int
-    size: int
-
-
 class Inbox:
     """Blocks by epoch, until those of all senders are there.
 
-    Invariant: the blocks in memory that wait have at most `bound` bytes. The file has no name and is empty whenever
-    nothing waits in it; the folder is the one for temporary files (`TMPDIR`).
+    Invariant: the blocks in memory that wait have at most `bound` bytes.
     """
 
     def __init__(self, senders: int, bound: int = INBOX_BYTES) -> None:
         self._senders, self._bound = senders, bound if senders > 1 else 0  # a block of the only sender never waits
-        self._epochs: dict[int, dict[Sender, Block | bytes | _Aside]] = {}
-        self._file: BinaryIO | None = None
-        self._bytes, self._aside_bytes, self._count = Level(self._bound), Level(), Level()
-        self.levels = {"inbox_bytes": self._bytes, "inbox_file_bytes": self._aside_bytes, "inbox_epochs": self._count}
+        self._epochs: dict[int, dict[Sender, Block | bytes | Aside]] = {}
+        self._file = AsideFile("inbox")
+        self._bytes, self._count = Level(self._bound), Level()
+        self.levels = {"inbox_bytes": self._bytes, "inbox_file_bytes": self._file.level, "inbox_epochs": self._count}
 
     def holds(self, header: Header) -> bool:
         """Whether that sender's block of that epoch waits here."""
@@ -68,37 +57,23 @@ class Inbox:
         self._count.take(bool(waiting))
         return [complete[key] for key in sorted(complete)]
 
-    def _keep(self, block: Block | bytes) -> Block | bytes | _Aside:
+    def _keep(self, block: Block | bytes) -> Block | bytes | Aside:
         size = _size(block)
         if self._bytes.now + size <= self._bound:
             self._bytes.add(size)
             return block
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="freshet-inbox-")  # kept until `close`
-        data = encode(block.header, block.columns) if isinstance(block, Block) else block
-        aside = _Aside(self._file.seek(0, os.SEEK_END), len(data))
-        self._file.write(data)
-        self._aside_bytes.add(aside.size)
-        return aside
+        return self._file.put(encode(block.header, block.columns) if isinstance(block, Block) else block)
 
-    def _fetch(self, waited: Block | bytes | _Aside) -> Block | bytes:
-        if not isinstance(waited, _Aside):
-            self._bytes.take(_size(waited))
-            return waited
-        assert self._file is not None
-        self._file.seek(waited.offset)
-        data = self._file.read(waited.size)
-        self._aside_bytes.take(waited.size)
-        if not self._aside_bytes.now:
-            self._file.truncate(0)
-        return data
+    def _fetch(self, waited: Block | bytes | Aside) -> Block | bytes:
+        if isinstance(waited, Aside):
+            return self._file.take(waited)
+        self._bytes.take(_size(waited))
+        return waited
 
     def close(self) -> None:
         """Drop what waits."""
         self._epochs.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
 
     @property
     def nbytes(self) -> int:

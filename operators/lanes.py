@@ -3,6 +3,9 @@
 A lane is a sequence that comes back in the same order whenever it is read again: one partition of a Kafka topic, or
 all files together, which one subtask reads one after the other. Between lanes there is no order but the one that the
 cuts record: how many events of each lane an epoch takes. In an epoch the events apply by (source, partition, offset).
+
+After a restore an epoch may wait for events of one partition that come long after those of the others: the source reads
+each at its own pace, and none can be stopped alone. So the blocks that wait have no bound in number, but in memory.
 """
 
 from __future__ import annotations
@@ -13,19 +16,23 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
+from operators.aside import Aside, AsideFile
 from operators.cut_log import FILES, Cut, Lane, LostCutError
 from operators.levels import Level
 from partitioner.events import Events
 
+WAITING_BYTES = 32 << 20
+
 
 class _Block(NamedTuple):
-    """A journaled block: its number in the order of arrival, its first event's number in the lane, lane, bytes."""
+    """A journaled block: its number in the order of arrival, lane, its events' numbers in the lane, bytes, events."""
 
     number: int
-    first: int
     lane: Lane
-    events: Events
+    first: int
+    end: int
     size: int
+    events: Events | Aside
 
 
 @dataclass(slots=True)
@@ -42,16 +49,22 @@ class Lanes:
 
     Args:
         streams: the sources (by index) whose partitions are lanes of their own; all others are files.
+        bound: bytes of blocks that wait in memory; what is more waits in a file.
 
-    Invariant: a lane's blocks follow one another without a gap, from the one that event `start` is in.
+    Invariants: a lane's blocks follow one another without a gap, from the one that event `start` is in. The blocks in
+    memory have at most `bound` bytes, beside the first one of each lane.
     """
 
-    def __init__(self, streams: frozenset[int] = frozenset()) -> None:
-        self._streams = streams
+    def __init__(self, streams: frozenset[int] = frozenset(), bound: int = WAITING_BYTES) -> None:
+        self._streams, self._bound = streams, bound
         self._lanes: dict[Lane, _Waiting] = {}
         self.accepted = 0  # events that came, of all lanes
         self.sealed = 0  # events that were taken
-        self.level = Level()  # bytes of the blocks that hold events which were not
+        self._file = AsideFile("events")
+        # bytes of the blocks that hold events which were not
+        self.levels = {"waiting_bytes": Level(bound), "waiting_file_bytes": self._file.level}
+        self._bytes = self.levels["waiting_bytes"]
+        self._largest = 0  # bytes of the largest block so far
 
     def restore(self, ends: Mapping[Lane, int]) -> None:
         """Begin where a cut ended: so many events of each lane are sealed."""
@@ -67,7 +80,12 @@ class Lanes:
         return self._lanes[lane].accepted if lane in self._lanes else 0
 
     def add(self, number: int, first: int, events: Events, size: int = 0) -> None:
-        """Take a block that arrived, or one of the journal; `size` is what it counts in `level`."""
+        """Take a block that arrived, or one of the journal; `size` is what it counts in the levels.
+
+        Raises:
+            LostCutError: the events before it are missing.
+            OSError: the file can't be written.
+        """
         lane = self.lane_of(events)
         waiting = self._lanes.setdefault(lane, _Waiting())
         if not waiting.blocks and first > waiting.start:
@@ -77,8 +95,13 @@ class Lanes:
         self.accepted += max(0, end - waiting.accepted)
         waiting.accepted = max(waiting.accepted, end)
         if end > waiting.start:
-            waiting.blocks.append(_Block(number, first, lane, events, size))
-            self.level.add(size)
+            self._largest = max(self._largest, size)
+            self._bytes.bound = self._bound + len(self._lanes) * self._largest
+            if waiting.blocks and self._bytes.now + size > self._bound:
+                waiting.blocks.append(_Block(number, lane, first, end, size, self._file.put(events.encode())))
+            else:
+                self._bytes.add(size)
+                waiting.blocks.append(_Block(number, lane, first, end, size, events))
 
     @property
     def waiting(self) -> int:
@@ -94,7 +117,7 @@ class Lanes:
         counts: Counter[Lane] = Counter()
         for block in self._arrived():
             start = max(block.first, self._lanes[block.lane].start)
-            taken = min(count, block.first + len(block.events) - start)
+            taken = min(count, block.end - start)
             counts[block.lane] += taken
             count -= taken
             if count == 0:
@@ -134,18 +157,33 @@ class Lanes:
         waiting = self._lanes.setdefault(lane, _Waiting())
         end = waiting.start + count
         while waiting.blocks and waiting.start < end:
-            _, first, _, events, size = waiting.blocks[0]
-            if first > waiting.start:
+            block = waiting.blocks[0]
+            if block.first > waiting.start:
                 break
-            piece = events.slice(waiting.start - first, min(end - first, len(events)))
+            events = self._fetch(waiting.blocks)
+            piece = events.slice(waiting.start - block.first, min(end, block.end) - block.first)
             waiting.start += len(piece)
             self.sealed += len(piece)
-            if waiting.start == first + len(events):
+            if waiting.start == block.end:
                 waiting.blocks.popleft()
-                self.level.take(size)
+                self._bytes.take(block.size)
             if len(piece):  # a block of rejected records has none
                 yield piece
         if waiting.start < end:
             begin = end - count
             message = f"has events {begin} to {end}, the journal has {waiting.start - begin} of them"
             raise LostCutError(message if lane == FILES else f"{message} (source {lane[0]}, partition {lane[1]})")
+
+    def _fetch(self, blocks: deque[_Block]) -> Events:
+        """The events of a lane's first block, which is in memory from now on."""
+        first = blocks[0]
+        if isinstance(first.events, Events):
+            return first.events
+        events = Events.decode(self._file.take(first.events))
+        self._bytes.add(first.size)
+        blocks[0] = first._replace(events=events)
+        return events
+
+    def close(self) -> None:
+        """Drop what waits in the file."""
+        self._file.close()

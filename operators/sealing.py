@@ -19,7 +19,7 @@ from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
 from operators.dead_letters import DeadLetter
 from operators.intervals import Intervals
 from operators.journal import JOURNAL_BYTES, Journal
-from operators.lanes import Lanes
+from operators.lanes import WAITING_BYTES, Lanes
 from operators.letter_box import LetterBox
 from operators.levels import Level
 from operators.messages import FLUSH, LAST, REPLAY, STORAGE, Message, Outcome
@@ -35,7 +35,7 @@ class SealingConfig:
     """When epochs are sealed, and when a marker follows.
 
     Units: epoch_events events; marker_interval_ms milliseconds; vertex_bytes, edge_bytes bytes in all operators;
-    journal_bytes bytes.
+    journal_bytes, waiting_bytes bytes.
     A marker has every changed page written once, so markers are at least so far apart that a state whose pages all
     change is written at SWEEP_BYTES_PER_S, or as much was journaled as that state has (and `journal_bytes` at least):
     they never write more than about as much again as comes in. A restore replays at most two intervals.
@@ -49,6 +49,7 @@ class SealingConfig:
     vertex_bytes: int = 0
     edge_bytes: int = 0
     journal_bytes: int = JOURNAL_BYTES
+    waiting_bytes: int = WAITING_BYTES
     flush_epochs: int = 0
     flush_ms: int = 0
 
@@ -77,7 +78,7 @@ class PartitionerStage:
         self.epoch = 0
         self.rejected = self.refused = 0
         self.dead_letters, self._sources = dead_letters, sources
-        self._lanes = Lanes(frozenset(streams))
+        self._lanes = Lanes(frozenset(streams), config.waiting_bytes)
         self._intervals = Intervals(config.flush_epochs, config.flush_ms)
         self._journal = Journal()
         self._block = self._largest = 0  # number of the next block; events of the largest so far
@@ -85,8 +86,8 @@ class PartitionerStage:
         self._waiting_events = Level(config.epoch_events)
         self.levels = {
             "journal_bytes": self._journal.level,
-            "waiting_bytes": self._lanes.level,
             "waiting_events": self._waiting_events,
+            **self._lanes.levels,
         }
         self._last_marker_ms = 0.0
         self._last_marker_epoch = 0
@@ -136,7 +137,7 @@ class PartitionerStage:
         yield from self.replay(now_ms)
         while (due := self._due(now_ms)) is not None:
             yield self._seal(due, now_ms)
-        for level in (self._waiting_events, self._lanes.level):
+        for level in (self._waiting_events, *self._lanes.levels.values()):
             level.peak = level.now  # what was to be replayed had not to wait
 
     def replay(self, now_ms: float = 0.0) -> Iterator[Outcome]:
@@ -208,6 +209,7 @@ class PartitionerStage:
     def close(self) -> None:
         """Close the cut log, and write the last counts of rejected records."""
         self.log.close()
+        self._lanes.close()
         if self.dead_letters is not None:
             self.dead_letters.close()
 
@@ -300,7 +302,8 @@ class PartitionerStage:
         self._waiting_events.set(self._lanes.waiting)
         self._waiting_events.bound = self.config.epoch_events + self._largest
         # A cut that is no marker finds the journal below the limit; what comes until the next one waits for that.
-        self._journal.level.bound = 2 * (self._limit + self._lanes.level.peak)
+        waited = sum(level.peak for level in self._lanes.levels.values())
+        self._journal.level.bound = 2 * (self._limit + waited)
 
     def _take(self, cut: Cut) -> list[Events]:
         """The waiting events of a cut."""

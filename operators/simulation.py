@@ -106,7 +106,7 @@ class Simulation:
         self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
         self._id_names: dict[int, Id] = {}
         self.crashes = 0
-        self.aside_bytes = 0  # the most that waited in one stage's file
+        self.aside_bytes: dict[str, int] = {}  # by level, the most that waited in one stage's file
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
         self.make_sink: Callable[[int], Any] = lambda part: RecordingSink(self.seen[part], self._id_names)
@@ -170,8 +170,12 @@ class Simulation:
             self._do(PARTITIONER, 0, outcome)
 
     def _close(self, write: bool) -> None:
+        for levels in (self._partitioner.levels, *(stage.levels for stage in self._stages.values())):
+            for name, level in levels.items():
+                if name.endswith("_file_bytes"):
+                    self.aside_bytes[name] = max(self.aside_bytes.get(name, 0), level.peak)
+        self._partitioner.lanes.close()
         for stage in self._stages.values():
-            self.aside_bytes = max(self.aside_bytes, stage.levels["inbox_file_bytes"].peak)
             stage.inbox.close()
             if hasattr(stage.core, "close"):
                 stage.core.close(write=write)

@@ -18,6 +18,7 @@ from gnn.plan import Plan, compile_plan
 from operators.cut_log import CutLog
 from operators.factory import Settings
 from operators.inbox import INBOX_BYTES
+from operators.lanes import WAITING_BYTES
 from operators.simulation import Faults, Simulation
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
@@ -75,7 +76,7 @@ class Result:
     rows: int
     markers: int
     lost_cuts: int  # lines that the cut log has lost on purpose
-    aside_bytes: int  # the most that waited in the file of one inbox
+    aside_bytes: dict[str, int]  # by level, the most that waited in one stage's file
 
 
 @cache
@@ -117,7 +118,8 @@ def draw(seed: int) -> Case:
         hybrid_threshold=rng.randint(0, 4),
         id_kind="string" if strings else "int",
     )
-    settings = replace(settings, marker_interval_ms=rng.choice([1, 4, 15]))
+    waiting_bytes = (0, 2000, WAITING_BYTES)[seed // 3 % 3]
+    settings = replace(settings, marker_interval_ms=rng.choice([1, 4, 15]), waiting_bytes=waiting_bytes)
     if seed % 4 == 0:  # as fast as by the clock: a journal of a few blocks, or of the state's bytes where they are more
         settings = replace(settings, marker_interval_ms=10**9, journal_bytes=1000)
     events, settings = _through_partitions(seed, events, settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from operators.cut_log import FILES, Cut, CutLog, LostCutError
-from operators.lanes import Lanes
+from operators.lanes import WAITING_BYTES, Lanes
 from operators.messages import Outcome
 from operators.sealing import PartitionerStage, SealingConfig, positions
 from partitioner.core import Partitioner
@@ -81,6 +81,28 @@ def test_a_cut_waits_for_each_of_its_lanes() -> None:
     assert ids(lanes.take(lanes.counts_of(cut))) == [1, 2, 3, 20, 21, 22, 10, 11]
 
 
+def test_events_of_a_partition_far_ahead_wait_in_a_file_and_come_back_as_they_were() -> None:
+    """The cut log wants an event of partition 1, and partition 0 comes first."""
+    size = 100
+    lanes = Lanes(frozenset({TOPIC}), bound=3 * size)
+    held, aside = lanes.levels["waiting_bytes"], lanes.levels["waiting_file_bytes"]
+    for round_ in range(2):
+        for k in range(20):
+            lanes.add(100 * round_ + k, lanes.next_number((TOPIC, 0)), block([2 * k, 2 * k + 1], 0), size)
+        assert (held.now, held.peak) == (3 * size, (3 + round_) * size)
+        assert aside.now > 0
+        lanes.add(100 * round_ + 50, round_, block([1000 + round_], 1), size)
+        assert held.now == 4 * size, "what the cut waits for is in memory"
+        epochs = [ids(lanes.take({(TOPIC, 1): 1, (TOPIC, 0): 5}))]
+        while lanes.waiting:
+            epochs.append(ids(lanes.take({(TOPIC, 0): 5})))
+            assert held.now <= held.bound
+        assert epochs == [[0, 1, 2, 3, 4, 1000 + round_], *([*range(k, k + 5)] for k in range(5, 40, 5))]
+        assert (held.now, aside.now) == (0, 0)
+    assert held.bound == 5 * size, "a block of each partition beside it"
+    lanes.close()
+
+
 def test_a_journal_with_a_gap_is_noticed() -> None:
     lanes = Lanes(frozenset({TOPIC}))
     lanes.restore({FILES: 0, (TOPIC, 0): 5})
@@ -122,8 +144,8 @@ def test_streams_stand_in_the_cut_log(tmp_path: Path) -> None:
 class Job:
     """A PartitionerStage over topics alone, its keyed state, and the vertices and positions of each epoch."""
 
-    def __init__(self, log: CutLog, entries: dict[str, bytes]) -> None:
-        config = SealingConfig(epoch_events=4, marker_interval_ms=10**9, marker_epochs_max=3)
+    def __init__(self, log: CutLog, entries: dict[str, bytes], waiting_bytes: int) -> None:
+        config = SealingConfig(4, marker_interval_ms=10**9, marker_epochs_max=3, waiting_bytes=waiting_bytes)
         self.stage = PartitionerStage(Partitioner(1, 1), config, log, streams=[TOPIC])
         self.entries = dict(entries)
         self.epochs: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
@@ -153,7 +175,8 @@ def test_epochs_come_back_though_partitions_arrive_in_another_order(seed: int) -
     read = at_checkpoint = dict.fromkeys(input_, 0)
     seen: dict[int, object] = {}
     crashes = 0
-    job = Job(log, saved)
+    waiting_bytes = (0, 1000, WAITING_BYTES)[seed % 3]
+    job = Job(log, saved, waiting_bytes)
     while True:
         assert all(seen.setdefault(epoch, found) == found for epoch, found in job.epochs.items())
         left = [p for p in input_ if read[p] < 30]
@@ -161,7 +184,7 @@ def test_epochs_come_back_though_partitions_arrive_in_another_order(seed: int) -
             break
         if not left or (crashes < 4 and rng.random() < 0.1):
             crashes += 1
-            job, read = Job(log, saved), dict(at_checkpoint)
+            job, read = Job(log, saved, waiting_bytes), dict(at_checkpoint)
             continue
         if rng.random() < 0.2:
             saved, at_checkpoint = dict(job.entries), dict(read)
