@@ -1,15 +1,15 @@
-"""A Kafka topic as a stream: Row(0, Row(partition, offset, value)), keyed, in one task with its Parser.
+"""A Kafka topic as a stream: Row(0, batch of messages), keyed, in one task with its Parser.
 
 PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
-What comes out of a table is keyed in Java without being dealt out anew. The type that the table gives it must be told
-anew for that (a keyed Python operator asks for a plain row type), which works as long as the elements are never
-serialized on the way: source, table operators and Parser are chained, one subtask each.
+A call of Python costs 16 us, and the interpreter lock must be had several times for it, beside operators that are busy
+with it: one call per message would read 8,000 a second. So messages are gathered in Java (see MessageBatcher.java).
+Source, table operators, batcher and Parser are chained, one subtask each.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
@@ -17,8 +17,12 @@ from job.kafka_table import kafka_table
 from job.spec import file_uri
 
 if TYPE_CHECKING:
-    from pyflink.datastream import KeyedStream, StreamExecutionEnvironment
+    from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
+
+BATCHER: Final = Path(__file__).with_name("MessageBatcher.java")
+# A message waits so long at most for others to be parsed with; the first one after a pause does not.
+BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 256 << 10, 4000, 10
 
 
 def add_connector(env: StreamExecutionEnvironment, jar: Path) -> None:
@@ -29,27 +33,48 @@ def add_connector(env: StreamExecutionEnvironment, jar: Path) -> None:
 def topic_stream(
     env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str
 ) -> KeyedStream:
-    """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`."""
+    """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
+
+    `operators.message_parsing` reads the batches.
+    """
     from pyflink.common.typeinfo import Types
     from pyflink.datastream import KeyedStream
     from pyflink.java_gateway import get_gateway
     from pyflink.table import StreamTableEnvironment
-    from pyflink.table.expressions import col, lit, row
+    from pyflink.table.expressions import col
 
     tables = StreamTableEnvironment.create(env)
     tables.get_config().set("table.exec.resource.default-parallelism", "1")
     messages = tables.from_descriptor(_descriptor(topic, properties))
-    messages = messages.select(lit(0).alias("k"), row(col("partition"), col("offset"), col("value")).alias("message"))
-    stream = tables.to_data_stream(messages)
+    stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
     _set_up_source(stream._j_data_stream.getTransformation(), topic, uid)
 
     jvm = get_gateway().jvm
     key_type = Types.ROW([Types.INT()]).get_java_type_info()
     utils = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
-    keyed = utils.reinterpretAsKeyedStream(stream._j_data_stream, jvm.KeyByKeySelector(), key_type)
-    message = Types.ROW([Types.INT(), Types.LONG(), Types.PRIMITIVE_ARRAY(Types.BYTE())])
-    keyed.getTransformation().setOutputType(Types.ROW([Types.INT(), message]).get_java_type_info())
-    return KeyedStream(keyed, message, stream)
+    batch = Types.PRIMITIVE_ARRAY(Types.BYTE())  # plain bytes: what comes from outside is never unpickled
+    batches = in_batches(env, stream, Types.ROW([Types.INT(), batch]).get_java_type_info())
+    keyed = utils.reinterpretAsKeyedStream(batches, jvm.KeyByKeySelector(), key_type)
+    return KeyedStream(keyed, batch, stream)
+
+
+def in_batches(env: StreamExecutionEnvironment, messages: DataStream, type_info: Any) -> Any:
+    """Put the batcher behind a stream; returns Java's stream of that type."""
+    from pyflink.java_gateway import get_gateway
+
+    gateway = get_gateway()
+    flink = gateway.jvm.org.apache.flink
+    limits = gateway.new_array(gateway.jvm.Object, 3)
+    limits[0], limits[1], limits[2] = BATCH_BYTES, BATCH_MESSAGES, LINGER_MS
+    no_options = flink.configuration.Configuration()
+    source = flink.table.runtime.generated.GeneratedOperator(BATCHER.stem, BATCHER.read_text(), limits, no_options)
+    factory = flink.table.runtime.operators.CodeGenOperatorFactory(source)
+    batches = flink.streaming.api.transformations.OneInputTransformation(
+        messages._j_data_stream.getTransformation(), "batches", factory, type_info, 1
+    )
+    java = env._j_stream_execution_environment
+    java.addOperator(batches)
+    return flink.streaming.api.datastream.DataStream(java, batches)
 
 
 def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:

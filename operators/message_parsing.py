@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from operators.parsing import BLOCK_EVENTS_MAX, BLOCK_EVENTS_MIN
 from operators.status import StatusFile, read_statuses
 
 STATUS_PREFIX = "kafka-"
-_HEADER = struct.Struct("<?iq")
+_MESSAGE = struct.Struct(">iqi")  # partition, offset, bytes of the value (-1: there is none), as MessageBatcher.java
 
 
 class TopicMessage(NamedTuple):
@@ -24,15 +24,16 @@ class TopicMessage(NamedTuple):
     offset: int
     value: bytes | None
 
-    def encode(self) -> bytes:
-        """The message as it waits in keyed state."""
-        return _HEADER.pack(self.value is not None, self.partition, self.offset) + (self.value or b"")
 
-    @staticmethod
-    def decode(data: bytes) -> TopicMessage:
-        """The inverse of `encode`."""
-        given, partition, offset = _HEADER.unpack_from(data)
-        return TopicMessage(partition, offset, data[_HEADER.size :] if given else None)
+def messages_of(batch: bytes) -> Iterator[TopicMessage]:
+    """The messages of a batch, in the order in which they were read."""
+    at = 0
+    while at < len(batch):
+        partition, offset, size = _MESSAGE.unpack_from(batch, at)
+        at += _MESSAGE.size
+        value = None if size < 0 else batch[at : at + size]
+        at += max(size, 0)
+        yield TopicMessage(partition, offset, value)
 
 
 class MessageStage:
@@ -58,11 +59,11 @@ class MessageStage:
         self._status = StatusFile(out, f"{STATUS_PREFIX}{origin.source}") if out is not None else None
         self.status_behind = False
 
-    def parse(self, messages: Sequence[TopicMessage]) -> list[bytes]:
-        """The blocks of these messages; the rejected records are in the dead letters when this returns."""
+    def parse(self, batch: bytes) -> list[bytes]:
+        """The blocks of a batch of messages; the rejected records are in the dead letters when this returns."""
         arrival_ms = time.time() * 1e3
         by_partition: dict[int, list[RawMessage]] = {}
-        for partition, offset, value in messages:
+        for partition, offset, value in messages_of(batch):
             by_partition.setdefault(partition, []).append(RawMessage(offset, value))
         blocks: list[bytes] = []
         for partition, found in by_partition.items():

@@ -53,8 +53,8 @@ def write_jsonl(folder: Path) -> None:
             file.writelines(line + b"\n" for line in read_lines(chunk, reader))
 
 
-def measure(folder: Path, name: str, events: str, options: list[object]) -> dict[str, Any]:
-    """One run and its check."""
+def measure(folder: Path, name: str, events: str, count: int, options: list[object]) -> dict[str, Any]:
+    """One run and its check; `events` are so many."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     given = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", events, "--out", out]
@@ -72,7 +72,7 @@ def measure(folder: Path, name: str, events: str, options: list[object]) -> dict
         "partitioner_s": profile["partitioner"]["stage"],
         "parser_busy": round(busy, 2),
         "max_rel_error": check["max_rel_error"],
-        "correct": check["code"] == 0,
+        "correct": check["code"] == 0 and result["events"] == count,
     }
 
 
@@ -109,12 +109,12 @@ def main() -> int:
             kind, batch = SOURCES[name]
             if not kind:
                 file = folder / f"events.{name.split()[0]}"
-                results.append(measure(folder, name, str(file), more))
+                results.append(measure(folder, name, str(file), options.events, more))
             else:
                 topic = f"kafka://{broker.address}/bench-{number}"
                 how = ["--partitions", PARTITIONS, "--format", kind, "--batch", batch, "--to", topic]
                 freshet("produce", "--events", folder / "events.jsonl", *how)
-                results.append(measure(folder, name, topic, [*more, "--until", "latest"]))
+                results.append(measure(folder, name, topic, options.events, [*more, "--until", "latest"]))
             print(orjson.dumps(results[-1]).decode(), flush=True)
     shutil.rmtree(folder / "out")
     report(results)

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from operators import factory
+from operators.message_parsing import messages_of
+from tests.support.batches import batch_of
 from tests.support.simulated import LeavesPagesOut
 
 FACTORY = "tests.support.faulty:make_stage"
@@ -82,9 +84,10 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
 def _skip_one(stage: Any) -> None:
     parse = stage.parse
 
-    def skip(messages: Any) -> Any:
+    def skip(batch: bytes) -> Any:
         stage.parse = parse
-        return parse(messages[1:])
+        _, *others = messages_of(batch)
+        return parse(batch_of(others))
 
     stage.parse = skip
 

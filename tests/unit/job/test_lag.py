@@ -9,13 +9,14 @@ from job.kafka_input import TopicInput
 from job.lag import Lag
 from operators.message_parsing import MessageStage, TopicMessage
 from operators.parser import Origin, Parser
+from tests.support.batches import batch_of
 
 TOPIC = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 10, 1: 5})
 
 
 def read(out: Path, *messages: tuple[int, int]) -> None:
     stage = MessageStage(Parser(1), Origin(0, str(TOPIC.address)), None, 1000, out)
-    stage.parse([TopicMessage(partition, offset, b"") for partition, offset in messages])
+    stage.parse(batch_of(TopicMessage(partition, offset, b"") for partition, offset in messages))
 
 
 def test_of_files() -> None:

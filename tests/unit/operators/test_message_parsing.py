@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
-import pytest
 
 from operators.dead_letters import DeadLetterFile
 from operators.letter_box import LetterBox
-from operators.message_parsing import MessageStage, TopicMessage, read_positions
+from operators.message_parsing import MessageStage, TopicMessage, messages_of, read_positions
 from operators.parser import Origin, Parser
 from partitioner.events import Events
+from tests.support.batches import batch_of
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events")
 
@@ -24,16 +24,15 @@ def stage_in(out: Path | None = None, letters: DeadLetterFile | None = None, epo
     return MessageStage(Parser(1, "int"), ORIGIN, letters, epoch_events, out)
 
 
-@pytest.mark.parametrize(
-    "message", [TopicMessage(3, 2**40, b"\x00{}"), TopicMessage(0, 0, b""), TopicMessage(1, 5, None)]
-)
-def test_messages_wait_in_keyed_state_as_they_are(message: TopicMessage) -> None:
-    assert TopicMessage.decode(message.encode()) == message
+def test_a_batch_holds_messages_as_they_are() -> None:
+    messages = [TopicMessage(3, 2**40, b"\x00{}"), TopicMessage(0, 0, b""), TopicMessage(1, 5, None)]
+    assert list(messages_of(batch_of(messages))) == messages
+    assert not list(messages_of(b""))
 
 
 def test_a_batch_gives_a_block_for_each_of_its_partitions() -> None:
     messages = [(1, 5, lines(1)), (0, 0, lines(2, 3)), (1, 6, lines(4)), (2, 1, b"\n"), (0, 7, lines(5))]
-    blocks = [Events.decode(block) for block in stage_in().parse([TopicMessage(*one) for one in messages])]
+    blocks = [Events.decode(block) for block in stage_in().parse(batch_of(TopicMessage(*one) for one in messages))]
     assert [(block.end_partition, block.a.to_list(), block.position.tolist()) for block in blocks] == [
         (1, [1, 4], [6, 7]),
         (0, [2, 3, 5], [1, 1, 8]),
@@ -48,7 +47,7 @@ def test_a_message_that_is_larger_than_a_block_goes_on_in_the_next() -> None:
         TopicMessage(0, 5, lines(*range(1700))),
         TopicMessage(0, 6, lines(1)),
     ]
-    blocks = [Events.decode(block) for block in stage_in().parse(messages)]
+    blocks = [Events.decode(block) for block in stage_in().parse(batch_of(messages))]
     assert [len(block) for block in blocks] == [1000, 1000, 201]
     assert [block.end_position for block in blocks] == [5, 5, 7], "the first two end within message 5"
     assert [int(block.position[-1]) for block in blocks] == [6, 6, 7]
@@ -57,7 +56,7 @@ def test_a_message_that_is_larger_than_a_block_goes_on_in_the_next() -> None:
 def test_rejected_messages_are_in_the_dead_letters_with_their_place(tmp_path: Path) -> None:
     letters = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"))
     messages = [TopicMessage(2, 8, b"nonsense"), TopicMessage(0, 3, b"\xfe"), TopicMessage(2, 9, None)]
-    blocks = stage_in(letters=letters).parse(messages)
+    blocks = stage_in(letters=letters).parse(batch_of(messages))
     assert [Events.decode(block).rejected for block in blocks] == [2, 1]
     found = [orjson.loads(line) for line in (tmp_path / "dead.jsonl").read_bytes().splitlines()]
     assert [(one["source"], one["partition"], one["offset"]) for one in found] == [
@@ -70,9 +69,9 @@ def test_rejected_messages_are_in_the_dead_letters_with_their_place(tmp_path: Pa
 
 def test_the_status_tells_how_far_partitions_were_read(tmp_path: Path) -> None:
     stage = stage_in(tmp_path)
-    stage.parse([TopicMessage(0, 4, lines(1)), TopicMessage(3, 10, b"nonsense")])
+    stage.parse(batch_of([TopicMessage(0, 4, lines(1)), TopicMessage(3, 10, b"nonsense")]))
     assert read_positions(tmp_path) == {ORIGIN.name: {0: 5, 3: 11}}
-    stage.parse([TopicMessage(0, 5, lines(1))])
+    stage.parse(batch_of([TopicMessage(0, 5, lines(1))]))
     assert stage.status_behind
     assert read_positions(tmp_path)[ORIGIN.name][0] == 5, "at most twice a second"
     stage.close()

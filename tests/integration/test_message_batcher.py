@@ -1,0 +1,57 @@
+"""Messages gathered in Java before Python is called (`tests/support/batcher_job.py`)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.batcher_job import LARGE, SLOW_ROWS, many_messages
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    out = tmp_path_factory.mktemp("batcher") / "out"
+    command = [sys.executable, "-m", "tests.support.batcher_job", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads((out / "batches.json").read_text())
+
+
+@pytest.mark.timeout(180)
+def test_messages_come_as_they_are_and_in_their_order(batches: Any) -> None:
+    found = [(p, o, None if v is None else base64.b64decode(v)) for p, o, v in chain(*batches["many"])]
+    assert found == many_messages()
+
+
+def test_a_batch_is_sent_when_it_is_full(batches: Any) -> None:
+    first, *others, last = batches["many"]
+    assert len(first) == 1, "nothing came before it, so it does not wait"
+    sizes = [[16 + len(base64.b64decode(value or "")) for _, _, value in batch] for batch in others]
+    assert all(sum(batch) >= 1000 or len(batch) == 50 for batch in sizes)
+    assert all(sum(batch[:-1]) < 1000 for batch in sizes), "not later, either"
+    assert any(batch[-1] > LARGE for batch in sizes)
+    assert len(last) <= 50
+
+
+def test_what_waits_is_sent_before_a_barrier(batches: Any) -> None:
+    """The limits are never reached, and the wait is a day: only checkpoints and the end send anything."""
+    sizes = [len(batch) for batch in batches["by barriers"]]
+    assert sum(sizes) == SLOW_ROWS
+    assert sizes[0] == 1
+    assert len(sizes) >= 3, "a source of bursts a second apart, a checkpoint every fifth of one"
+
+
+def test_what_waits_long_enough_is_sent(batches: Any) -> None:
+    """As before, but for a wait of 100 ms: the first message of the second burst comes after a pause."""
+    sizes = [len(batch) for batch in batches["by time"]]
+    assert sum(sizes) == SLOW_ROWS
+    assert sizes.count(1) == 2
