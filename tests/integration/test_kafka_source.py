@@ -173,7 +173,8 @@ def test_messages_that_are_gone_fail_the_job(broker: Broker, tmp_path: Path, job
     jobs.append(job)
     job.start("--epoch-events", 50)
     job.until_epoch(4)
-    assert job.stop().code == 0
+    stopped = job.stop()
+    assert stopped.code == 0, stopped.errors
     send(broker, "gone", [(0, line) for line in lines[200:]], 1)
     admin = KafkaAdminClient(bootstrap_servers=broker.address)
     admin.delete_records({TopicPartition("gone", 0): 300})
