@@ -96,27 +96,21 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_runs_to_the_end_and_seals_the_last_epoch(job: Job) -> None:
-    code, errors = job.run(parallelism=2)
-    assert code == 0, errors
-    job.assert_complete()
-    run = read_run(job.out)
-    assert run["state"] == "finished"
-    assert run["job_id"] and run["pids"]["java"] and run["flink_ui"].startswith("http://127.0.0.1:")
-    assert not psutil.pid_exists(run["pids"]["java"])
-
-
 def test_no_input_at_all(job: Job) -> None:
     code, errors = job.run(chunks=0, parts=1)
     assert code == 0, errors
     assert job.epochs() == {}
 
 
-def test_failure_before_the_first_checkpoint(job: Job) -> None:
+def test_a_failure_before_the_first_checkpoint_and_on_to_the_end(job: Job) -> None:
     stage = {"faults": [{"operator": "tail2", "part": 2, "epoch": 3}]}
     code, errors = job.run(parallelism=2, checkpoint_interval_ms=60_000, restart_delay_ms=50, stage=stage)
     assert code == 0, errors
     job.assert_complete()
+    run = read_run(job.out)
+    assert run["state"] == "finished"
+    assert run["job_id"] and run["pids"]["java"] and run["flink_ui"].startswith("http://127.0.0.1:")
+    assert not psutil.pid_exists(run["pids"]["java"])
 
 
 def test_a_failure_that_stays_is_told_by_its_root_cause(job: Job) -> None:

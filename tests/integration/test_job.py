@@ -121,7 +121,7 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
     one = job(stream)
     options: tuple[object, ...] = (*SHAPE, "--epoch-events", 60, "--epoch-ms", 5)
     moments: list[int] = []
-    for attempt in range(4):
+    for attempt in range(3):
         one.start(*options, faults=SLOW)
         options = ("--resume", "latest")
         if attempt % 2 == 0:  # while it streams; else while it starts
@@ -154,7 +154,7 @@ def test_kill_9_of_the_local_runtime(job: Make, stream: Input) -> None:
     one = job(stream)
     options: tuple[object, ...] = ("--runtime", "local", "--parts", 3, "--epoch-events", 40)
     options += ("--checkpoint-interval", "300ms")
-    for _ in range(3):
+    for _ in range(2):
         one.start(*options, faults=SLOW)
         options = ("--resume", "latest")
         before = progress(one.out)["epoch"]
