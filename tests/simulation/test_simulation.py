@@ -24,7 +24,7 @@ from tests.support.simulated import Case, draw, eager, simulate, wrong_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 # FRESHET_SEEDS=1000 for what a change of state, cuts or replay should pass: five minutes.
-SEEDS, CHUNK = int(os.environ.get("FRESHET_SEEDS", "150")), 50
+SEEDS, CHUNK = int(os.environ.get("FRESHET_SEEDS", "100")), 50
 
 
 def test_a_seed_draws_the_same_case_again() -> None:
