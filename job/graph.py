@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from job.artifacts import connector_jar
 from job.kafka_client import ClientProperties
 from job.kafka_sink import write_lines
-from job.kafka_stream import add_connector, topic_stream
+from job.kafka_stream import add_connector, batch_type, topic_stream
 from job.part_keys import part_keys
 from job.spec import JobSpec, file_uri
 
 if TYPE_CHECKING:
+    from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 
     from operators.flink_outlet import OutletShell
@@ -103,7 +104,8 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     for topic in spec.topics:
         name = f"parser-{topic.source}"
         uid = UID.format(f"kafka-{topic.source}")
-        messages = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
+        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
+        messages = keyed(batches, chained=True, value_type=batch_type())
         parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
@@ -127,10 +129,10 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     return named(lines.process(StartShell(), element_type()), "idle", 1)
 
 
-def keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
-    """Key a stream of Row(key, block) by its first field, as PyFlink's `key_by` does after its own Python operator.
+def keyed(stream: DataStream, chained: bool = False, value_type: TypeInformation | None = None) -> KeyedStream:
+    """Key a stream of Row(key, value) by its first field, as PyFlink's `key_by` does after its own Python operator.
 
-    `chained`: the stream is keyed so already, and stays in its task.
+    `chained`: the stream is keyed so already, and stays in its task. `value_type`: None for a block.
     """
     from pyflink.common.typeinfo import Types
     from pyflink.datastream import KeyedStream
@@ -138,11 +140,12 @@ def keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
 
     selector = get_gateway().jvm.KeyByKeySelector()
     key_type = Types.ROW([Types.INT()]).get_java_type_info()
+    value_type = value_type or Types.PICKLED_BYTE_ARRAY()
     if chained:
         utils = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
         again = utils.reinterpretAsKeyedStream(stream._j_data_stream, selector, key_type)
-        return KeyedStream(again, Types.PICKLED_BYTE_ARRAY(), stream)
-    return KeyedStream(stream._j_data_stream.keyBy(selector, key_type), Types.PICKLED_BYTE_ARRAY(), stream)
+        return KeyedStream(again, value_type, stream)
+    return KeyedStream(stream._j_data_stream.keyBy(selector, key_type), value_type, stream)
 
 
 def _side_output(stream: DataStream, tag: object) -> DataStream:

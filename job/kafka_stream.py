@@ -1,4 +1,4 @@
-"""A Kafka topic as a stream: Row(0, batch of messages), keyed, in one task with its Parser.
+"""A Kafka topic as a stream: Row(0, batch of messages), in one task with its Parser.
 
 PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
 A call of Python costs 16 us, and the interpreter lock must be had several times for it, beside operators that are busy
@@ -9,7 +9,7 @@ Source, table operators, batcher and Parser are chained, one subtask each.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
@@ -17,10 +17,11 @@ from job.kafka_table import kafka_table
 from job.spec import file_uri
 
 if TYPE_CHECKING:
-    from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
+    from pyflink.common.typeinfo import TypeInformation
+    from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
 
-BATCHER: Final = Path(__file__).with_name("MessageBatcher.java")
+BATCHER = Path(__file__).with_name("MessageBatcher.java")
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
 BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 256 << 10, 4000, 10
 
@@ -32,14 +33,11 @@ def add_connector(env: StreamExecutionEnvironment, jar: Path) -> None:
 
 def topic_stream(
     env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str
-) -> KeyedStream:
+) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
     `operators.message_parsing` reads the batches.
     """
-    from pyflink.common.typeinfo import Types
-    from pyflink.datastream import KeyedStream
-    from pyflink.java_gateway import get_gateway
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col
 
@@ -48,18 +46,20 @@ def topic_stream(
     messages = tables.from_descriptor(_descriptor(topic, properties))
     stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
     _set_up_source(stream._j_data_stream.getTransformation(), topic, uid)
-
-    jvm = get_gateway().jvm
-    key_type = Types.ROW([Types.INT()]).get_java_type_info()
-    utils = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
-    batch = Types.PRIMITIVE_ARRAY(Types.BYTE())  # plain bytes: what comes from outside is never unpickled
-    batches = in_batches(env, stream, Types.ROW([Types.INT(), batch]).get_java_type_info())
-    keyed = utils.reinterpretAsKeyedStream(batches, jvm.KeyByKeySelector(), key_type)
-    return KeyedStream(keyed, batch, stream)
+    return in_batches(stream)
 
 
-def in_batches(env: StreamExecutionEnvironment, messages: DataStream, type_info: Any) -> Any:
-    """Put the batcher behind a stream; returns Java's stream of that type."""
+def batch_type() -> TypeInformation:
+    """Return the type of a batch: plain bytes, for what comes from outside is never unpickled."""
+    from pyflink.common.typeinfo import Types
+
+    return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+def in_batches(messages: DataStream) -> DataStream:
+    """Put the batcher behind a stream of Row(partition, offset, value); returns one of Row(0, batch)."""
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream import DataStream
     from pyflink.java_gateway import get_gateway
 
     gateway = get_gateway()
@@ -69,12 +69,14 @@ def in_batches(env: StreamExecutionEnvironment, messages: DataStream, type_info:
     no_options = flink.configuration.Configuration()
     source = flink.table.runtime.generated.GeneratedOperator(BATCHER.stem, BATCHER.read_text(), limits, no_options)
     factory = flink.table.runtime.operators.CodeGenOperatorFactory(source)
+    type_info = Types.ROW([Types.INT(), batch_type()]).get_java_type_info()
+    stream = messages._j_data_stream
     batches = flink.streaming.api.transformations.OneInputTransformation(
-        messages._j_data_stream.getTransformation(), "batches", factory, type_info, 1
+        stream.getTransformation(), "batches", factory, type_info, 1
     )
-    java = env._j_stream_execution_environment
-    java.addOperator(batches)
-    return flink.streaming.api.datastream.DataStream(java, batches)
+    env = stream.getExecutionEnvironment()
+    env.addOperator(batches)
+    return DataStream(flink.streaming.api.datastream.DataStream(env, batches))
 
 
 def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:

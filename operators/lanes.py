@@ -60,10 +60,9 @@ class Lanes:
         self._lanes: dict[Lane, _Waiting] = {}
         self.accepted = 0  # events that came, of all lanes
         self.sealed = 0  # events that were taken
-        self._file = AsideFile("events")
-        # bytes of the blocks that hold events which were not
-        self.levels = {"waiting_bytes": Level(bound), "waiting_file_bytes": self._file.level}
-        self._bytes = self.levels["waiting_bytes"]
+        self._bytes = Level(bound)  # of the blocks in memory that hold events which were not
+        self._file = AsideFile("events")  # the other ones
+        self.levels = {"waiting_bytes": self._bytes, "waiting_file_bytes": self._file.level}
         self._largest = 0  # bytes of the largest block so far
 
     def restore(self, ends: Mapping[Lane, int]) -> None:
@@ -97,11 +96,12 @@ class Lanes:
         if end > waiting.start:
             self._largest = max(self._largest, size)
             self._bytes.bound = self._bound + len(self._lanes) * self._largest
+            held: Events | Aside = events
             if waiting.blocks and self._bytes.now + size > self._bound:
-                waiting.blocks.append(_Block(number, lane, first, end, size, self._file.put(events.encode())))
+                held = self._file.put(events.encode())
             else:
                 self._bytes.add(size)
-                waiting.blocks.append(_Block(number, lane, first, end, size, events))
+            waiting.blocks.append(_Block(number, lane, first, end, size, held))
 
     @property
     def waiting(self) -> int:

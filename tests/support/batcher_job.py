@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyflink.common.typeinfo import Types
-from pyflink.datastream import DataStream, StreamExecutionEnvironment
+from pyflink.datastream import DataStream
 from pyflink.table import DataTypes, StreamTableEnvironment
 
 from job import kafka_stream
@@ -36,11 +35,10 @@ def many_messages() -> list[tuple[int, int, bytes | None]]:
     return [(k % 3, 2**33 + k, value) for k, value in enumerate(values)]
 
 
-def run(env: StreamExecutionEnvironment, messages: DataStream, limits: tuple[int, int, int]) -> list[list[Any]]:
+def run(messages: DataStream, limits: tuple[int, int, int]) -> list[list[Any]]:
     """The batches of a job with these limits (bytes, messages, milliseconds)."""
     kafka_stream.BATCH_BYTES, kafka_stream.BATCH_MESSAGES, kafka_stream.LINGER_MS = limits
-    batch = Types.ROW([Types.INT(), Types.PRIMITIVE_ARRAY(Types.BYTE())])
-    rows = kafka_stream.in_batches(env, messages, batch.get_java_type_info()).executeAndCollect()
+    rows = kafka_stream.in_batches(messages)._j_data_stream.executeAndCollect()
     found = []
     while rows.hasNext():
         row = rows.next()
@@ -75,14 +73,14 @@ def main(out: Path) -> None:
         # PyFlink takes bytes for text
         rows = [(p, o, None if value is None else bytearray(value)) for p, o, value in many_messages()]
         many = tables.to_data_stream(tables.from_elements(rows, row))
-        results["many"] = run(env, many, (1000, 50, DAY_MS))
+        results["many"] = run(many, (1000, 50, DAY_MS))
         tables.execute_sql(
-            f"CREATE TABLE slow (o BIGINT, v BYTES) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', "
+            f"CREATE TABLE slow (o BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', "
             f"'fields.o.kind' = 'sequence', 'fields.o.start' = '0', 'fields.o.end' = '{SLOW_ROWS - 1}')"
         )
         slow = tables.sql_query("SELECT 0 AS p, o, CAST(NULL AS BYTES) AS v FROM slow")
-        results["by barriers"] = run(env, tables.to_data_stream(slow), (1 << 30, 1 << 30, DAY_MS))
-        results["by time"] = run(env, tables.to_data_stream(slow), (1 << 30, 1 << 30, 100))
+        results["by barriers"] = run(tables.to_data_stream(slow), (1 << 30, 1 << 30, DAY_MS))
+        results["by time"] = run(tables.to_data_stream(slow), (1 << 30, 1 << 30, 100))
     finally:
         stop_gateway(java)
     (out / "batches.json").write_text(json.dumps(results))
