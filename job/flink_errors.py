@@ -10,8 +10,14 @@ _PREFIXES = re.compile(r"^(?:[\w$]+(?:\.[\w$]+)+(?:Exception|Error|Throwable)?: 
 _EMPTY = {"", "None", "null"}
 
 
-# Flink's answer to a savepoint while tasks are still starting, or starting again.
-NOT_YET_RUNNING = "Not all required tasks are currently running"
+# Flink's answers to a savepoint while tasks start, end or start again. The second is about a task that has just ended,
+# as the one that begins a job does after its only block, and that the JobManager still takes for a running one.
+_TASKS_CHANGE = (
+    "Not all required tasks are currently running",
+    "Task local checkpoint failure",
+    "Checkpoint was declined (tasks not ready)",
+    "Checkpoint was declined (task is closing)",
+)
 # Its answer about a job of a JobManager that died.
 _UNKNOWN_JOB = "Could not find Flink job"
 LOST_JOB = (
@@ -22,6 +28,11 @@ LOST_JOB = (
 
 class JobFailedError(RuntimeError):
     """The job ended by itself with an error; the message is its root cause on one line."""
+
+
+def is_to_ask_again(message: str) -> bool:
+    """Whether Flink refused a savepoint only because tasks were just starting or ending; the job goes on."""
+    return any(answer in message for answer in _TASKS_CHANGE)
 
 
 def strip_prefixes(message: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from job.flink_errors import NOT_YET_RUNNING, root_cause_of_text
+from job.flink_errors import is_to_ask_again, root_cause_of_text
 from job.spec import location
 
 _POLL_S = 0.1
@@ -51,15 +51,15 @@ class FlinkRest:
     def stop(self, target: str, timeout_s: float) -> str:
         """Stop the job with a savepoint below the folder `target` (a URI) and return where it is.
 
-        A job whose tasks are still starting is asked again. Raises: FlinkRestError when Flink refuses, fails, or is not
-        done in time.
+        A job of which a task is just starting or ending is asked again. Raises: FlinkRestError when Flink refuses,
+        fails, or is not done in time.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 return self._stop(target, deadline)
             except FlinkRestError as error:
-                if NOT_YET_RUNNING not in str(error) or time.monotonic() >= deadline:
+                if not is_to_ask_again(str(error)) or time.monotonic() + _POLL_S >= deadline:
                     raise
             time.sleep(_POLL_S)
 

@@ -16,7 +16,7 @@ from typing import Any
 from job import run_file
 from job.checkpoints import is_complete, is_remote, newest
 from job.flink_config import environment, flink_options
-from job.flink_errors import NOT_YET_RUNNING, JobFailedError, root_cause
+from job.flink_errors import JobFailedError, is_to_ask_again, root_cause
 from job.flink_rest import FlinkRest, FlinkRestError
 from job.gateway import start_gateway, stop_gateway
 from job.graph import build
@@ -129,7 +129,7 @@ class FlinkRun:
             except Exception as error:
                 if self._is_done():
                     return self._ended()
-                if NOT_YET_RUNNING not in str(error):
+                if not is_to_ask_again(str(error)):
                     raise self._failed(error) from error
                 time.sleep(_POLL_S)
         savepoint = location(path)
