@@ -205,11 +205,10 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:
-    from job.local_runtime import READ_POSITION
-    from state.backends import RocksStore
+    from job.local_runtime import READ_POSITION, open_store
 
     say(f"restoring from {stopped.out / 'state'}")
-    store = RocksStore(stopped.out / "state")
+    store = open_store(stopped.out / "state")
 
     def entries_of(operator: str, part: int) -> Entries:
         name = operator if operator == PARTITIONER else f"{operator}-{part}"

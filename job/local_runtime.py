@@ -20,6 +20,7 @@ from pathlib import Path
 from gnn.plan import Plan
 from job.memory import keep_freed_memory
 from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
+from operators.journal import JOURNAL_KEYS
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
 from operators.sealing import PartitionerStage
@@ -31,6 +32,11 @@ QUEUED = 3  # outcomes between two threads
 # Shorter, and threads that have no kernel under way take the interpreter lock from each other all the time.
 SWITCH_INTERVAL_S = 2e-4
 READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled
+
+
+def open_store(folder: Path) -> RocksStore:
+    """The durable state of a job in this runtime."""
+    return RocksStore(folder, logged=(PARTITIONER, JOURNAL_KEYS))
 
 
 @dataclass(slots=True)
@@ -114,7 +120,7 @@ class LocalRuntime:
         self.plan: Plan = load_plan(settings.model)
         self.times = StageTimes()
         self._config = settings.to_dict()
-        self._store = RocksStore(state)
+        self._store = open_store(state)
         self.memory_bytes: dict[str, int] = {}  # by operator and part, at the end
         self._held: dict[str, Mutations] = {}
         self._stop = threading.Event()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from operators.cut_log import Lane
 from operators.levels import Level
 
+JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
 # The journal may come to as much without a marker on its account. Below that, a marker (which has every changed page
 # written once) would cost more than it saves.
 JOURNAL_BYTES = 64 << 20

@@ -18,7 +18,7 @@ import orjson
 from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
 from operators.dead_letters import DeadLetter
 from operators.intervals import Intervals
-from operators.journal import JOURNAL_BYTES, Journal
+from operators.journal import JOURNAL_BYTES, JOURNAL_KEYS, Journal
 from operators.lanes import WAITING_BYTES, Lanes
 from operators.letter_box import LetterBox
 from operators.levels import Level
@@ -111,9 +111,9 @@ class PartitionerStage:
             LostCutError: the cut log misses an epoch that the state has passed.
         """
         entries = dict(items)
-        journal = sorted(key for key in entries if key.startswith("journal/"))
+        journal = sorted(key for key in entries if key.startswith(JOURNAL_KEYS))
         sealed = orjson.loads(entries["sealed"]) if "sealed" in entries else {"epoch": 0, "rejected": 0, "refused": 0}
-        own = ("journal/", "sealed")
+        own = (JOURNAL_KEYS, "sealed")
         self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if not k.startswith(own))
         self.core.after_restore()
         self._sealed_before = sealed["epoch"]
@@ -152,7 +152,7 @@ class PartitionerStage:
         events = Events.decode(block)
         out = Outcome()
         first = self._lanes.next_number(self._lanes.lane_of(events))
-        key = f"journal/{self._block:012}/{first}"
+        key = f"{JOURNAL_KEYS}{self._block:012}/{first}"
         out.mutations.puts.append((key, block))
         out.mutations.extend(self.sweeper.stamp())
         self._keep(key, self._block, first, events, len(block))

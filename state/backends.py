@@ -16,6 +16,7 @@ from typing import Protocol
 from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
 from state.sweep import Mutations
+from state.value_log import Pointer, ValueLog
 
 
 class Backend(Protocol):
@@ -50,59 +51,106 @@ class DictBackend:
         return iter(list(self.entries.items()))
 
 
-class RocksStore:
-    """A RocksDB folder shared by all operators of the local runtime; a commit is atomic and survives SIGKILL."""
+def _full_key(operator: str, key: str) -> bytes:
+    return f"{operator}|{key}".encode()
 
-    def __init__(self, folder: Path) -> None:
+
+class RocksStore:
+    """A RocksDB folder shared by all operators of the local runtime; a commit is atomic and survives SIGKILL.
+
+    Where one operator has large entries that come and go in order, RocksDB has pointers to their values, which are in a
+    value log in the same folder.
+    """
+
+    def __init__(self, folder: Path, logged: tuple[str, str] | None = None) -> None:
+        """`logged`: that operator, and what the keys of those entries begin with; the same each time.
+
+        Raises:
+            LostValueError: RocksDB has something else where a pointer must be.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(64 << 20)
-        # pages and journal blocks are large and numeric: written once to blob files, not squeezed and moved about
+        # pages are large and numeric: written once to blob files, not squeezed and moved about
         options.set_compression_type(DBCompressionType.none())
         options.set_enable_blob_files(True)
         options.set_min_blob_size(4096)
         options.set_enable_blob_gc(True)
         self._db = Rdict(str(folder), options, access_type=AccessType.read_write())
+        self._logged = _full_key(*logged) if logged else None
+        found = self._from(self._logged) if self._logged else ()
+        self._pointers = {key: Pointer.decode(data) for key, data in found}
+        self._log = ValueLog(folder / "values", self._pointers.values())
 
     def commit(self, mutations: dict[str, Mutations]) -> None:
         """Apply the mutations of several operators, all or nothing."""
-        batch = WriteBatch(raw_mode=True)
+        batch, released = WriteBatch(raw_mode=True), list[Pointer]()
         for name, changes in mutations.items():
-            for key, value in changes.puts:
-                batch.put(f"{name}|{key}".encode(), value)
-            for key in changes.deletes:
-                batch.delete(f"{name}|{key}".encode())
+            for entry, value in changes.puts:
+                key, data = _full_key(name, entry), value
+                if self._logged and key.startswith(self._logged):
+                    released += self._forget(key)
+                    pointer = self._pointers[key] = self._log.append(value)
+                    data = pointer.encode()
+                batch.put(key, data)
+            for entry in changes.deletes:
+                key = _full_key(name, entry)
+                batch.delete(key)
+                released += self._forget(key)
         self._db.write(batch)
+        for pointer in released:  # not before RocksDB has forgotten them
+            self._log.release(pointer)
 
     def part(self, name: str) -> RocksBackend:
         """The entries of one operator's part."""
-        return RocksBackend(self._db, name)
+        return RocksBackend(self, name)
+
+    def items(self, name: str) -> Iterator[tuple[str, bytes]]:
+        """Every entry of one operator's part.
+
+        Raises:
+            LostValueError: the value log has lost the value of one.
+        """
+        prefix = _full_key(name, "")
+        for key, data in self._from(prefix):
+            pointer = self._pointers.get(key)
+            yield key[len(prefix) :].decode(), data if pointer is None else self._log.read(pointer)
 
     def close(self) -> None:
         """Close the folder; another process may open it then."""
+        self._log.close()
         self._db.close()
+
+    def _from(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """What RocksDB holds under keys that begin with `prefix`."""
+        for key, data in self._db.items(from_key=prefix):
+            assert isinstance(key, bytes)  # raw mode
+            assert isinstance(data, bytes)
+            if not key.startswith(prefix):
+                break
+            yield key, data
+
+    def _forget(self, key: bytes) -> list[Pointer]:
+        """The pointer that the entry has, if it has one."""
+        pointer = self._pointers.pop(key, None)
+        return [] if pointer is None else [pointer]
 
 
 class RocksBackend:
-    """Entries of one operator's part in a RocksDB folder, under the prefix `name|`."""
+    """Entries of one operator's part in a `RocksStore`, each change a commit of its own."""
 
-    def __init__(self, db: Rdict, name: str) -> None:
-        self._db, self._prefix = db, f"{name}|".encode()
+    def __init__(self, store: RocksStore, name: str) -> None:
+        self._store, self._name = store, name
 
     def put(self, key: str, value: bytes) -> None:
         """Set an entry."""
-        self._db[self._prefix + key.encode()] = value
+        self._store.commit({self._name: Mutations([(key, value)])})
 
     def delete(self, key: str) -> None:
         """Remove an entry."""
-        del self._db[self._prefix + key.encode()]
+        self._store.commit({self._name: Mutations(deletes=[key])})
 
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Every entry."""
-        for key, value in self._db.items(from_key=self._prefix):
-            assert isinstance(key, bytes)  # raw mode
-            assert isinstance(value, bytes)
-            if not key.startswith(self._prefix):
-                break
-            yield key[len(self._prefix) :].decode(), value
+        return self._store.items(self._name)

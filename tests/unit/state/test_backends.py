@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,3 +53,54 @@ def test_puts_come_before_deletes(tmp_path: Path) -> None:
     store.commit({"sink-0": Mutations([("a", b"1"), ("a", b"2"), ("b", b"1")], ["b"])})
     assert list(store.part("sink-0").items()) == [("a", b"2")]
     store.close()
+
+
+LOGGED = ("partitioner", "journal/")
+
+
+class TestLoggedEntries(BackendContract):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> Iterator[RocksBackend]:
+        store = RocksStore(tmp_path, ("partitioner", ""))
+        yield store.part("partitioner")
+        store.close()
+
+
+def test_logged_entries_come_back_from_a_folder_opened_again(tmp_path: Path) -> None:
+    page, block = b"p" * 70_000, bytes(range(256)) * 500
+    store = RocksStore(tmp_path, LOGGED)
+    puts = [("journal/0", block), ("journal/1", b"next"), ("s/0@1", page)]
+    store.commit({"partitioner": Mutations(puts), "sink-0": Mutations([("journal/0", b"another's")])})
+    store.commit({"partitioner": Mutations([("journal/2", b"last")], ["journal/0", "nothing"])})
+    store.close()
+    store = RocksStore(tmp_path, LOGGED)
+    left = [("journal/1", b"next"), ("journal/2", b"last"), ("s/0@1", page)]
+    assert sorted(store.part("partitioner").items()) == left
+    assert list(store.part("sink-0").items()) == [("journal/0", b"another's")]
+    store.commit({"partitioner": Mutations([], ["journal/1", "journal/2"])})
+    store.close()
+    assert not list((tmp_path / "values").iterdir())
+
+
+def test_a_commit_that_fails_keeps_what_it_would_have_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RocksStore(tmp_path, LOGGED)
+    store.commit({"partitioner": Mutations([("journal/0", b"needed")])})
+    store.close()
+    store = RocksStore(tmp_path, LOGGED)
+    monkeypatch.setattr(store, "_db", BrokenDb(store._db))
+    with pytest.raises(OSError, match="disk full"):
+        store.commit({"partitioner": Mutations([("journal/1", b"new")], ["journal/0"])})
+    store.close()
+    store = RocksStore(tmp_path, LOGGED)
+    assert list(store.part("partitioner").items()) == [("journal/0", b"needed")]
+    store.close()
+
+
+class BrokenDb:
+    """A RocksDB whose disk is full."""
+
+    def __init__(self, db: Any) -> None:
+        self.close = db.close
+
+    def write(self, batch: object) -> None:
+        raise OSError("disk full")
