@@ -28,7 +28,7 @@ from operators.stage import Stage
 from state.backends import RocksStore
 from state.sweep import Mutations
 
-QUEUED = 3  # outcomes between two threads
+QUEUED = 1  # outcomes between two threads; each of a block, which is some epochs
 # Shorter, and threads that have no kernel under way take the interpreter lock from each other all the time.
 SWITCH_INTERVAL_S = 2e-4
 READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled

@@ -33,6 +33,9 @@ IMAGE_FOLDER = "base"
 CHUNKS, SAVED = "chunks.jsonl", "job.json"
 CUT_LOG = "cuts.jsonl"
 _IMAGE_DONE = "complete"
+# Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
+# three times the latency where the input never pauses.
+_LOCAL_EPOCHS = 8
 # Options of a run that one need not repeat to go on with it.
 KEPT_OPTIONS = (
     "parallelism",
@@ -97,7 +100,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
         id_kind=id_kind,
         epoch_events=config.epoch_events,
         epoch_ms=config.epoch_ms,
-        block_events=config.epoch_events,
+        block_events=config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1),
         marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
         cut_log=str(local_folder(config.checkpoint_dir, out) / CUT_LOG),
         dead_letters=config.dead_letters_to,
