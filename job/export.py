@@ -37,6 +37,7 @@ from operators.network import PARTITIONER
 from operators.snapshot_writer import write_live_graph
 from state.codec import UnknownFormatError
 from state.image import DamagedImageError
+from state.value_log import LostValueError
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 _SAY_EPOCHS = 5_000
@@ -88,7 +89,7 @@ def export(
         line = _export(stopped, state, work)
         for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
             (work / "snapshot" / name).replace(snapshot / name)
-    except (LostCutError, DamagedImageError, UnknownFormatError, EventFileError) as error:
+    except (LostCutError, LostValueError, DamagedImageError, UnknownFormatError, EventFileError) as error:
         raise UsageError(str(error)) from None
     finally:
         signal.signal(signal.SIGTERM, before)

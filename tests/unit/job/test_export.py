@@ -186,3 +186,12 @@ def test_what_the_state_needs_and_is_not_there_is_named(done: Given, tmp_path: P
     finally:
         (tmp_path / "cuts.jsonl").rename(done.folder / "O" / "checkpoints" / "cuts.jsonl")
     assert not (tmp_path / "S").exists()
+
+
+def test_a_lost_journal_is_named(done: Given, tmp_path: Path) -> None:
+    job = tmp_path / "O"
+    shutil.copytree(done.folder / "O", job)
+    shutil.rmtree(job / "state" / "values")
+    with pytest.raises(UsageError, match=r"No such file or directory: .*00000000\.values"):
+        export(tmp_path / "S", job)
+    assert not (tmp_path / "S").exists()
