@@ -120,7 +120,7 @@ class LocalRuntime:
         self.plan: Plan = load_plan(settings.model)
         self.times = StageTimes()
         self._config = settings.to_dict()
-        self._store = open_store(state)
+        self._state = state
         self.memory_bytes: dict[str, int] = {}  # by operator and part, at the end
         self._held: dict[str, Mutations] = {}
         self._stop = threading.Event()
@@ -135,6 +135,7 @@ class LocalRuntime:
 
         Raises: whatever failed in a stage.
         """
+        self._store = open_store(self._state)
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
         entries = dict(self._store.part(PARTITIONER).items())

@@ -14,7 +14,8 @@ from job.errors import JobFailed
 from job.flink_errors import JobFailedError
 from job.gateway import GatewayError
 from job.java import JavaNotFoundError
-from job.run_file import read_run
+from job.run_file import STOPPED, read_run, update_run
+from state.backends import RocksStore
 from tests.support.models import IN_WIDTH, conv, make_model
 
 
@@ -33,3 +34,19 @@ def test_what_fails_on_flink_fails_the_job(tmp_path: Path, monkeypatch: Any, err
         runner.run(load_run_config(options))
     run = read_run(tmp_path / "out")
     assert (run["state"], run["error"]) == ("failed", "the root cause")
+
+
+def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> None:
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+    options |= {"runtime": "local"}
+    assert runner.run(load_run_config(options)) == 0
+    store = RocksStore(tmp_path / "out" / "state")
+    store.part("partitioner").put("journal/000000000007/0", b"a block")
+    store.close()
+    update_run(tmp_path / "out", state=STOPPED)  # a job that has finished has nothing left to open it for
+    with pytest.raises(JobFailed, match="7 bytes are no pointer into a value log"):
+        runner.run(load_run_config(options | {"resume": "latest"}))
+    run = read_run(tmp_path / "out")
+    assert (run["state"], run["error"]) == ("failed", "LostValueError: 7 bytes are no pointer into a value log")
