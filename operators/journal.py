@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from operators.cut_log import Lane
@@ -13,6 +13,18 @@ JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
 # The journal may come to as much without a marker on its account. Below that, a marker (which has every changed page
 # written once) would cost more than it saves.
 JOURNAL_BYTES = 64 << 20
+
+
+def journal_key(block: int, first: int) -> str:
+    """The key of a block: its number, and that of its first event in its lane."""
+    return f"{JOURNAL_KEYS}{block:012}/{first}"
+
+
+def journaled(entries: Mapping[str, bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """The journal among the entries of keyed state, in the order of arrival: block number, first event, block."""
+    for key in sorted(key for key in entries if key.startswith(JOURNAL_KEYS)):
+        block, first = key.removeprefix(JOURNAL_KEYS).split("/")
+        yield int(block), int(first), entries[key]
 
 
 class _Entry(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from operators.cut_log import FILES, CutLog, Lane
 from operators.factory import Settings, load_plan, make_core
-from operators.journal import JOURNAL_KEYS
+from operators.journal import journaled
 from operators.messages import Message
 from operators.network import PARTITIONER
 from operators.sealing import PartitionerStage, control_of
@@ -55,8 +55,7 @@ class LiveState:
         """
         entries = dict(entries_of(PARTITIONER, 0))
         self.partitioner.restore(entries.items())
-        for key in sorted(key for key in entries if key.startswith(JOURNAL_KEYS)):
-            self._journal.append((int(key.rpartition("/")[2]), entries[key]))
+        self._journal += ((first, block) for _, first, block in journaled(entries))
         for part, storage in enumerate(self.storages):
             storage.restore(entries_of(FEATURES, part))
 

@@ -18,7 +18,7 @@ import orjson
 from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
 from operators.dead_letters import DeadLetter
 from operators.intervals import Intervals
-from operators.journal import JOURNAL_BYTES, JOURNAL_KEYS, Journal
+from operators.journal import JOURNAL_BYTES, JOURNAL_KEYS, Journal, journal_key, journaled
 from operators.lanes import WAITING_BYTES, Lanes
 from operators.letter_box import LetterBox
 from operators.levels import Level
@@ -111,7 +111,6 @@ class PartitionerStage:
             LostCutError: the cut log misses an epoch that the state has passed.
         """
         entries = dict(items)
-        journal = sorted(key for key in entries if key.startswith(JOURNAL_KEYS))
         sealed = orjson.loads(entries["sealed"]) if "sealed" in entries else {"epoch": 0, "rejected": 0, "refused": 0}
         own = (JOURNAL_KEYS, "sealed")
         self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if not k.startswith(own))
@@ -123,9 +122,8 @@ class PartitionerStage:
         ends = self.log.ends(self.epoch)
         self._lanes.restore(ends)
         self._journal.restore(ends)
-        for key in journal:
-            _, block, first = key.split("/")
-            self._keep(key, int(block), int(first), Events.decode(entries[key]), len(entries[key]))
+        for block, first, data in journaled(entries):
+            self._keep(block, first, Events.decode(data), len(data))
         self._journaled = self.accepted
 
     def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
@@ -152,10 +150,9 @@ class PartitionerStage:
         events = Events.decode(block)
         out = Outcome()
         first = self._lanes.next_number(self._lanes.lane_of(events))
-        key = f"{JOURNAL_KEYS}{self._block:012}/{first}"
-        out.mutations.puts.append((key, block))
+        out.mutations.puts.append((journal_key(self._block, first), block))
         out.mutations.extend(self.sweeper.stamp())
-        self._keep(key, self._block, first, events, len(block))
+        self._keep(self._block, first, events, len(block))
         self.rejected += events.rejected
         if events.rejected:
             out.mutations.puts.append(self._sealed_entry())
@@ -293,10 +290,10 @@ class PartitionerStage:
         entry |= {"streamed_ms": round(self._streamed_ms), "since_marker_ms": round(self._since_marker_ms)}
         return "sealed", orjson.dumps(entry)
 
-    def _keep(self, key: str, block: int, first: int, events: Events, size: int) -> None:
+    def _keep(self, block: int, first: int, events: Events, size: int) -> None:
         """Hold a block that is in the journal, where it has `size` bytes."""
         self._lanes.add(block, first, events, size)
-        self._journal.add(key, self._lanes.lane_of(events), first + len(events), size)
+        self._journal.add(journal_key(block, first), self._lanes.lane_of(events), first + len(events), size)
         self._block = block + 1
         self._largest = max(self._largest, len(events))
         self._waiting_events.set(self._lanes.waiting)

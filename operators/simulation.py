@@ -21,7 +21,7 @@ from gnn.plan import Plan
 from operators.cut_log import FILES, CutLog, Lane
 from operators.factory import Settings, make_core
 from operators.inbox import INBOX_BYTES
-from operators.journal import JOURNAL_KEYS
+from operators.journal import journaled
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, operators_of, receiver, senders_of
 from operators.sealing import PartitionerStage
@@ -248,7 +248,7 @@ class Simulation:
         checkpoint = self._barrier_at
         assert checkpoint is not None
         entries = checkpoint.states[place] = dict(self._backends[place].entries)
-        journal = sum(len(value) for key, value in entries.items() if key.startswith(JOURNAL_KEYS))
+        journal = sum(len(block) for _, _, block in journaled(entries))
         if place == (PARTITIONER, 0) and journal != self._partitioner.levels["journal_bytes"].now:
             message = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
             raise AssertionError(message)
