@@ -1,8 +1,9 @@
 """`make bench`: throughput and latency of both runtimes on an arxiv-shaped stream, with the answer checked at the end.
 
 GraphConv-sum 128-128-40 on 169,343 vertices and 1.17 M edges, 80% as the snapshot; 60/20/20 edge additions, deletions
-and feature changes from Parquet, with the full change log written. Each line is one `freshet run` with its defaults
-save for the epoch size. The profile says where the time of an epoch goes, by operator.
+and feature changes from Parquet (when nearly all edges are there, additions and deletions by turns), with the full
+change log written. Each line is one `freshet run` with its defaults save for the epoch size. The profile says where the
+time of an epoch goes, by operator.
 """
 
 from __future__ import annotations
