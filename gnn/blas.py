@@ -1,4 +1,4 @@
-"""numpy's BLAS held to one thread.
+"""numpy's BLAS held to one thread, and its name.
 
 OpenBLAS cuts a product by the number of its threads, and the cut changes bits: a restore on a machine with other cores
 would not be a replay. The job has a thread per subtask anyway.
@@ -7,27 +7,42 @@ would not be a replay. The job has a thread per subtask anyway.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-_SETTERS = (
-    "scipy_openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
-)
+_PREFIXES, _SUFFIXES = ("scipy_openblas", "openblas"), ("64_", "")
 
 
 def use_one_thread() -> bool:
     """Set numpy's OpenBLAS to one thread for this process; False where numpy's wheel brings another BLAS."""
-    package = Path(np.__file__).parent
     found = False
+    for setter in _functions("set_num_threads"):
+        setter(ctypes.c_int(1))
+        found = True
+    return found
+
+
+def blas_name() -> str:
+    """`OpenBLAS VERSION KERNELS`; where numpy has another BLAS, its name and version."""
+    for core, config in zip(_functions("get_corename"), _functions("get_config"), strict=True):
+        core.restype = config.restype = ctypes.c_char_p
+        name, version = config().decode().split()[:2]
+        return f"{name} {version} {core().decode()}"
+    show_config: Any = np.show_config  # its types know no mode
+    blas = show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{blas['name']} {blas['version']}"
+
+
+def _functions(name: str) -> Iterator[Any]:
+    """The function of that name of each OpenBLAS that numpy has brought."""
+    package = Path(np.__file__).parent
     for folder in (package.parent / "numpy.libs", package / ".dylibs", package / ".libs"):
         for library in sorted(folder.glob("*openblas*")):
             handle = ctypes.CDLL(str(library))  # the one that numpy has loaded already
-            name = next((name for name in _SETTERS if hasattr(handle, name)), None)
-            if name is not None:
-                getattr(handle, name)(ctypes.c_int(1))
-                found = True
-    return found
+            names = (f"{prefix}_{name}{suffix}" for prefix in _PREFIXES for suffix in _SUFFIXES)
+            found = next((one for one in names if hasattr(handle, one)), None)
+            if found is not None:
+                yield getattr(handle, found)

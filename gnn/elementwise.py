@@ -7,14 +7,13 @@ functions are computed in float64 and rounded once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numba import njit
+
+from gnn.compiled import compiled
 
 # error_model: a numba kernel that raises would take the GIL in a thread that must not (design.md, the GIL trap).
-kernel: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(nogil=True, cache=True, error_model="numpy")
+kernel = compiled(nogil=True, error_model="numpy")
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946

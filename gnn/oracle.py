@@ -82,7 +82,7 @@ def forward(
                 rows = _conv(layer, weights, rows, edges)
                 outputs.append(rows)
             else:
-                rows = _dense(layer, weights, rows)
+                rows = dense(layer, weights, rows)
                 if outputs:
                     outputs[-1] = rows
     return outputs
@@ -93,7 +93,7 @@ def logits(model: Model, embedding: Array) -> Array:
     rows = embedding
     for i, layer in enumerate(model.head):
         weights = {name: w.astype(rows.dtype) for name, w in model.weights_of(f"head.{i}").items()}
-        rows = _dense(layer, weights, rows)
+        rows = dense(layer, weights, rows)
     return rows
 
 
@@ -109,7 +109,7 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
         for i, inner in enumerate(layer.nn):
             start = f"nn.{i}."
             own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            rows = _dense(inner, own, rows.astype(x.dtype))
+            rows = dense(inner, own, rows.astype(x.dtype))
         return rows
     msg = f"the oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
@@ -141,26 +141,36 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
 
 
 def _gcn_conv(layer: GCNConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    edges, factor = gcn_factors(layer, edges)
+    out = edges.sum_at_destinations(x @ weights["lin.weight"].T, factor)
+    return out + weights["bias"] if layer.bias else out
+
+
+def gcn_factors(layer: GCNConv, edges: Edges) -> tuple[Edges, Array]:
+    """Return the edges with the self-loops that the layer adds, and what it multiplies each message by.
+
+    Shapes: factor (edges,) in the dtype of the weights
+    """
     weight = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
     if layer.add_self_loops:  # an existing self-loop keeps its weight
         fill = 2 if layer.improved and layer.edge_weights else 1
         is_loop = edges.src == edges.dst
-        loop = np.full(edges.vertices, fill, x.dtype)
+        loop = np.full(edges.vertices, fill, weight.dtype)
         loop[edges.src[is_loop]] = weight[is_loop]
         every = np.arange(edges.vertices)
         src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
         edges = Edges(edges.vertices, src, dst, np.r_[weight[~is_loop], loop])
         weight = edges.weight
     if layer.normalize:
-        degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(x.dtype)
+        degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(weight.dtype)
         scale = degree**-0.5
         scale[np.isinf(scale)] = 0
         weight = scale[edges.src] * weight * scale[edges.dst]
-    out = edges.sum_at_destinations(x @ weights["lin.weight"].T, weight)
-    return out + weights["bias"] if layer.bias else out
+    return edges, weight
 
 
-def _dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:
+def dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:
+    """Return what a layer without neighbours makes of rows, in their dtype."""
     if isinstance(layer, Linear):
         out = x @ weights["weight"].T
         out = out + weights["bias"] if layer.bias else out

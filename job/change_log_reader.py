@@ -7,7 +7,9 @@ vertices and not the log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,31 @@ class Positions:
     events: np.ndarray
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What all rows of a log are like, those that later ones superseded too.
+
+    Shapes: epochs, counts (k,) int64, the epochs that have rows and how many; nonfinite_epochs ascending int64
+    """
+
+    epochs: np.ndarray
+    counts: np.ndarray
+    nonfinite: int  # rows that hold NaN or infinity
+    nonfinite_epochs: np.ndarray
+    dead_nonzero: int  # rows of deleted vertices that are not zero
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrow:
+    """The narrow columns of all files one after the other: ids as codes (see `_encoded`), and where each file ends."""
+
+    codes: np.ndarray
+    labels: np.ndarray | None
+    epochs: np.ndarray
+    deleted: np.ndarray
+    ends: np.ndarray
+
+
 class ChangeLogReader:
     """A change log as it stands: names that start with `.` or `_` are ignored."""
 
@@ -70,16 +97,16 @@ class ChangeLogReader:
 
     def state_at(self, epoch: int | None, vectors: bool = True) -> State:
         """The state after that epoch; with `vectors=False` without the embeddings."""
-        names, numbers, deleted, ends = self._narrow()
+        all_rows = self._narrow
+        codes, labels, numbers = all_rows.codes, all_rows.labels, all_rows.epochs
         within = np.arange(len(numbers)) if epoch is None else np.flatnonzero(numbers <= epoch)
-        codes, labels = _encoded(names)
         order = within[np.lexsort((numbers[within], codes[within]))]
         same_id = codes[order[1:]] == codes[order[:-1]]
         duplicates = int((same_id & (numbers[order[1:]] == numbers[order[:-1]])).sum())
         newest = order[np.append(~same_id, True)] if order.size else order
-        newest = newest[~deleted[newest]]
+        newest = newest[~all_rows.deleted[newest]]
         ids = labels[codes[newest]] if labels is not None else codes[newest]
-        wide = self._vectors(newest, ends) if vectors else np.empty((len(newest), 0), np.float32)
+        wide = self._vectors(newest, all_rows.ends) if vectors else np.empty((len(newest), 0), np.float32)
         return State(ids, numbers[newest], wide, duplicates)
 
     def positions(self) -> Positions:
@@ -107,8 +134,23 @@ class ChangeLogReader:
         files = [pq.read_table(path, columns=["epoch"])["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
         return np.concatenate([np.empty(0, np.int64), *files])
 
-    def _narrow(self) -> tuple[pa.ChunkedArray, np.ndarray, np.ndarray, np.ndarray]:
-        """Ids, epochs and deleted flags of all files one after the other, and where each file ends."""
+    def scan(self) -> Scan:
+        """Look at every row, file by file."""
+        rows = self._narrow
+        nonfinite, dead_nonzero = [np.empty(0, np.int64)], 0
+        for number, path in enumerate(self.files):
+            at = int(rows.ends[number])
+            for values in _embeddings_of(path):
+                here = slice(at, at + len(values))
+                nonfinite.append(rows.epochs[here][~np.isfinite(values).all(axis=1)])
+                dead_nonzero += int((values != 0).any(axis=1)[rows.deleted[here]].sum())
+                at += len(values)
+        found = np.concatenate(nonfinite)
+        epochs, counts = np.unique(rows.epochs, return_counts=True)
+        return Scan(epochs, counts, len(found), np.unique(found), dead_nonzero)
+
+    @cached_property
+    def _narrow(self) -> _Narrow:
         ids: list[pa.Array] = []
         epochs, deleted, ends = [np.empty(0, np.int64)], [np.empty(0, bool)], [0]
         for path in self.files:
@@ -118,7 +160,8 @@ class ChangeLogReader:
             deleted.append(table["deleted"].to_numpy())
             ends.append(ends[-1] + table.num_rows)
         kind = ids[0].type if ids else pa.int64()
-        return pa.chunked_array(ids, kind), np.concatenate(epochs), np.concatenate(deleted), np.array(ends)
+        codes, labels = _encoded(pa.chunked_array(ids, kind))
+        return _Narrow(codes, labels, np.concatenate(epochs), np.concatenate(deleted), np.array(ends))
 
     def _vectors(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """The embeddings of these rows of all files, in that order."""
@@ -138,12 +181,23 @@ class ChangeLogReader:
                 count = file.metadata.row_group(group).num_rows
                 begin, end = np.searchsorted(ascending, (at, at + count))
                 if begin < end:
-                    column = file.read_row_group(group, columns=["embedding"])["embedding"].combine_chunks()
-                    flat = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-                    values = flat.flatten().to_numpy().reshape(-1, width)
+                    values = _embeddings_in(file, group)
                     out[order[begin:end]] = values[ascending[begin:end] - at]
                 at += count
         return out
+
+
+def _embeddings_of(path: Path) -> Iterator[np.ndarray]:
+    """The embeddings of a file by row groups."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield _embeddings_in(file, group)
+
+
+def _embeddings_in(file: pq.ParquetFile, group: int) -> np.ndarray:
+    column = file.read_row_group(group, columns=["embedding"])["embedding"].combine_chunks()
+    flat = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    return flat.flatten().to_numpy().reshape(-1, flat.type.list_size)
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -27,6 +27,14 @@ def local_folder(checkpoint_dir: str | None, out: Path) -> Path:
     return Path(folder).absolute() if folder and not is_remote(folder) else out / "checkpoints"
 
 
+def dir_of_job(checkpoint_dir: str | None, job_id: str) -> str | None:
+    """The folder or URI of one job below `--checkpoint-dir`, which many may share; None: OUT/checkpoints is its own."""
+    shared = (checkpoint_dir or "").rstrip("/")
+    if not shared or not job_id or shared.rpartition("/")[2] == job_id:
+        return shared or None
+    return f"{shared}/{job_id}"
+
+
 def is_complete(state: Path) -> bool:
     """Whether a checkpoint or savepoint has its `_metadata`, which Flink writes last."""
     try:
@@ -83,7 +91,7 @@ def state_size(checkpoint: Path) -> int:
 
 
 def prune(folder: Path, keep: Path | None) -> None:
-    """Remove the checkpoints of earlier attempts, all but those of the job that `keep` belongs to; savepoints stay."""
+    """Remove a job's checkpoints but those of the attempt (a job to Flink) that `keep` belongs to; savepoints stay."""
     for job in folder.iterdir() if folder.is_dir() else []:
         if _JOB_FOLDER.fullmatch(job.name) and (keep is None or job != keep.parent):
             shutil.rmtree(job, ignore_errors=True)

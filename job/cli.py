@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
-from job.config import LATER, IdType, PartitionerName, RunConfig, Runtime, StateBackend, load_run_config
+from job.check_command import check
+from job.config import LATER, IdType, PartitionerName, ProcessorName, RunConfig, Runtime, StateBackend, load_run_config
 from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
 from job.export_command import export
 from job.kafka_output import Delivery
 from job.output_options import EmbeddingFormat
 from job.produce_command import produce
-from job.units import format_duration
+from job.units import format_duration, format_size
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 
@@ -27,6 +28,10 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 _PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
 _IO, _RUNTIME, _EPOCHS, _FAULTS = "Input and output", "Runtime", "Epochs and parts", "Fault tolerance"
 _KAFKA = "Embeddings to Kafka"
+# How the defaults of some options are written; the others as they are.
+_SHOWN: dict[str, Callable[[Any], str]] = dict.fromkeys(
+    ("checkpoint_interval", "coalesce", "publish_within"), format_duration
+) | {"dead_letters_max": format_size}
 
 app = typer.Typer(
     name="freshet",
@@ -51,7 +56,7 @@ def _flag(name: str, panel: str, *decls: str) -> Any:
     field = next(f for key, f in RunConfig.model_fields.items() if (f.alias or key) == name)
     text, default = f"{field.description}", field.default
     if not field.is_required() and default is not None and not isinstance(default, bool):
-        shown = format_duration(default) if name in ("checkpoint_interval", "coalesce") else default
+        shown = _SHOWN.get(name, str)(default)
         text = f"{text.removesuffix('.')} (default: {shown})."
     flags = decls or ("--" + name.replace("_", "-"),)
     metavar = "PATH" if name == "events" else None
@@ -83,7 +88,9 @@ def run(
     config: Annotated[
         Path | None, typer.Option(help="YAML file with any of these options; a flag wins.", rich_help_panel=_IO)
     ] = None,
+    publish_within: Annotated[str | None, _flag("publish_within", _IO)] = None,
     dead_letters: Annotated[str | None, _flag("dead_letters", _IO)] = None,
+    dead_letters_max: Annotated[str | None, _flag("dead_letters_max", _IO)] = None,
     embeddings_to: Annotated[str | None, _flag("embeddings_to", _KAFKA)] = None,
     embedding_format: Annotated[EmbeddingFormat | None, _flag("embedding_format", _KAFKA)] = None,
     delivery: Annotated[Delivery | None, _flag("delivery", _KAFKA)] = None,
@@ -91,12 +98,14 @@ def run(
     coalesce: Annotated[str | None, _flag("coalesce", _KAFKA)] = None,
     undirected: Annotated[bool | None, _flag("undirected", _IO, "--undirected/--directed")] = None,
     id_type: Annotated[IdType | None, _flag("id_type", _IO)] = None,
+    id_bytes_max: Annotated[int | None, _flag("id_bytes_max", _IO)] = None,
     stay: Annotated[bool | None, _flag("stay", _IO, "--stay/--no-stay")] = None,
     runtime: Annotated[Runtime | None, _flag("runtime", _RUNTIME)] = None,
     cluster: Annotated[str | None, _flag("cluster", _RUNTIME)] = None,
     parallelism: Annotated[int | None, _flag("parallelism", _RUNTIME)] = None,
     state_backend: Annotated[StateBackend | None, _flag("state_backend", _RUNTIME)] = None,
     memory: Annotated[str | None, _flag("memory", _RUNTIME)] = None,
+    processor: Annotated[ProcessorName | None, _flag("processor", _RUNTIME)] = None,
     parts: Annotated[int | None, _flag("parts", _EPOCHS)] = None,
     epoch_events: Annotated[int | None, _flag("epoch_events", _EPOCHS)] = None,
     epoch_ms: Annotated[int | None, _flag("epoch_ms", _EPOCHS)] = None,
@@ -106,6 +115,7 @@ def run(
     hdrf_epsilon: Annotated[float | None, _flag("hdrf_epsilon", _EPOCHS)] = None,
     checkpoint_dir: Annotated[str | None, _flag("checkpoint_dir", _FAULTS)] = None,
     checkpoint_interval: Annotated[str | None, _flag("checkpoint_interval", _FAULTS)] = None,
+    keep_cuts: Annotated[bool | None, _flag("keep_cuts", _FAULTS, "--keep-cuts/--no-keep-cuts")] = None,
     restarts: Annotated[int | None, _flag("restarts", _FAULTS)] = None,
     resume: Annotated[str | None, _flag("resume", _FAULTS)] = None,
     flight_port: Annotated[str | None, _flag("flight_port", "")] = None,
@@ -136,67 +146,14 @@ def run(
         given["from"] = given.pop("from_")
     settings = load_run_config(given, config)
     from job.preflight import check_run
+    from job.processor import settle
+
+    settle(settings)  # before anything loads numpy
 
     check_run(settings)
     from job import runner
 
     raise typer.Exit(runner.run(settings))
-
-
-@app.command()
-def check(
-    model: Annotated[Path, typer.Option(help="Model folder of the run.")],
-    events: Annotated[
-        list[str], typer.Option(metavar="PATH", help="Event files and topics of the run, in its order; repeatable.")
-    ],
-    out: Annotated[Path, typer.Option(help="Output folder of the run.")],
-    snapshot: Annotated[Path | None, typer.Option(help="Snapshot that the run started from, if any.")] = None,
-    oracle: Annotated[
-        Literal["pyg", "own"] | None,
-        typer.Option(help="Who computes the full pass (default: PyTorch Geometric where it is installed)."),
-    ] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest error allowed, relative to the largest absolute value.")
-    ] = 1e-4,
-    undirected: Annotated[
-        bool | None, typer.Option("--undirected/--directed", help="Mirror every edge (default: as the run did).")
-    ] = None,
-    id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: as the run had it).")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file whose `kafka:` says how to reach Kafka.")] = None,
-) -> None:
-    """Compare a run's embeddings with a full pass over the final graph.
-
-    Prints one JSON line (vertices, max_abs_error, max_rel_error, missing, extra, nan) and exits with 1 when the error
-    is past the tolerance, or an embedding is missing or one too many.
-
-    [bold]Example[/bold]
-
-    [cyan]freshet check --model M --snapshot S --events changes.jsonl --out O[/cyan]
-    """
-    from job.preflight import check_model, check_snapshot, event_files
-
-    check_model(model)
-    if snapshot is not None:
-        check_snapshot(snapshot)
-    event_files(events, topics=True)
-    if not (out / "epochs").is_dir():
-        msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
-        raise UsageError(msg)
-    from job import check as checking
-    from job.produce import load_properties
-
-    code = checking.check(
-        model=model,
-        events=events,
-        out=out,
-        snapshot=snapshot,
-        oracle=oracle,
-        tolerance=tolerance,
-        undirected=undirected,
-        id_type=id_type,
-        properties=load_properties(config),
-    )
-    raise typer.Exit(code)
 
 
 @app.command()
@@ -225,6 +182,7 @@ def stop(
     raise typer.Exit(stopping.stop(out=out, savepoint=savepoint))
 
 
+app.command()(check)
 app.command()(export)
 app.command()(produce)
 

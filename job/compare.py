@@ -1,18 +1,41 @@
-"""Compares the embeddings of a change log with those of an oracle."""
+"""Compares the embeddings of a change log with those of an oracle, each value at its own scale."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+# Scales below it count as it: whoever sums numbers so small in float32 loses digits that nobody misses.
+SCALE_MIN = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The value that is furthest off."""
+
+    id: Any
+    channel: int
+    got: float
+    expected: float
+    scale: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in JSON, which has no NaN and no infinity."""
+        numbers = {"got": self.got, "expected": self.expected, "scale": self.scale}
+        shown = {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
+        return {"id": self.id, "channel": self.channel, **shown}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """How far two sets of embeddings are apart.
 
-    `nan` counts values that are NaN in both, `mismatched` those that are NaN, or infinite, on one side alone or with
-    another sign. `max_rel_error` is relative to the largest finite absolute value of the oracle.
+    `max_rel_error` is relative to the scale of the value that is off. `nan` counts values that are NaN in both, or may
+    be, since float32's range was passed on the way to them; `mismatched` those that are NaN, or infinite, on one side
+    alone or with another sign. `worst` is None where no value is off.
     """
 
     vertices: int
@@ -22,38 +45,53 @@ class Difference:
     extra: int
     nan: int
     mismatched: int
+    worst: Worst | None = None
 
     def is_within(self, tolerance: float) -> bool:
         """Whether the two are the same up to that relative error."""
         return not (self.missing or self.extra or self.mismatched) and self.max_rel_error <= tolerance
 
 
-def compare(ids: np.ndarray, rows: np.ndarray, expected_ids: np.ndarray, expected: np.ndarray) -> Difference:
+def compare(
+    ids: np.ndarray, rows: np.ndarray, expected_ids: np.ndarray, expected: np.ndarray, scale: np.ndarray
+) -> Difference:
     """The difference of embeddings from those expected; ids are unique on each side, in any order.
 
-    Shapes: ids (n,), expected_ids (m,) int64 or strings (object); rows (n, width), expected (m, width)
+    Where the scale is infinite, NaN and infinity are as good as what is expected.
+
+    Shapes: ids (n,), expected_ids (m,) int64 or strings (object); rows (n, width), expected, scale (m, width)
     """
     here, there = _matches(ids, expected_ids)
-    wanted = expected[there]
+    wanted, scales = expected[there].astype(np.float64), np.maximum(scale[there], SCALE_MIN)
     got = rows[here].reshape(wanted.shape)  # a log without rows has no width
-    with np.errstate(invalid="ignore"):
-        error = np.abs(got.astype(np.float64) - wanted)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(got - wanted)
+        narrow = wanted.astype(np.float32)
+        same = got == narrow  # so are equal infinities, whose difference is NaN
     both_nan = np.isnan(got) & np.isnan(wanted)
-    same = both_nan | (got == wanted)  # equal infinities: their difference is NaN
-    odd = ~same & ~(np.isfinite(got) & np.isfinite(wanted))
-    error[same | odd] = 0.0
-    finite = np.abs(expected[np.isfinite(expected)])
-    largest = float(finite.max(initial=0.0))
-    worst = float(error.max(initial=0.0))
+    may_overflow = ~np.isfinite(scales) & ~np.isnan(wanted) & ~np.isfinite(got)
+    odd = ~(same | both_nan | may_overflow) & ~(np.isfinite(got) & np.isfinite(wanted))
+    error[both_nan | may_overflow | odd | (same & ~np.isfinite(narrow))] = 0.0
+    relative = error / scales
     return Difference(
         vertices=len(expected_ids),
-        max_abs_error=worst,
-        max_rel_error=worst / (largest or 1.0),
+        max_abs_error=float(error.max(initial=0.0)),
+        max_rel_error=float(relative.max(initial=0.0)),
         missing=len(expected_ids) - len(there),
         extra=len(ids) - len(here),
-        nan=int(both_nan.sum()),
+        nan=int((both_nan | (may_overflow & np.isnan(got))).sum()),
         mismatched=int(odd.sum()),
+        worst=_worst(np.where(odd, np.inf, relative), ids[here], got, wanted, scales),
     )
+
+
+def _worst(off: np.ndarray, ids: np.ndarray, got: np.ndarray, wanted: np.ndarray, scales: np.ndarray) -> Worst | None:
+    if not off.size or not off.max() > 0:
+        return None
+    row, channel = (int(place) for place in np.unravel_index(int(off.argmax()), off.shape))
+    name = ids[row]
+    values = (float(array[row, channel]) for array in (got, wanted, scales))
+    return Worst(name if isinstance(name, str) else int(name), channel, *values)
 
 
 def _matches(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,24 +14,24 @@ from job.errors import UsageError
 from job.kafka_address import KafkaAddress, is_kafka
 from job.kafka_client import ClientProperties
 from job.kafka_input import COMMITTED, EARLIEST, parse_start
-from job.output_options import OutputOptions
-from job.units import parse_size, seconds
+from job.output_options import OutputOptions, size_in_bytes
+from job.units import seconds
+from operators.limits import ID_BYTES_MAX
+from partitioner.config import PartitionerConfig
 
 Runtime = Literal["flink", "local"]
 PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
 IdType = Literal["int", "string"]
 StateBackend = Literal["rocksdb", "hashmap"]
+ProcessorName = Literal["host", "portable", "any"]
 
 PARTS_MAX = 1024
+_PARTITIONER = PartitionerConfig()  # its defaults are those of a run
 
 # Options of the interface that this version does not have yet, and what one does without them.
 LATER = {
     "flight_port": "read the embeddings from --out",
 }
-
-
-def _size(value: object) -> int:
-    return parse_size(value if isinstance(value, str) else f"{value}")
 
 
 def _mapping_of(value: object, example: str) -> dict[Any, Any]:
@@ -83,6 +83,13 @@ class RunConfig(OutputOptions):
     id_type: IdType | None = Field(
         default=None, description="Kind of vertex ids (default: the snapshot's, else the first accepted event's)."
     )
+    id_bytes_max: int = Field(
+        default=ID_BYTES_MAX,
+        ge=1,
+        le=1 << 20,
+        description="Longest string id, and name of an edge type, in bytes of UTF-8, for the job's life; events with a "
+        "longer one are rejected.",
+    )
     stay: bool = Field(default=False, description="Keep running after bounded input has ended, until SIGTERM.")
 
     runtime: Runtime = Field(default="flink", description="Flink, or everything in this one process.")
@@ -91,8 +98,14 @@ class RunConfig(OutputOptions):
     )
     parallelism: int = Field(default=1, ge=1, le=PARTS_MAX, description="Subtasks of each keyed operator (Flink).")
     state_backend: StateBackend = Field(default="rocksdb", description="Where durable state lives between checkpoints.")
-    memory_bytes: Annotated[int, BeforeValidator(_size)] | None = Field(
+    memory_bytes: Annotated[int, BeforeValidator(size_in_bytes)] | None = Field(
         default=None, alias="memory", description="Memory for the state backend, such as 2GiB (default: the backend's)."
+    )
+
+    processor: ProcessorName | None = Field(
+        default=None,
+        description="What a new job computes for, for its life, since last bits depend on it: host (default), or "
+        "portable (any of the last ten years; products take 1.6 times as long). any: on whatever runs.",
     )
 
     parts: int | None = Field(
@@ -102,18 +115,32 @@ class RunConfig(OutputOptions):
     epoch_ms: int = Field(default=20, ge=0, description="Longest that an epoch stays open; 0: cut by count alone.")
     partitioner: PartitionerName = Field(default="hybrid", description="How edges and vertices find their part.")
     hybrid_threshold: int = Field(
-        default=1000, ge=1, description="hybrid: in-degree past which new in-edges are spread by HDRF."
+        default=_PARTITIONER.hybrid_threshold,
+        ge=1,
+        description="hybrid: in-degree past which new in-edges are spread by HDRF.",
     )
     hdrf_lambda: float = Field(
-        default=2.0, ge=0, allow_inf_nan=False, description="hdrf, hybrid: weight of balance against replication."
+        default=_PARTITIONER.hdrf_lambda,
+        ge=0,
+        allow_inf_nan=False,
+        description="hdrf, hybrid: weight of balance against replication.",
     )
     hdrf_epsilon: float = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="hdrf, hybrid: keeps the balance term finite."
+        default=_PARTITIONER.hdrf_epsilon,
+        gt=0,
+        allow_inf_nan=False,
+        description="hdrf, hybrid: keeps the balance term finite.",
     )
 
-    checkpoint_dir: str | None = Field(default=None, description="Folder or URI (default: OUT/checkpoints).")
+    checkpoint_dir: str | None = Field(
+        default=None, description="Folder or URI, in which each job has a folder (default: OUT/checkpoints)."
+    )
     checkpoint_interval_s: Annotated[float, BeforeValidator(seconds)] = Field(
         default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
+    )
+    keep_cuts: bool = Field(
+        default=False,
+        description="Keep all of the cut log: also savepoints older than the retained checkpoints can be resumed.",
     )
     restarts: int = Field(
         default=10,
@@ -129,6 +156,7 @@ class RunConfig(OutputOptions):
         "parts",
         "epoch_events",
         "epoch_ms",
+        "id_bytes_max",
         "restarts",
         "hybrid_threshold",
         "hdrf_lambda",
@@ -192,6 +220,9 @@ class RunConfig(OutputOptions):
     @model_validator(mode="after")
     def _fit_together(self) -> RunConfig:
         self._fit_kafka()
+        if self.runtime == "local" and self.stay:
+            msg = "--stay: --runtime local ends when its input does; take flink, or leave --stay out"
+            raise ValueError(msg)
         if self.runtime == "local" and self.cluster:
             msg = "--cluster: goes with --runtime flink only; leave one of the two out"
             raise ValueError(msg)

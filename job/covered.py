@@ -119,7 +119,8 @@ def rebuild(live: LiveState, covered: Covered, properties: ClientProperties) -> 
     plan = load_plan(settings.model)
 
     def parser() -> Parser:
-        return Parser(plan.in_width, settings.id_kind, plan.edge_types or None, settings.events_map)
+        types, longest = plan.edge_types or None, settings.id_bytes_max
+        return Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
 
     def partition_of(name: str, partition: int) -> SourceEvents:
         topic = covered.topics[covered.sources.index(name)]

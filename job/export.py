@@ -17,6 +17,7 @@ import orjson
 from job import run_file
 from job.checkpoints import (
     NoCheckpointError,
+    dir_of_job,
     find_state,
     follow_move,
     is_remote,
@@ -29,7 +30,10 @@ from job.flink_rest import FlinkRest, FlinkRestError
 from job.kafka_client import ClientProperties
 from job.positions import JOB_FOLDER
 from job.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
-from operators.cut_log import CutLog, LostCutError
+from job.resume import job_of_state
+from operators.cut import ForeignStateError, LostCutError
+from operators.cut_log import CutLog, copy_log
+from operators.cut_segments import ForeignLogError
 from operators.event_files import EventFileError
 from operators.factory import Settings, load_plan
 from operators.live_state import FEATURES, Entries, LiveState
@@ -41,6 +45,15 @@ from state.value_log import LostValueError
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 _SAY_EPOCHS = 5_000
+_UNUSABLE = (
+    LostCutError,
+    ForeignLogError,
+    ForeignStateError,
+    LostValueError,
+    DamagedImageError,
+    UnknownFormatError,
+    EventFileError,
+)
 _ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 
 
@@ -89,7 +102,7 @@ def export(
         line = _export(stopped, state, work)
         for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
             (work / "snapshot" / name).replace(snapshot / name)
-    except (LostCutError, LostValueError, DamagedImageError, UnknownFormatError, EventFileError) as error:
+    except _UNUSABLE as error:
         raise UsageError(str(error)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -102,7 +115,7 @@ def export(
 
 
 def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
-    log = CutLog(_copy_of_log(stopped, work))
+    log = CutLog(_copy_of_log(stopped, work), stopped.settings.job_id)
     try:
         live = LiveState(stopped.settings, log)
         covered = _restore(stopped, live, state, work)
@@ -170,18 +183,24 @@ def _at_work(job: Path, run: dict[str, Any]) -> str | None:
 
 
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:
-    """The cut log, copied: opening one cuts off a torn last line."""
+    """The cut log, copied: to open one is to take it over."""
     former = stopped.saved["settings"]
     was = Path(former["cut_log"])
-    places = [local_folder(stopped.saved["options"].get("checkpoint_dir"), stopped.out) / CUT_LOG, was]
+    places = [_checkpoints(stopped) / CUT_LOG, was]
     if was.is_relative_to(former["out"]):
         places.append(stopped.out / was.relative_to(former["out"]))
     copy = work / CUT_LOG
     for place in places:
-        if place.is_file():
-            shutil.copyfile(place, copy)
+        if place.is_dir():
+            copy_log(place, copy)
             break
     return copy
+
+
+def _checkpoints(stopped: Stopped) -> Path:
+    """The folder of the job's checkpoints, or of what lies beside them here."""
+    own = dir_of_job(stopped.saved["options"].get("checkpoint_dir"), stopped.settings.job_id)
+    return local_folder(own, stopped.out)
 
 
 def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Covered:
@@ -247,7 +266,7 @@ def _state_of(stopped: Stopped, state: str | None) -> str:
     if state is not None and is_remote(state):
         return state
     options, out = stopped.saved["options"], stopped.out
-    folder = local_folder(options.get("checkpoint_dir"), out)
+    folder = _checkpoints(stopped)
     savepoint = str(stopped.run.get("savepoint") or "")
     try:
         if state is not None:
@@ -270,5 +289,9 @@ def _state_of(stopped: Stopped, state: str | None) -> str:
     except NoCheckpointError as error:
         message = f"--from {state}: {error}"
         raise UsageError(message) from None
+    owner = job_of_state(found)
+    if owner not in (None, stopped.settings.job_id):
+        message = f"--from {state}: {found} is a state of job {owner}, that of {out} is {stopped.settings.job_id}"
+        raise UsageError(message)
     follow_move(found)
     return str(found)

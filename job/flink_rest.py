@@ -43,6 +43,13 @@ class FlinkRest:
         """Return how many checkpoints have completed."""
         return int(self._call("GET", f"/jobs/{self.job_id}/checkpoints")["counts"]["completed"])
 
+    def retained_since_ms(self, count: int) -> int | None:
+        """Return when the oldest of the newest `count` complete checkpoints was begun; None: there is none."""
+        history = self._call("GET", f"/jobs/{self.job_id}/checkpoints")["history"]
+        done = [one for one in history if one["status"] == "COMPLETED" and not one["is_savepoint"]]
+        newest = sorted(done, key=lambda one: int(one["id"]))[-count:]
+        return int(newest[0]["trigger_timestamp"]) if newest else None
+
     def network_bytes(self) -> int:
         """Return the network memory of all TaskManagers together: what can be under way between their tasks."""
         managers = self._call("GET", "/taskmanagers")["taskmanagers"]

@@ -22,6 +22,7 @@ from job.gateway import start_gateway, stop_gateway
 from job.graph import build
 from job.spec import JobSpec, location, savepoint_target
 from operators.profile import forget_profiles, input_ended
+from operators.retention import TOLD_FILE
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
@@ -67,6 +68,7 @@ class FlinkRun:
         (spec.out_path / "tmp").mkdir(parents=True)
         (spec.out_path / STOP_FILE).unlink(missing_ok=True)
         forget_profiles(spec.out_path)
+        (spec.checkpoints / TOLD_FILE).unlink(missing_ok=True)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
         self._java = start_gateway(spec.logs, spec.heap_mb)
         options = flink_options(spec)
@@ -112,6 +114,7 @@ class FlinkRun:
                 return self.stop(by_signal=number)
             if restarted is not None and time.monotonic() >= next_poll:
                 self._report_restarts(restarted)
+                self._tell_retained()
                 next_poll = time.monotonic() + _RESTART_POLL_S
             time.sleep(_POLL_S)
         return self._ended()
@@ -195,6 +198,18 @@ class FlinkRun:
         for _, cause in causes[self._restarts_seen :]:
             restarted(cause)
         self._restarts_seen = max(self._restarts_seen, len(causes))
+
+    def _tell_retained(self) -> None:
+        """Tell the cut log of checkpoints that it can't see: they are in another store."""
+        assert self._rest is not None
+        if not is_remote(self.spec.checkpoint_dir):
+            return
+        try:
+            since_ms = self._rest.retained_since_ms(self.spec.checkpoints_retained)
+        except FlinkRestError:
+            return
+        if since_ms is not None:
+            run_file.write_json(self.spec.checkpoints / TOLD_FILE, {"since_ms": since_ms})
 
     def _failed(self, error: BaseException) -> JobFailedError:
         cause = str(error) if isinstance(error, JobFailedError) else root_cause(error)

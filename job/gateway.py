@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import struct
@@ -16,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from job.java import prepare_environment
 
@@ -108,11 +110,37 @@ def start_gateway(logs: Path, heap_mb: int) -> subprocess.Popen[bytes]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     os.environ["PYFLINK_GATEWAY_PORT"] = str(port)
+    watchdog = java_gateway.Watchdog
+
+    def locked() -> Any:
+        _lock_out_others(java_gateway._gateway)
+        return watchdog()
+
+    # The watchdog is the last thing that PyFlink hands over, and the first by which Java calls back, on a thread of its
+    # own: a call between two of the fields that are set would be refused, and Java would end.
+    java_gateway.Watchdog = locked
     try:
         java_gateway.get_gateway()
     finally:
+        java_gateway.Watchdog = watchdog
         del os.environ["PYFLINK_GATEWAY_PORT"]
     return process
+
+
+def _lock_out_others(gateway: Any) -> None:
+    """Ask a token of whoever connects from now on, in both directions.
+
+    Both ports are on the loopback address, where every local user could run code as us. Py4J knows tokens, but PyFlink
+    starts it without one, so it is set in the running servers; a later Flink whose fields have other names fails here.
+    """
+    token = secrets.token_hex(32)
+    server = gateway.java_gateway_server
+    for end in (server.getCallbackClient(), server):
+        field = end.getClass().getDeclaredField("authToken")
+        field.setAccessible(True)
+        field.set(end, token)
+    gateway.gateway_parameters.auth_token = token
+    gateway.get_callback_server().callback_server_parameters.auth_token = token
 
 
 def _read_port(process: subprocess.Popen[bytes], path: Path, log: Path) -> int:

@@ -34,6 +34,20 @@ _SAME = {
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     "client.id": "client_id",
 }
+# What librdkafka calls the options of kafka-python.
+_LIBRDKAFKA = {
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "client_id": "client.id",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_password": "ssl.key.password",
+    "request_timeout_ms": "request.timeout.ms",
+    "metadata_max_age_ms": "metadata.max.age.ms",
+}
 _MILLISECONDS = {"request.timeout.ms": "request_timeout_ms", "metadata.max.age.ms": "metadata_max_age_ms"}
 
 
@@ -86,6 +100,21 @@ class ClientProperties(Mapping[str, str]):
                 raise UsageError(message)
             options |= _login(given["sasl.jaas.config"])
         return options | _tls(given)
+
+    def librdkafka(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the properties by which librdkafka connects in the same way.
+
+        Raises: UsageError, as `kafka_python`.
+        """
+        given = self.kafka_python(environ)
+        options = {_LIBRDKAFKA[key]: value for key, value in given.items() if key in _LIBRDKAFKA}
+        if "ssl_certfile" in given:  # Java's PEM store has certificate and key in one file
+            options["ssl.key.location"] = given["ssl_certfile"]
+        if not given.get("ssl_check_hostname", True):
+            options["ssl.endpoint.identification.algorithm"] = "none"
+        if "sasl.username" in options:
+            options.setdefault("sasl.mechanism", "PLAIN")
+        return options
 
 
 def _name(key: object) -> str:

@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,15 @@ from pathlib import Path
 from gnn.plan import Plan
 from job.memory import keep_freed_memory
 from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
+from operators.intervals import monotonic_ms
 from operators.journal import JOURNAL_KEYS
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
+from operators.retention import Commits
 from operators.sealing import PartitionerStage
 from operators.stage import Stage
+from operators.storage import LayerStorage
+from operators.sum_report import SumReport, all_sums
 from state.backends import RocksStore
 from state.sweep import Mutations
 
@@ -110,6 +114,15 @@ class Pipeline:
             following.put(None)
 
 
+def _sums_of(stages: Mapping[tuple[str, int], Stage]) -> dict[str, SumReport]:
+    """What the sums of each layer have shown, over all parts."""
+    found: dict[str, list[SumReport]] = {}
+    for (name, _), stage in stages.items():
+        if isinstance(stage.core, LayerStorage):
+            found.setdefault(name, []).append(stage.core.sums)
+    return {name: together for name, reports in found.items() if (together := all_sums(reports)) is not None}
+
+
 class LocalRuntime:
     """Runs a bounded job to its end, or until `stop` is called."""
 
@@ -122,7 +135,9 @@ class LocalRuntime:
         self._config = settings.to_dict()
         self._state = state
         self.memory_bytes: dict[str, int] = {}  # by operator and part, at the end
+        self.sums: dict[str, SumReport] = {}  # by layer, at the end
         self._held: dict[str, Mutations] = {}
+        self._commits, self._uncommitted = Commits(), 0
         self._stop = threading.Event()
         self._finished = False
 
@@ -138,6 +153,7 @@ class LocalRuntime:
         self._store = open_store(self._state)
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
+        partitioner.log.retention = self._commits
         entries = dict(self._store.part(PARTITIONER).items())
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
         partitioner.restore(entries.items())
@@ -145,6 +161,7 @@ class LocalRuntime:
         pipeline = Pipeline(self._segments(stages))
         try:
             for work in self._produce(partitioner, chunk, block):
+                self._commits.begin()
                 pipeline.put(work)
                 on_progress()
                 if pipeline.failure is not None:
@@ -156,6 +173,7 @@ class LocalRuntime:
             pipeline.finish(on_progress)
             self.memory_bytes = {stage.name: stage.memory_bytes for stage in stages.values()}
             self.memory_bytes[f"{PARTITIONER}-0"] = partitioner.memory_bytes
+            self.sums = _sums_of(stages)
             partitioner.close()
             for stage in stages.values():
                 stage.close()
@@ -190,7 +208,7 @@ class LocalRuntime:
     def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
         """Outcomes of the Partitioner: the replay, then the input."""
         parser = make_stage(self._config, PARSER, 0)
-        for outcome in partitioner.begin(time.time() * 1e3):
+        for outcome in partitioner.begin(monotonic_ms()):
             yield Work.of(outcome, True, first, done)
         for number in range(first, self.chunks):
             since = time.perf_counter()
@@ -201,7 +219,7 @@ class LocalRuntime:
                     continue
                 if self._stop.is_set():
                     return
-                outcome = partitioner.receive(block, time.time() * 1e3)
+                outcome = partitioner.receive(block, monotonic_ms())
                 since = self.times.add(PARTITIONER, since)
                 yield Work.of(outcome, False, number, at + 1)
                 since = time.perf_counter()
@@ -233,9 +251,12 @@ class LocalRuntime:
         since = time.perf_counter()
         for name, mutations in work.mutations.items():
             self._held.setdefault(name, Mutations()).extend(mutations)
+        self._uncommitted += 1
         if work.replay:
             return
         self._held[PARTITIONER].puts.append((READ_POSITION, f"{work.chunk} {work.block}".encode()))
         self._store.commit(self._held)
         self._held = {}
+        self._commits.commit(self._uncommitted)
+        self._uncommitted = 0
         self.times.add("commit", since)

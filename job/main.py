@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `flink run -py` starts this file, not a module
 
+from gnn.processor import choose_blas, core_of
 from job.spec import JobSpec
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from job.flink_errors import JobFailedError
     from job.flink_runtime import run_job
+
+    choose_blas(core_of(spec.stage.get("processor", {})))  # for the workers: they inherit this environment
 
     try:
         result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))

@@ -15,6 +15,7 @@ from job.errors import JobFailed, UsageError, one_line
 from job.kafka_address import KafkaAddress
 from job.kafka_client import ClientProperties
 from job.kafka_output import TopicOutput
+from operators.limits import RECORD_BYTES
 
 _CAP = "transaction.max.timeout.ms"
 # A transaction is open for an interval, the checkpoint itself, and a restart in which it is found again.
@@ -41,11 +42,13 @@ def plan_output(
         timeout_ms = 0
         if prefix is not None:
             timeout_ms = _transaction_timeout_ms(option, admin, address, checkpoint_interval_ms)
+        record_bytes = _record_bytes(admin, address, properties)
     return TopicOutput(
         bootstrap=address.bootstrap,
         topic=address.topic,
         transactional_id_prefix=prefix,
         transaction_timeout_ms=timeout_ms,
+        record_bytes=record_bytes,
     )
 
 
@@ -83,6 +86,16 @@ def _transaction_timeout_ms(option: str, admin: Any, address: KafkaAddress, inte
         )
         raise UsageError(message)
     return cap_ms
+
+
+def _record_bytes(admin: Any, address: KafkaAddress, properties: ClientProperties) -> int:
+    """The largest record that the producer sends and the topic takes; defaults where nobody says."""
+    given = properties.resolve().get("max.request.size", "")
+    try:
+        topic = _config(admin, "topic", address.topic, "max.message.bytes") or ""
+    except (KafkaError, LookupError):  # may not be asked, or was made a moment ago
+        topic = ""
+    return min(int(size) if size.isdecimal() else RECORD_BYTES for size in (given, topic))
 
 
 def _config(admin: Any, kind: str, name: str, key: str) -> str | None:

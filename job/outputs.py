@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from job.config import RunConfig
+from job.errors import UsageError
 from job.kafka_output import EXACTLY_ONCE, TopicOutput
+from operators.kafka_lines import record_bytes_max
+from operators.limits import RECORD_BYTES, RECORD_SPARE
+from partitioner.events import STRING
 
 _MODEL_DIGITS = 12
+_INT_ID_BYTES = 20
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,11 @@ class Outputs:
 
     embeddings: TopicOutput | None = None
     letters: TopicOutput | None = None
+
+    @property
+    def letter_bytes(self) -> int:
+        """The largest record that the topic of rejected records takes."""
+        return self.letters.record_bytes if self.letters is not None else RECORD_BYTES
 
 
 def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> Outputs:
@@ -44,6 +54,26 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> 
             checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
         )
     return Outputs(found.get("--embeddings-to"), found.get("--dead-letters"))
+
+
+def refuse_large_records(config: RunConfig, width: int, id_kind: str, id_bytes_max: int, outputs: Outputs) -> None:
+    """See that the topic of changed embeddings takes every record that the job may write.
+
+    Raises: UsageError when an embedding is too wide, or ids may be too long: one such record would end the job.
+    """
+    if outputs.embeddings is None:
+        return
+    most, form = outputs.embeddings.record_bytes, config.embedding_format
+    longest = id_bytes_max if id_kind == STRING else _INT_ID_BYTES
+    needed = record_bytes_max(width, form, "0" * _MODEL_DIGITS, longest) + RECORD_SPARE
+    if needed > most:
+        ids = f" with ids of up to {id_bytes_max} bytes (--id-bytes-max)" if id_kind == STRING else ""
+        message = (
+            f"--embeddings-to {config.embeddings_to}: an embedding of {width:,} numbers as {form}{ids} may take "
+            f"{needed:,} bytes, and the producer and the topic take records of {most:,}; raise max.request.size in "
+            "`kafka:` of --config and max.message.bytes of the topic"
+        )
+        raise UsageError(message)
 
 
 def outlet_settings(config: RunConfig, model_sha256: str) -> dict[str, Any]:

@@ -8,13 +8,7 @@ from pathlib import Path
 from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_address import is_kafka
-
-# Event formats by suffix, and how such a file begins (nothing to look for in JSON Lines).
-FORMATS: dict[str, tuple[bytes, ...]] = {
-    ".jsonl": (),
-    ".parquet": (b"PAR1",),
-    ".arrow": (b"ARROW1", b"\xff\xff\xff\xff"),  # the IPC file format, the IPC stream format
-}
+from operators.event_formats import SUFFIXES, begins_as, format_of
 
 
 def check_run(config: RunConfig) -> None:
@@ -49,7 +43,7 @@ def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
             continue
         inside = sorted(item for item in path.iterdir() if item.is_file() and item.name[0] not in "._")
         if not inside:
-            msg = f"--events {path}: an empty folder; expected files that end in {', '.join(FORMATS)}"
+            msg = f"--events {path}: an empty folder; expected files that end in {', '.join(SUFFIXES)}"
             raise UsageError(msg)
         files += [_check_event_file(item) for item in inside]
     return files
@@ -107,18 +101,18 @@ def _check_event_file(path: Path) -> Path:
     if not path.is_file():
         msg = f"--events {path}: no such file or folder"
         raise UsageError(msg)
-    if path.suffix not in FORMATS:
-        msg = f"--events {path}: got suffix {path.suffix!r}, expected one of {', '.join(FORMATS)}"
+    kind = format_of(path)
+    if kind is None:
+        msg = f"--events {path}: got suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}"
         raise UsageError(msg)
-    starts = FORMATS[path.suffix]
     try:
         with path.open("rb") as file:
             start = file.read(8)
     except OSError as error:
         msg = f"--events {path}: can't be read: {error.strerror}"
         raise UsageError(msg) from None
-    if starts and not start.startswith(starts):
-        msg = f"--events {path}: begins with {start!r}, which is no {path.suffix[1:]} file; name it after its format"
+    if not begins_as(kind, start):
+        msg = f"--events {path}: begins with {start!r}, which is no {kind} file; name it after its format"
         raise UsageError(msg)
     return path
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, TopicAlreadyExistsError
+from confluent_kafka import KafkaException, Producer
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka_address import KafkaAddress
@@ -20,12 +21,12 @@ from job.produce_messages import Message, MessageFormat, NoArrowError, Packer, R
 from job.progress import Progress
 from operators.event_files import ChunkReader, EventFileError, plan_chunks
 
-# Messages that are sent and not acknowledged yet: a slow broker slows the reading, memory stays bounded.
-_IN_FLIGHT_BYTES = 32 << 20
+_MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
 _DELIVERY_MS = 180_000  # as long as a broker may be away
 _REQUEST_MS = 30_000
 _CONNECT_MS = 10_000
 _PIECES_PER_S = 20  # with --rate: how often the pace is kept
+_WAIT_S = 1.0  # at most, until an error is looked for again
 
 
 @dataclass(slots=True)
@@ -37,57 +38,74 @@ class Written:
     next_offset: int = 0
 
 
-@dataclass(slots=True)
 class Outbox:
-    """Sends messages, counts what is acknowledged, and holds the caller up while too much is under way."""
+    """Sends messages and counts what is acknowledged.
 
-    producer: KafkaProducer
-    topic: str
-    partitions: dict[int, Written]
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _in_flight: int = 0
-    _error: BaseException | None = None
+    What is not acknowledged yet waits in the client, which takes so many bytes and no more: a slow broker slows the
+    reading. Reports come in the thread that polls.
+    """
 
-    def send(self, message: Message) -> None:
-        """Hand a message over, in order.
+    def __init__(self, producer: Producer, topic: str, partitions: dict[int, Written]) -> None:
+        self.producer, self.topic, self.partitions = producer, topic, partitions
+        self._error: KafkaException | None = None
+        self._reports = lru_cache(1024)(lambda events: partial(self._reported, events))
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Hand messages over, in order, waiting while too much is under way.
 
         Raises: the error of an earlier message; what was sent after it is not waited for.
         """
-        with self._changed:
-            while self._in_flight > _IN_FLIGHT_BYTES and self._error is None:
-                self._changed.wait(1.0)
+        produce, topic, report_of = self.producer.produce, self.topic, self._reports
+        for partition, key, value, events in messages:
+            report = report_of(events)
+            while True:
+                try:
+                    produce(topic, value, key, partition, report)
+                    break
+                except BufferError:  # the client holds all that it may
+                    self.producer.poll(_WAIT_S)
+                    self._raise()
+        self.producer.poll(0)
+        self._raise()
+
+    def wait(self, seconds: float) -> None:
+        """Let that time pass.
+
+        Raises: the error of an earlier message.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.producer.poll(min(left, _WAIT_S))
             self._raise()
-            self._in_flight += len(message.value)
-        sent = self.producer.send(self.topic, message.value, key=message.key, partition=message.partition)
-        sent.add_callback(self._acknowledged, message)
-        sent.add_errback(self._failed)
 
     def flush(self) -> None:
         """Wait until all is acknowledged.
 
         Raises: the first error.
         """
-        self.producer.flush()
-        with self._changed:
+        while self.producer.flush(_WAIT_S):
             self._raise()
+        self._raise()
+
+    def close(self) -> None:
+        """Forget what is not acknowledged."""
+        self.producer.purge()
+        self.producer.flush(_WAIT_S)
 
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
 
-    def _acknowledged(self, message: Message, metadata: Any) -> None:
-        with self._changed:
-            written = self.partitions[message.partition]
-            written.events += message.events
-            written.messages += 1
-            written.next_offset = max(written.next_offset, metadata.offset + 1)
-            self._in_flight -= len(message.value)
-            self._changed.notify()
-
-    def _failed(self, error: BaseException) -> None:
-        with self._changed:
-            self._error = self._error or error
-            self._changed.notify()
+    def _reported(self, events: int, error: Any, message: Any) -> None:
+        if error is not None:
+            self._error = self._error or KafkaException(error)
+            return
+        written = self.partitions[message.partition()]
+        written.events += events
+        written.messages += 1
+        # In order. A message that was sent again, and was there already, comes back without its offset.
+        offset = message.offset()
+        written.next_offset = written.next_offset + 1 if offset is None or offset < 0 else offset + 1
 
 
 def produce(
@@ -106,20 +124,21 @@ def produce(
     Raises: UsageError for files or a topic that are not there, JobFailed when the broker does not take a message.
     """
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
-    options = {**(properties or ClientProperties()).kafka_python(), "bootstrap_servers": to.bootstrap.split(",")}
+    properties = properties or ClientProperties()
+    options = {**properties.kafka_python(), "bootstrap_servers": to.bootstrap.split(",")}
     options["bootstrap_timeout_ms"] = _CONNECT_MS
     began = time.monotonic()
     try:
         count = topic_partitions(to, partitions, options)
-        outbox = Outbox(_producer(options), to.topic, {partition: Written() for partition in range(count)})
+        outbox = Outbox(_producer(to, properties), to.topic, {partition: Written() for partition in range(count)})
         try:
             _send_all(outbox, events, Router(key, count), Packer(_batch(batch, message_format), message_format), rate)
             outbox.flush()
         finally:
-            outbox.producer.close(timeout=5)
+            outbox.close()
     except EventFileError as error:
         raise UsageError(str(error)) from None
-    except KafkaError as error:
+    except (KafkaException, KafkaError) as error:
         raise JobFailed(_explain(error, to)) from error
     return _summary(outbox.partitions, time.monotonic() - began)
 
@@ -166,22 +185,26 @@ def load_properties(config: Path | None) -> ClientProperties:
     return ClientProperties(found)
 
 
-def _producer(options: Mapping[str, Any]) -> KafkaProducer:
-    # One request at a time and idempotent: retries neither change the order nor write anything twice.
-    return KafkaProducer(
-        **{
-            **options,
-            "acks": "all",
-            "enable_idempotence": True,
-            "max_in_flight_requests_per_connection": 1,
-            "delivery_timeout_ms": _DELIVERY_MS,
-            "request_timeout_ms": _REQUEST_MS,
-            "reconnect_backoff_max_ms": 1000,
-            "max_request_size": 64 << 20,  # the broker decides what is too large
-            "batch_size": 256 << 10,
-            "linger_ms": 5,
-        }
-    )
+def _producer(to: KafkaAddress, properties: ClientProperties) -> Producer:
+    # Idempotent: retries neither change the order nor write anything twice.
+    options = {
+        **properties.librdkafka(),
+        "bootstrap.servers": to.bootstrap,
+        "acks": "all",
+        "enable.idempotence": True,
+        "delivery.timeout.ms": _DELIVERY_MS,
+        "reconnect.backoff.max.ms": 1000,
+        "message.max.bytes": _MESSAGE_BYTES_MAX,
+        "queue.buffering.max.kbytes": 2 * _MESSAGE_BYTES_MAX >> 10,  # the largest message must find room
+        "batch.size": 256 << 10,
+        "linger.ms": 5,
+        "log_level": 0,  # what matters comes as an exception
+    }
+    try:
+        return Producer(options)
+    except KafkaException as error:
+        message = f"kafka: {error.args[0].str()}"
+        raise UsageError(message) from None
 
 
 def _batch(given: int | None, message_format: MessageFormat) -> int:
@@ -193,12 +216,9 @@ def _send_all(outbox: Outbox, events: list[str], router: Router, packer: Packer,
     with Progress("produce") as progress:
         for piece in _pieces(events, rate):
             try:
-                for line in piece:
-                    for message in packer.add(router.route(line)):
-                        outbox.send(message)
+                outbox.send(packer.add(router.route(piece)))
                 if rate:
-                    for message in packer.rest():  # a slow stream does not wait for full messages
-                        outbox.send(message)
+                    outbox.send(packer.rest())  # a slow stream does not wait for full messages
             except NoArrowError as error:
                 reason = f"--format arrow: after {sent:,} events: {error}"
                 raise UsageError(reason) from None
@@ -206,9 +226,8 @@ def _send_all(outbox: Outbox, events: list[str], router: Router, packer: Packer,
             seconds = time.monotonic() - began
             progress.update(f"events {sent:,}  events/s {sent / max(seconds, 1e-9):,.0f}")
             if rate:
-                time.sleep(max(0.0, sent / rate - seconds))
-        for message in packer.rest():
-            outbox.send(message)
+                outbox.wait(sent / rate - seconds)
+        outbox.send(packer.rest())
 
 
 def _pieces(events: list[str], rate: float | None) -> Iterator[list[bytes]]:
@@ -220,14 +239,19 @@ def _pieces(events: list[str], rate: float | None) -> Iterator[list[bytes]]:
         yield from (lines[k : k + step] for k in range(0, len(lines), step)) if step else [lines]
 
 
-def _explain(error: KafkaError, to: KafkaAddress) -> str:
-    if isinstance(error, MessageSizeTooLargeError):
-        return f"{to}: the broker refuses a message as too large (its message.max.bytes); give a lower --batch"
-    if isinstance(error, KafkaTimeoutError) and "bootstrap" in str(error):
+def _explain(error: KafkaException | KafkaError, to: KafkaAddress) -> str:
+    if isinstance(error, KafkaException):
+        cause = error.args[0]
+        if cause.code() == cause.MSG_SIZE_TOO_LARGE:
+            return f"{to}: the broker refuses a message as too large (its message.max.bytes); give a lower --batch"
+        text = f"{cause.name()}: {one_line(cause.str())}"
+    elif isinstance(error, KafkaTimeoutError) and "bootstrap" in str(error):
         # A refused login looks no different to the client: the broker closes the connection.
         reason = f"no broker answered as expected within {_CONNECT_MS // 1000} s"
         return f"{to}: {reason}; check the address, and login and TLS (`kafka:` in the --config file)"
-    return f"{to}: {one_line(error)}; what the broker has acknowledged before is in the topic"
+    else:
+        text = one_line(error)
+    return f"{to}: {text}; what the broker has acknowledged before is in the topic"
 
 
 def _summary(partitions: Mapping[int, Written], seconds: float) -> dict[str, Any]:

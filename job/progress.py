@@ -16,7 +16,11 @@ LIVE_INTERVAL_S = 0.2
 
 
 class Stats(NamedTuple):
-    """How far a run is. Latencies run from an event's arrival at the Parser to its rows being published."""
+    """How far a run is.
+
+    Latencies run from an event's arrival at the Parser: `latency_ms` to its rows being readable by others, `applied_ms`
+    to their being computed.
+    """
 
     events: int
     events_per_s: float
@@ -25,6 +29,8 @@ class Stats(NamedTuple):
     lag_events: int | None = None
     latency_ms_p50: float | None = None
     latency_ms_p99: float | None = None
+    applied_ms_p50: float | None = None
+    applied_ms_p99: float | None = None
 
 
 def format_stats(stats: Stats) -> str:
@@ -37,6 +43,8 @@ def format_stats(stats: Stats) -> str:
             f"lag {_or_dash(stats.lag_events, ',')}",
             f"p50 {_or_dash(stats.latency_ms_p50, '.1f', ' ms')}",
             f"p99 {_or_dash(stats.latency_ms_p99, '.1f', ' ms')}",
+            f"applied p50 {_or_dash(stats.applied_ms_p50, '.1f', ' ms')}",
+            f"p99 {_or_dash(stats.applied_ms_p99, '.1f', ' ms')}",
             f"rows {stats.rows:,}",
         )
     )

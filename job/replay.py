@@ -1,50 +1,23 @@
-"""The graph that a run's input leads to, by the slow reference: what `freshet check` recomputes from."""
+"""The events of a run's input once more, in the order in which its epochs took them, by the job's own Parser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 
 from job.change_log_reader import Positions
 from job.errors import UsageError
-from job.kafka_address import KafkaAddressError
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
-from job.sources import Sources, find_sources
-from operators.event_files import Chunk, ChunkReader, EventFile, EventFileError
+from operators.event_files import Chunk, ChunkReader
 from operators.parser import Origin, Parser, RawMessage
-from operators.replay_graph import ReferenceGraph
-from operators.skipping import plan_from
-from operators.snapshot import SnapshotError, open_snapshot
 from partitioner.events import Events
 
 Say = Callable[[str], None]
 _SAY_EVERY = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What a run was given, as far as it decides the graph."""
-
-    events: Sequence[str]
-    snapshot: Path | None
-    in_width: int
-    id_kind: str | None  # None: the first accepted event's
-    edge_types: Sequence[str] | None
-    undirected: bool
-    forbid_typed_loops: bool
-    topics: Sequence[TopicInput] = ()
-    events_map: Mapping[str, str] = field(default_factory=dict)
-    properties: ClientProperties = field(default_factory=ClientProperties)  # by which Kafka is reached
-    starts: Mapping[int, int] = field(default_factory=dict)  # by source: the files' first records that the run read
-
-    def parser(self, id_kind: str | None) -> Parser:
-        """As the run had it."""
-        return Parser(self.in_width, id_kind, self.edge_types, self.events_map)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +52,6 @@ def stretches(positions: Positions, sources: Sequence[str]) -> list[Stretch]:
     return found
 
 
-def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Sources, list[str]]:
-    """The sources, and for each the name that the run recorded for it, in reading order.
-
-    Files that lie elsewhere now, and brokers that have another address, are taken by their place in the order.
-
-    Raises:
-        UsageError: they can't be the run's.
-    """
-    try:
-        sources = find_sources(events)
-    except (EventFileError, KafkaAddressError) as error:
-        message = f"--events: {error}"
-        raise UsageError(message) from None
-    if set(recorded) <= set(sources.names):
-        return sources, list(sources.names)
-    if len(recorded) == len(sources.names):
-        return sources, list(recorded)
-    message = f"--events: got {len(sources.names)} files, the run read {len(recorded)}: {', '.join(recorded)}"
-    raise UsageError(message)
-
-
 class SourceEvents:
     """The events of one file or partition in order, parsed as far as they are asked for."""
 
@@ -118,18 +70,6 @@ class SourceEvents:
                 self.position = int(block.position[taken - 1])
                 yield block.slice(0, taken)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether events are left."""
-        if self._rest is None:
-            self._rest = next((block for block in self._blocks if len(block)), None)
-        return self._rest is not None
-
-
-def file_events(file: EventFile, parser: Parser, first: int = 0) -> Iterator[Events]:
-    """The events of a file, from its record `first` on."""
-    return chunk_events(plan_from(file, first), parser)
-
 
 def chunk_events(chunks: Iterable[Chunk], parser: Parser) -> Iterator[Events]:
     """The events of a file's chunks."""
@@ -145,47 +85,6 @@ def topic_events(topic: TopicInput, partition: int, parser: Parser, properties: 
     origin = Origin(topic.source, str(topic.address), partition)
     for messages in read_partition(topic, partition, properties):
         yield parser.parse_messages([RawMessage(offset, value) for _, offset, value in messages], origin)[0]
-
-
-def final_graph(given: Input, positions: Positions, recorded: Sequence[str], say: Say) -> ReferenceGraph:
-    """The graph after the events that the positions cover.
-
-    Raises:
-        UsageError: the snapshot or the events can't be read, or are not what the run read.
-    """
-    graph = ReferenceGraph(given.in_width, given.undirected, forbid_typed_loops=given.forbid_typed_loops)
-    id_kind = given.id_kind
-    try:
-        if given.snapshot is not None:
-            snapshot = open_snapshot(given.snapshot, given.in_width, None, given.edge_types)
-            id_kind = snapshot.id_kind
-            for block in snapshot.blocks():
-                graph.apply(block)
-            say(f"snapshot: {len(graph):,} vertices")
-        _apply_events(graph, given, id_kind, positions, recorded, say)
-    except (SnapshotError, EventFileError) as error:
-        raise UsageError(str(error)) from None
-    return graph
-
-
-def _apply_events(
-    graph: ReferenceGraph, given: Input, id_kind: str | None, positions: Positions, recorded: Sequence[str], say: Say
-) -> None:
-    read = list(recorded) or list(dict.fromkeys(positions.source.tolist()))
-    found, names = named_sources(given.events, read)
-    parser = given.parser(id_kind)
-    files = {
-        names[file.source]: SourceEvents(file_events(file, parser, given.starts.get(file.source, 0)))
-        for file in found.files
-    }
-    topics = {names[topic.source]: topic.at(found.topics[topic.source]) for topic in given.topics}
-
-    def partition_of(topic: str, partition: int) -> SourceEvents:
-        return SourceEvents(topic_events(topics[topic], partition, parser, given.properties))
-
-    applied = apply_stretches(stretches(positions, names), files, partition_of, graph.apply, say)
-    if any(source.has_more for source in files.values()):
-        say(f"the run stopped before the end of its input: checking what it applied, {applied:,} events")
 
 
 def apply_stretches(

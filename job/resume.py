@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from job import run_file
 from job.checkpoints import (
     NoCheckpointError,
+    dir_of_job,
     find_state,
     follow_move,
     is_remote,
@@ -19,19 +23,21 @@ from job.checkpoints import (
 from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_input import TopicInput, from_recorded
-from job.outputs import new_job_id, outlet_settings, plan_outputs
+from job.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.positions import JOB_FOLDER, Start
 from job.prepare import (
     CHUNKS,
-    CUT_LOG,
     IMAGE_FOLDER,
+    SAVED,
     Job,
+    cut_log_settings,
     image_is_done,
     load_saved,
     make_image,
     save,
     say,
 )
+from job.processor import of_resumed_job
 from job.sources import Sources, find_sources
 from operators.event_files import Chunk, EventFile, EventFileError
 from operators.factory import Settings, load_plan
@@ -39,7 +45,18 @@ from operators.parsing import read_plan, write_plan
 from operators.skipping import plan_from
 
 # Options that decide the results of a job: name, and how the settings have it.
-_FOR_LIFE = ("partitioner", "hybrid_threshold", "hdrf_lambda", "hdrf_epsilon", "undirected", "id_type", "parts")
+_FOR_LIFE = (
+    "partitioner",
+    "hybrid_threshold",
+    "hdrf_lambda",
+    "hdrf_epsilon",
+    "undirected",
+    "id_type",
+    "id_bytes_max",
+    "parts",
+)
+
+_JOB_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
@@ -62,6 +79,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     topics = _moved_topics(config, sources, from_recorded(saved.get("topics", [])), out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
+    refuse_large_records(config, plan.out_width, former.id_kind, former.id_bytes_max, outputs)
     settings = replace(
         former,
         model=str(config.model.absolute()),
@@ -72,14 +90,19 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         epoch_ms=config.epoch_ms,
         block_events=former.block_events or former.epoch_events,
         marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
-        cut_log=str(_cut_log(config, former, out)),
+        publish_ms=config.publish_ms,
+        **_cut_log(config, former, out, job_id),
         dead_letters=config.dead_letters_to,
+        letter_bytes=outputs.letter_bytes,
+        dead_letters_max=config.dead_letters_max_bytes,
         job_id=job_id,
+        run=former.run + 1,
         outlet=outlet_settings(config, plan.sha256),
+        processor=dict(of_resumed_job(config, former.processor)),
     )
     write_plan(chunks, Path(settings.chunks))
     save(settings, plan.sha256, saved["snapshot"], config, topics)
-    run_file.update_run(out, model=settings.model, **run_file.this_process())
+    run_file.update_run(out, model=settings.model, processor=settings.processor, **run_file.this_process())
     if not image_is_done(settings):
         if saved["snapshot"] and config.snapshot is None:
             message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
@@ -93,35 +116,42 @@ def has_finished(config: RunConfig, out: Path) -> bool:
     return config.resume == "latest" and run_file.read_run(out).get("state") == run_file.FINISHED
 
 
-def state_to_resume(config: RunConfig, out: Path) -> str | None:
+def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
     """The checkpoint or savepoint; a job that died before its first checkpoint begins again, by the same cuts.
 
-    Raises: UsageError when it isn't there, or lies where only Flink can look.
+    Raises: UsageError when it isn't there, is another job's, or lies where only Flink can look.
     """
     assert config.resume is not None
     if config.resume == "latest":
-        return _latest(config, out)
+        return _latest(config, out, job_id)
     if is_remote(config.resume):
         return config.resume
+    given = config.resume.removeprefix("file://")
+    folder = Path(given) / job_id  # of a folder that jobs share, this one's
     try:
-        found = find_state(config.resume, local_folder(config.checkpoint_dir, out))
+        found = find_state(str(folder) if folder.is_dir() else given, local_folder(config.checkpoint_dir, out))
     except NoCheckpointError as error:
         message = f"--resume {config.resume}: {error}"
         raise UsageError(message) from None
+    owner = job_of_state(found)
+    if owner not in (None, job_id):
+        message = f"--resume {config.resume}: {found} is a state of job {owner}, the job in {out} is {job_id}"
+        raise UsageError(message)
     follow_move(found)
     return str(found)
 
 
-def _latest(config: RunConfig, out: Path) -> str | None:
+def _latest(config: RunConfig, out: Path, job_id: str) -> str | None:
     run = run_file.read_run(out)
     savepoint = str(run.get("savepoint") or "")
-    if is_remote(config.checkpoint_dir or ""):
+    own = dir_of_job(config.checkpoint_dir, job_id)
+    if is_remote(own or ""):
         if run.get("state") == run_file.STOPPED and savepoint:
             return savepoint
-        where = f"{config.checkpoint_dir}/{run.get('job_id', 'JOB')}"
+        where = f"{own}/{run.get('job_id', 'JOB')}"
         message = f"--resume latest: can't look into {where}; give its newest checkpoint, --resume {where}/chk-N"
         raise UsageError(message)
-    folder = local_folder(config.checkpoint_dir, out)
+    folder = local_folder(own, out)
     found = newest_of_job(folder, savepoint)
     if found is None:
         say("no checkpoint was complete: the job begins again, with the same epochs")
@@ -154,7 +184,7 @@ def _with_former_options(config: RunConfig, saved: dict[str, Any]) -> RunConfig:
 
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
     had = {**former.partitioner, "partitioner": former.partitioner["strategy"]}
-    had |= {"id_type": former.id_kind, "parts": former.parts}
+    had |= {"id_type": former.id_kind, "parts": former.parts, "id_bytes_max": former.id_bytes_max}
     for name in _FOR_LIFE:
         given = getattr(config, name)
         if name in config.model_fields_set and given != had[name]:
@@ -221,10 +251,21 @@ def _is_same(file: EventFile, first: int, name: str, planned: list[Chunk]) -> bo
     return Path(name).name == Path(file.name).name and len(now) == len(planned[-1:]) and len(set(ends)) <= 1
 
 
-def _cut_log(config: RunConfig, former: Settings, out: Path) -> Path:
+def _cut_log(config: RunConfig, former: Settings, out: Path, job_id: str) -> dict[str, Any]:
     """Beside the checkpoints; where it was when they have been given another place."""
-    beside = local_folder(config.checkpoint_dir, out) / CUT_LOG
-    was = Path(former.cut_log)
+    found = cut_log_settings(config, out, job_id)
+    beside, was = Path(found["cut_log"]), Path(former.cut_log)
     if not beside.exists() and was.is_relative_to(former.out):
         was = out / was.relative_to(former.out)
-    return beside if beside.exists() or not was.exists() else was
+    return found if beside.exists() or not was.exists() else {**found, "cut_log": str(was)}
+
+
+def job_of_state(state: Path) -> str | None:
+    """The job that a checkpoint or savepoint belongs to, as far as the folders that it lies in tell."""
+    if _JOB_ID.fullmatch(state.parent.parent.name):  # JOB/FLINK_JOB/chk-N or JOB/savepoints/savepoint-X
+        return state.parent.parent.name
+    for folder in state.parents:
+        if (folder / JOB_FOLDER / SAVED).is_file():
+            saved: dict[str, Any] = orjson.loads((folder / JOB_FOLDER / SAVED).read_bytes())
+            return str(saved["settings"].get("job_id", "")) or None
+    return None

@@ -15,7 +15,7 @@ import orjson
 import psutil
 
 from job import run_file
-from job.checkpoints import local_folder, prune
+from job.checkpoints import dir_of_job, prune
 from job.config import RunConfig
 from job.errors import EXIT_DONE, JobFailed, one_line
 from job.kafka_client import ClientProperties
@@ -46,7 +46,9 @@ def run(config: RunConfig) -> int:
         say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {_input(job)}")
         code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
         run_file.update_run(out, startup_seconds=clock.seconds)
-    print(orjson.dumps(closing_summary(out)).decode(), flush=True)
+    summary = closing_summary(out)
+    run_file.update_run(out, summary=summary)
+    print(orjson.dumps(summary).decode(), flush=True)
     return code
 
 
@@ -108,8 +110,7 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
                 epoch=figures["epoch"],
                 rows=figures["rows"],
                 lag_events=lag.of(events),
-                latency_ms_p50=figures["latency_ms_p50"],
-                latency_ms_p99=figures["latency_ms_p99"],
+                **{name: figures[name] for name in Stats._fields if name in figures and "_ms_p" in name},
             )
         )
 
@@ -138,7 +139,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
     state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["complete"]
     ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
-    run_file.update_run(out, state=state, epoch=epoch, **ended)
+    run_file.update_run(out, state=state, epoch=epoch, sums=runtime.sums, **ended)
     if not finished:
         say(f"stopped; the output is complete up to epoch {epoch}; go on with --resume latest")
     return 128 + caught[0] if caught and not finished else EXIT_DONE
@@ -175,7 +176,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
         how = f"with savepoint {result.savepoint}" if result.savepoint else "by someone else"
         say(f"stopped {how}; the output is complete up to epoch {epoch}")
     else:
-        prune(local_folder(config.checkpoint_dir, out), keep=None)
+        prune(spec.checkpoints, keep=None)
     return 128 + result.signal if result.signal else EXIT_DONE
 
 
@@ -196,10 +197,10 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         parallelism=config.parallelism,
         cluster=config.cluster,
         backend=config.state_backend,
-        checkpoint_dir=config.checkpoint_dir or "",
+        checkpoint_dir=dir_of_job(config.checkpoint_dir, job.settings.job_id) or "",
         checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
         restart_attempts=config.restarts,
-        resume=state_to_resume(config, out) if config.resume else None,
+        resume=state_to_resume(config, out, job.settings.job_id) if config.resume else None,
         **memory,  # type: ignore[arg-type]
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from job.errors import UsageError
-from job.kafka_address import KafkaAddress, is_kafka
-from operators.event_files import Chunk, EventFile, list_files, plan_file
+from job.kafka_address import KafkaAddress, KafkaAddressError, is_kafka
+from operators.event_files import Chunk, EventFile, EventFileError, list_files, plan_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,24 @@ def find_sources(events: Sequence[str]) -> Sources:
         topics[len(names)] = address
         names.append(str(address))
     return Sources(tuple(names), tuple(files), topics)
+
+
+def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Sources, list[str]]:
+    """The sources, and for each the name that the run recorded for it, in reading order.
+
+    Files that lie elsewhere now, and brokers that have another address, are taken by their place in the order.
+
+    Raises:
+        UsageError: they can't be the run's.
+    """
+    try:
+        sources = find_sources(events)
+    except (EventFileError, KafkaAddressError) as error:
+        message = f"--events: {error}"
+        raise UsageError(message) from None
+    if set(recorded) <= set(sources.names):
+        return sources, list(sources.names)
+    if len(recorded) == len(sources.names):
+        return sources, list(recorded)
+    message = f"--events: got {len(sources.names)} files, the run read {len(recorded)}: {', '.join(recorded)}"
+    raise UsageError(message)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from job.change_log_reader import ChangeLogReader
-from operators.letter_box import read_reasons
+from operators.latency import KINDS, percentiles
+from operators.letter_box import read_dropped, read_reasons
 from operators.profile import read_profiles
-from operators.status import BUCKETS, percentile_ms, read_statuses
+from operators.status import BUCKETS, read_statuses
 
 
 def progress(out: str | Path) -> dict[str, Any]:
@@ -19,10 +20,13 @@ def progress(out: str | Path) -> dict[str, Any]:
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """
     statuses = read_statuses(Path(out))
-    counts = np.zeros(BUCKETS, np.int64)
-    for status in statuses:
-        buckets, numbers = np.array(status["latency_counts"], np.int64).reshape(2, -1)
-        counts[buckets] += numbers
+    latencies: dict[str, float | None] = {}
+    for name in KINDS:
+        counts = np.zeros(BUCKETS, np.int64)
+        for status in statuses:
+            buckets, numbers = np.array(status[f"{name}_counts"], np.int64).reshape(2, -1)
+            counts[buckets] += numbers
+        latencies |= percentiles(name, counts)
 
     def most(name: str, nothing: float = 0) -> Any:
         return max((status[name] for status in statuses), default=nothing)
@@ -36,13 +40,16 @@ def progress(out: str | Path) -> dict[str, Any]:
         "seconds": most("seconds", 0.0),
         "vertices": most("vertices"),
         "rows": sum(status["rows"] for status in statuses),
-        "latency_ms_p50": percentile_ms(counts, 50),
-        "latency_ms_p99": percentile_ms(counts, 99),
+        **latencies,
     }
 
 
 def closing_summary(out: str | Path) -> dict[str, Any]:
-    """What `freshet run` prints at its end; latencies are null where no epoch brought an event."""
+    """What `freshet run` prints at its end; latencies are null where no epoch brought an event.
+
+    `latency_ms`: from the arrival of an epoch's first event at the Parser to its rows being in a visible file.
+    `applied_ms`: to their being computed, in the Sink.
+    """
     figures = progress(out)
     seconds = figures["seconds"]
     vertices = figures["vertices"]
@@ -52,20 +59,22 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "events": figures["events"],
         "rejected": figures["rejected"],
         "reasons": read_reasons(Path(out)),
+        "letters_dropped": read_dropped(Path(out)),
         "epochs": figures["epochs"],
         "seconds": seconds,
         "events_per_s": round(figures["events"] / seconds, 1) if seconds > 0 else None,
         "vertices": vertices,
         "rows": figures["rows"],
-        "latency_ms_p50": figures["latency_ms_p50"],
-        "latency_ms_p99": figures["latency_ms_p99"],
+        **{name: figure for name, figure in figures.items() if name.startswith(tuple(KINDS))},
     }
 
 
 def profile(out: str | Path) -> dict[str, Any]:
     """What `run.json` says about where the time of a Flink job went.
 
-    `profile_seconds`: by operator, the seconds in its stages; `profile`: those and all else that is counted.
+    `profile_seconds`: by operator, the seconds in its stages; `profile`: those and all else that is counted; `sums`: by
+    layer, what the sums have shown.
     """
     found = read_profiles(Path(out))
-    return {"profile_seconds": {name: counts["stage"] for name, counts in found.items()}, "profile": found}
+    sums = {name: counts["sums"] for name, counts in found.items() if "sums" in counts}
+    return {"profile_seconds": {name: one["stage"] for name, one in found.items()}, "sums": sums, "profile": found}

@@ -45,6 +45,14 @@ def format_duration(seconds: float) -> str:
     return f"{seconds * 1e3:g}ms"
 
 
+def format_size(size: int) -> str:
+    """Return the size as `parse_size` reads it: `1GiB`, `1536MiB`, `5B`."""
+    for unit in ("gib", "mib", "kib"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit[0].upper()}iB"
+    return f"{size}B"
+
+
 def _parse(text: str, units: dict[str, float] | dict[str, int], expected: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower() not in units:

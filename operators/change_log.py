@@ -1,19 +1,17 @@
 """The change log: Parquet files of embeddings by epoch, and of the input that each epoch ends with, written aside.
 
 A file holds whole epochs. What it holds is a function of the epochs alone, so a file that is written again after a
-restore replaces itself. It is written under a name that starts with a dot and renamed when it is complete. No fsync:
-the kill of a process loses nothing, that of the machine may lose the files of the last seconds, which a restore from
-a checkpoint of the same disk then writes again.
+restore replaces itself. It is written under a name that starts with a dot, synced to the disk and renamed, and then
+the folder is synced: what is visible is whole, and survives a kill and a power loss (docs/durability.md).
 
 Layout:
     embeddings/part-PART-NUMBER.parquet   id int64 or string, epoch int64, embedding fixed_size_list<float32>[width],
                                           deleted bool
-    epochs/epochs-NUMBER.parquet          epoch int64, source string, partition int32, next_offset int64, events int64
+    epochs/epochs-GROUP.parquet           epoch int64, source string, partition int32, next_offset int64, events int64
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -22,25 +20,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from operators.direct_file import DirectFile
+from operators.direct_file import LEFT_BEHIND, replace_whole
+from operators.epoch_files import PREFIX, EpochFiles, rows_in
 from operators.idle import next_of
 
 EMBEDDINGS, EPOCHS = "embeddings", "epochs"
-_TEMPORARY = ".tmp"
 _IDLE_S = 0.5
 ID_BYTES = 16  # counted for a row's id and what else is kept of it
-
-EPOCHS_SCHEMA = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("source", pa.string()),
-        ("partition", pa.int32()),
-        ("next_offset", pa.int64()),
-        ("events", pa.int64()),
-    ]
-)
 
 
 def embeddings_schema(width: int, id_kind: str) -> pa.Schema:
@@ -75,6 +62,8 @@ class EpochRows:
     changed: int
     deleted: int
     positions: np.ndarray | None = None
+    arrived_ms: int = 0  # when its first event came, while its latency is to be counted
+    applied_ms: float = 0.0
 
     @property
     def size(self) -> int:
@@ -89,11 +78,19 @@ class EpochRows:
 
 @dataclass(slots=True)
 class LogFile:
-    """The epochs that go into file `number`; `partial` says that a later attempt may write a longer one."""
+    """The epochs that go into file `number`; what it adds to `epochs/` goes to the file that began with file `group`.
+
+    `partial`: a longer one may follow, in this attempt (then it is `open`: its rows stay in memory) or in a later one.
+    `defers`: others follow at once, so `epochs/` may wait for them. A file without epochs ends that wait.
+    """
 
     number: int
     epochs: list[EpochRows] = field(default_factory=list)
     partial: bool = False
+    group: int = -1  # a file of its own
+    open: bool = False
+    defers: bool = False
+    shown: int = 0  # epochs of it that a partial one has made visible
 
 
 class ChangeLog:
@@ -104,18 +101,19 @@ class ChangeLog:
 
     def __init__(self, out: Path, part: int, width: int, id_kind: str, sources: list[str]) -> None:
         """`sources` are the names that positions refer to by index; they are written by part 0 alone."""
-        self.out, self.part, self.width, self.sources = out, part, width, sources
+        self.out, self.part, self.width = out, part, width
         self.schema = embeddings_schema(width, id_kind)
-        self._rows_prefix, self._epochs_prefix = f"part-{part}-", "epochs-"
+        self._rows_prefix = f"part-{part}-"
         for name in (EMBEDDINGS, EPOCHS):
             (out / name).mkdir(parents=True, exist_ok=True)
+        self._epochs = EpochFiles(out / EPOCHS, sources) if part == 0 else None
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
         """Of an attempt that was killed."""
-        stale = list((self.out / EMBEDDINGS).glob(f".{self._rows_prefix}*{_TEMPORARY}"))
+        stale = list((self.out / EMBEDDINGS).glob(f".{self._rows_prefix}*{LEFT_BEHIND}"))
         if self.part == 0:
-            stale += (self.out / EPOCHS).glob(f".{self._epochs_prefix}*{_TEMPORARY}")
+            stale += (self.out / EPOCHS).glob(f".{PREFIX}*{LEFT_BEHIND}")
         for path in stale:
             path.unlink(missing_ok=True)
 
@@ -125,20 +123,16 @@ class ChangeLog:
             from operators.parquet_writer import write_parquet  # polars: half a second to load, for rows alone
 
             path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
-            self._put(path, self._embeddings(file.epochs), file.partial, write_parquet)
-        if self.part == 0:
-            path = self.out / EPOCHS / f"{self._epochs_prefix}{file.number:08d}.parquet"
-            self._put(path, self._positions(file.epochs), file.partial, _write_small)
+            table = self._embeddings(file.epochs)
 
-    def _put(self, path: Path, table: pa.Table, partial: bool, write: Callable[[pa.Table, DirectFile], None]) -> None:
-        # A partial file ends where its attempt was stopped. An earlier attempt may have come further, and readers have
-        # seen that: both hold the same epochs from the same start, so the longer one stays.
-        if partial and _rows_of(path) >= table.num_rows:
-            return
-        aside = path.with_name(f".{path.name}{_TEMPORARY}")
-        with DirectFile(aside) as sink:
-            write(table, sink)
-        os.replace(aside, path)
+            def is_longer() -> bool:
+                return file.partial and rows_in(path) >= table.num_rows
+
+            # A partial file ends where its attempt was stopped. An earlier attempt may have come further, and readers
+            # have seen that: both hold the same epochs from the same start, so the longer one stays.
+            replace_whole(path, lambda sink: write_parquet(table, sink), unless=is_longer)
+        if self._epochs is not None:
+            self._epochs.write(file)
 
     def _embeddings(self, epochs: list[EpochRows]) -> pa.Table:
         kind = self.schema.field("embedding").type
@@ -166,34 +160,6 @@ class ChangeLog:
         offsets, data = chunk
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
-    def _positions(self, epochs: list[EpochRows]) -> pa.Table:
-        # An epoch without input has its row too: no source, nothing to read up to.
-        nothing = np.array([[-1, 0, 0, 0]], np.int64)
-        pieces = [nothing if rows.positions is None else rows.positions for rows in epochs]
-        numbers = np.repeat([rows.epoch for rows in epochs], [len(piece) for piece in pieces])
-        values = np.concatenate(pieces)
-        names = [self.sources[k] if k >= 0 else "" for k in values[:, 0].tolist()]
-        columns = [
-            pa.array(numbers, pa.int64()),
-            pa.array(names, pa.string()),
-            pa.array(values[:, 1], pa.int32()),
-            pa.array(np.ascontiguousarray(values[:, 2])),
-            pa.array(np.ascontiguousarray(values[:, 3])),
-        ]
-        return pa.Table.from_arrays(columns, schema=EPOCHS_SCHEMA)
-
-
-def _write_small(table: pa.Table, sink: DirectFile) -> None:
-    pq.write_table(table, sink, compression="none")
-
-
-def _rows_of(path: Path) -> int:
-    """Rows of a file; -1 where there is none that can be read."""
-    try:
-        return pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowInvalid):
-        return -1
-
 
 class BackgroundWriter:
     """Calls `write` for one file after the other on a thread of its own.
@@ -216,18 +182,21 @@ class BackgroundWriter:
 
     def _run(self) -> None:
         while (file := next_of(self._queue, _IDLE_S, self._on_idle)) is not None:
-            error: BaseException | None = None
-            if self._error is None:
-                try:
-                    self._write(file)
-                    self.visible_epoch = file.epochs[-1].epoch if file.epochs else self.visible_epoch
-                except BaseException as raised:
-                    error = raised
+            self.write_now(file)
             del file  # its arrays are free while the thread waits for the next one
             with self._done:
-                self._error = self._error or error
                 self._finished += 1
                 self._done.notify_all()
+
+    def write_now(self, file: LogFile) -> None:
+        """Write a file, if none has failed; for the writer's own thread, on which `on_idle` is called, too."""
+        if self._error is not None:
+            return
+        try:
+            self._write(file)
+            self.visible_epoch = file.epochs[-1].epoch if file.epochs else self.visible_epoch
+        except BaseException as error:
+            self._error = error
 
     def check(self) -> None:
         """See whether a file failed.

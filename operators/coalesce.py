@@ -8,6 +8,7 @@ import numpy as np
 
 from operators.change_log import EpochRows
 from state.kernel import kernel
+from state.salt import Salt, mix, scratch_salt
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ def _same_text(offsets: np.ndarray, data: np.ndarray, i: int, j: int) -> bool:
 
 
 @kernel
-def _mark_last(keys: np.ndarray, offsets: np.ndarray, data: np.ndarray, place: np.ndarray, last: np.ndarray) -> int:
+def _mark_last(
+    salt: Salt, keys: np.ndarray, offsets: np.ndarray, data: np.ndarray, place: np.ndarray, last: np.ndarray
+) -> int:
     """Mark the last place of each id; returns how many there are.
 
     Two strings may have one key, one after the other (it was freed in between), so strings are compared themselves.
@@ -63,8 +66,7 @@ def _mark_last(keys: np.ndarray, offsets: np.ndarray, data: np.ndarray, place: n
     count = 0
     for back in range(len(keys)):
         i = len(keys) - 1 - back
-        mixed = np.uint64(keys[i]) * np.uint64(0x9E3779B97F4A7C15)
-        at = (mixed ^ (mixed >> np.uint64(29))) & mask
+        at = mix(salt, keys[i]) & mask
         while place[at] != 0:
             other = place[at] - 1
             if keys[other] == keys[i] and (not texts or _same_text(offsets, data, other, i)):
@@ -119,7 +121,7 @@ class Coalescer:
         last = np.zeros(n, bool)
         place = np.zeros(1 << max(4, (2 * n).bit_length()), np.int32)
         offsets, data = (ids.offsets, ids.data) if isinstance(ids, TextIds) else (_NO_OFFSETS, _NO_BYTES)
-        _mark_last(keys, offsets, data, place, last)
+        _mark_last(scratch_salt(), keys, offsets, data, place, last)
         chosen = np.flatnonzero(last)
         numbers = np.repeat([one.epoch for one in epochs], [one.size for one in epochs]).astype(np.int64)
         flags = [flag for one in epochs for flag in (np.zeros(one.changed, bool), np.ones(one.deleted, bool))]

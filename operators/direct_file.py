@@ -1,4 +1,4 @@
-"""Large files written past the page cache.
+"""Files that appear whole, and large ones written past the page cache.
 
 A change log is written once and read later by others. Through the page cache every megabyte takes fresh pages from the
 kernel, which in a virtual machine costs as much as encoding it; direct I/O from one aligned buffer costs next to none.
@@ -7,7 +7,11 @@ Where the file system has no direct I/O (tmpfs), the file is written as any othe
 
 from __future__ import annotations
 
+import fcntl
 import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -15,10 +19,48 @@ import numpy as np
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20
+LEFT_BEHIND = ".tmp"  # how the name of a file ends that is not whole yet; it starts with a dot
+
+
+def replace_whole(path: Path, write: Callable[[DirectFile], None], unless: Callable[[], bool] = lambda: False) -> None:
+    """Write a file aside and put it in the place of `path`: others see the former file or this one.
+
+    It survives a power loss as soon as it is seen: the file is synced before the rename, the folder after it. Two
+    attempts may write one path at a time: each has its own file aside, and `unless` is asked when nobody else renames.
+    """
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{LEFT_BEHIND}")
+    with DirectFile(aside) as file:
+        write(file)
+    with _alone(path.parent):
+        if unless():
+            aside.unlink(missing_ok=True)
+            return
+        os.replace(aside, path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep the other attempts and parts that write to the folder waiting; a process that dies lets go."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power loss."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 class DirectFile:
-    """A file object for writing, for `pyarrow.PythonFile`; whole on `close`.
+    """A file object for writing, for `pyarrow.PythonFile`; whole, and synced to the disk, on `close`.
 
     Invariant: all but the last write to the file are multiples of BLOCK_BYTES from an aligned buffer.
     """
@@ -84,6 +126,7 @@ class DirectFile:
             if self._filled:
                 self._drain(-(-self._filled // BLOCK_BYTES) * BLOCK_BYTES)
             os.ftruncate(self._file, self._written)
+            os.fdatasync(self._file)
         finally:
             os.close(self._file)
             self._buffer = np.empty(0, np.uint8)

@@ -98,7 +98,7 @@ def int_ids(array: pa.Array | None, n: int) -> Column:
     return Column(values.astype(np.int64, copy=False), given, good)
 
 
-def pick_int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array]) -> tuple[Ids, Ids, np.ndarray]:
+def pick_int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], _: int) -> tuple[Ids, Ids, np.ndarray]:
     """Columns a and b of integer ids, and where both are good."""
     n = len(edge)
     vertex, src, dst = (int_ids(columns.get(name), n) for name in ("id", "src", "dst"))
@@ -107,8 +107,8 @@ def pick_int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array]) -> tuple[Ids
     return Ids(INT, a), Ids(INT, b), np.where(edge, src.good & dst.good, vertex.good)
 
 
-def pick_string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array]) -> tuple[Ids, Ids, np.ndarray]:
-    """Columns a and b of string ids, and where both are good."""
+def pick_string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], most: int) -> tuple[Ids, Ids, np.ndarray]:
+    """Columns a and b of string ids, and where both are good: there, and of `most` bytes."""
     n = len(edge)
     texts = {}
     for name in ("id", "src", "dst"):
@@ -116,12 +116,18 @@ def pick_string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array]) -> tuple[
         if array is None or not is_text(array.type):
             array = pa.nulls(n, pa.large_string())
         elif pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        texts[name] = array.cast(pa.large_string())
+            array = pa.DictionaryArray.from_arrays(array.indices, _short(array.dictionary, most)).dictionary_decode()
+        texts[name] = _short(array.cast(pa.large_string()), most)
     mask = pa.array(edge)
     a, good_a = _utf8(pc.if_else(mask, texts["src"], texts["id"]))
     b, good_b = _utf8(pc.if_else(mask, texts["dst"], pa.scalar("", pa.large_string())))
     return a, b, good_a & good_b
+
+
+def _short(texts: pa.Array, most: int) -> pa.Array:
+    """The texts, with null for those that are longer than `most` bytes."""
+    fits = pc.less_equal(pc.binary_length(texts), most)
+    return texts if pc.all(fits).as_py() is not False else pc.if_else(fits, texts, pa.scalar(None, texts.type))
 
 
 def _utf8(array: pa.Array) -> tuple[Ids, np.ndarray]:
@@ -229,15 +235,27 @@ def features(lists: Lists, rows: np.ndarray, width: int) -> tuple[np.ndarray, np
     return x, good
 
 
-def finite_lists(array: pa.Array | None, n: int) -> np.ndarray:
-    """Where a column is null or a list of finite numbers."""
+def finite_lists(array: pa.Array | None, n: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Where a column is null or a list of finite numbers, and (n,) int32 how many they are, -1 where null."""
     if array is None:
-        return np.ones(n, bool)
+        return np.ones(n, bool), None
     lists = number_lists(array)
     if lists is None:
-        return ~valid(array)
+        return ~valid(array), None
     bad = np.flatnonzero(~np.isfinite(_narrow(lists.values)))
-    return ~lists.given | (np.searchsorted(bad, lists.begin) == np.searchsorted(bad, lists.end))
+    good = ~lists.given | (np.searchsorted(bad, lists.begin) == np.searchsorted(bad, lists.end))
+    return good, np.where(lists.given, lists.end - lists.begin, -1).astype(np.int32)
+
+
+def are_exact(columns: Mapping[str, pa.Array]) -> bool:
+    """Whether the masks of these columns are right where they say bad, too; the rules may take what others hold."""
+    return all(_is_exact(array.type) for array in columns.values())
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return is_number(kind.value_type)
+    return is_number(kind) or is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
 
 
 class TypeColumn:
@@ -257,11 +275,14 @@ class TypeColumn:
         self.names = [text.decode() if text is not None and _decodes(text) else None for text in texts]
         self._null = np.array([*(text is None for text in texts), True])
 
-    def good(self, known: Sequence[str] | None) -> np.ndarray:
-        """Where the type is absent or a name (of the model's, where it has types)."""
+    def good(self, known: Sequence[str] | None, most: int) -> np.ndarray:
+        """Where the type is absent or a name: of the model's, where it has types, else of at most `most` bytes."""
         if not self.names:
             return ~self.mistyped
-        named = [name is not None and (known is None or name in known) for name in self.names]
+        if known is not None:
+            named = [name in known for name in self.names]
+        else:
+            named = [0 < len((name or "").encode()) <= most for name in self.names]
         return np.array([*named, True])[self.codes] | self._null[self.codes]
 
     def resolve(self, rows: np.ndarray, known: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:

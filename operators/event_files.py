@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,16 +12,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from operators.arrow_bounds import Bounds, messages_of_file, messages_of_stream
+from operators.event_formats import ARROW, JSONL, PARQUET, SUFFIXES, format_of
 from operators.event_rules import FIELDS
 
-JSONL, PARQUET, ARROW = "jsonl", "parquet", "arrow"
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,
 CHUNK_TABLE_BYTES = 2 << 20  # or (by the file's mean) of a table
+IPC_BATCH_BYTES = 2 << 30  # of a compressed batch of an Arrow file, which comes into memory whole
 CHUNK_ROWS_MIN = 64  # rows are cut no finer than this, however wide they are
 
 _WINDOW = 4 << 20  # bytes of a file searched for line ends at a time
-_SUFFIXES = {f".{name}": name for name in (JSONL, PARQUET, ARROW)}
 _FORMAT_NAMES = {PARQUET: "Parquet", ARROW: "Arrow IPC"}
 _SOURCES_MAX = 32_767  # the source of an event is an int16
 
@@ -94,9 +96,9 @@ def _event_file(path: Path, name: str, source: int) -> EventFile:
     if path.is_dir():
         message = f"{name}: a folder within a folder of events; name it on its own"
         raise EventFileError(message)
-    kind = _SUFFIXES.get(path.suffix.lower())
+    kind = format_of(path)
     if kind is None:
-        message = f"{name}: expected a name that ends in {', '.join(_SUFFIXES)}, got {path.suffix or 'none of them'!r}"
+        message = f"{name}: expected a name that ends in {', '.join(SUFFIXES)}, got {path.suffix or 'none of them'!r}"
         raise EventFileError(message)
     return EventFile(str(path.resolve()), name, source, kind)
 
@@ -185,14 +187,26 @@ def _unreadable(name: str, kind: str, error: Exception) -> EventFileError:
 
 
 def _ipc_batches(path: str) -> Iterator[pa.RecordBatch]:
-    """The batches of an Arrow IPC file or stream, as views of the mapped file."""
+    """The batches of an Arrow IPC file or stream, as views of the mapped file.
+
+    Raises:
+        pa.ArrowInvalid: a batch that announces more than is taken, before anything of the file is decompressed.
+    """
     source = pa.memory_map(path)
-    if source.read(6) == b"ARROW1":
+    is_file = source.read(6) == b"ARROW1"
+    source.seek(0)
+    bounds = Bounds(2**63, 2**63, IPC_BATCH_BYTES, by_batch=True)
+    try:
+        for message in messages_of_file(source.read_buffer()) if is_file else messages_of_stream(source):
+            bounds.add(message)
+    except (ValueError, struct.error) as error:
+        raise pa.ArrowInvalid(str(error)) from error
+    source.seek(0)
+    if is_file:
         reader = pa.ipc.open_file(source)
         for k in range(reader.num_record_batches):
             yield reader.get_batch(k)
     else:
-        source.seek(0)
         yield from pa.ipc.open_stream(source)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from partitioner.event_builder import TYPES_MAX, EventBuilder
+from operators.limits import ID_BYTES_MAX
+from partitioner.event_builder import EventBuilder
 from partitioner.events import (
     INT,
     OP_ADD_EDGE,
@@ -41,15 +42,23 @@ _NAMES = {
 class Rules:
     """What the job accepts: the feature width, the kind of ids (None: the first accepted event decides), edge types.
 
+    What only earlier events show to be wrong, the Partitioner refuses: one edge type too many, another width of attr.
     A field that is null is absent. Fields that an event has no use for (an `x` on an edge) are ignored like unknown
     ones.
     """
 
-    def __init__(self, in_width: int, id_kind: str | None = None, edge_types: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        in_width: int,
+        id_kind: str | None = None,
+        edge_types: Sequence[str] | None = None,
+        id_bytes_max: int = ID_BYTES_MAX,
+    ) -> None:
         if id_kind not in (None, INT, STRING):
             message = f"id kind: expected int, string or None, got {id_kind!r}"
             raise ValueError(message)
-        self.in_width = in_width
+        self.in_width, self.id_bytes_max = in_width, id_bytes_max
+        self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
         self.type_codes = {name: code for code, name in enumerate(self.edge_types or ())}
         self._id_type: type | None = None
@@ -86,12 +95,17 @@ class Rules:
         if not (  # the common case at once: half of the time of a simple event would go here
             type(src) is expected
             and type(dst) is expected
-            and (expected is str or (INT64_MIN <= src <= INT64_MAX and INT64_MIN <= dst <= INT64_MAX))
+            and (
+                (INT64_MIN <= src <= INT64_MAX and INT64_MIN <= dst <= INT64_MAX)
+                if expected is int
+                else (len(src) <= self._short and len(dst) <= self._short)
+            )
         ):
             error = self._id_error("src", src) or self._id_error("dst", dst, type(src))
             if error:
                 return error
         weight = 1.0
+        numbers = None
         if op == OP_ADD_EDGE:
             if get("weight") is not None:
                 weight = get("weight")
@@ -99,22 +113,25 @@ class Rules:
                     return f"weight: expected a number, got {show(weight)}"
                 if not -FLOAT32_LIMIT < weight < FLOAT32_LIMIT:
                     return f"weight: not finite in float32, got {show(weight)}"
-            if get("attr") is not None:
-                error = numbers_error("attr", get("attr"), None)
+            numbers = get("attr")
+            if numbers is not None:
+                error = numbers_error("attr", numbers, None)
                 if error:
                     return error
         code = 0
         if etype is not None:
-            error = self._type_error(etype, builder)
+            error = self._type_error(etype)
             if error:
                 return error
             code = builder.type_code(etype)
         self._decide(src, builder)
+        if numbers is not None:
+            builder.attr(len(numbers))
         builder.edge(op, src, dst, weight, code, position)
         return None
 
     def _vertex(self, op: int, vertex: Any, x: Any, builder: EventBuilder, position: int) -> str | None:
-        if type(vertex) is not self._id_type or self._id_type is int:
+        if type(vertex) is not self._id_type or type(vertex) is not str or len(vertex) > self._short:
             error = self._id_error("id", vertex)
             if error:
                 return error
@@ -148,7 +165,7 @@ class Rules:
         if expected is not str and _is_past_int64(value):
             return f"{name}: expected an integer within int64, got {value}"
         if kind is expected or (expected is None and kind in _KINDS):
-            return None
+            return self._length_error(name, value) if kind is str else None
         if value is None:
             return f"{name}: missing"
         if expected is None or kind not in _KINDS:
@@ -156,14 +173,17 @@ class Rules:
             return f"{name}: expected {wanted}, got {show(value)}"
         return f"{name}: expected {_WANTED[expected]} like the job's other ids, got {show(value)}"
 
-    def _type_error(self, value: Any, builder: EventBuilder) -> str | None:
+    def _length_error(self, name: str, text: str) -> str | None:
+        size = len(text) if len(text) <= self._short else len(text.encode())
+        return f"{name}: expected at most {self.id_bytes_max} bytes, got {size}" if size > self.id_bytes_max else None
+
+    def _type_error(self, value: Any) -> str | None:
         if type(value) is not str:
             return f"type: expected a string, got {show(value)}"
-        if self.edge_types is not None:
-            if value not in self.type_codes:
-                return f"type: expected one of the model's edge types {', '.join(self.edge_types)}, got {show(value)}"
-        elif len(builder.types) > TYPES_MAX and value not in builder.types:
-            return f"type: expected at most {TYPES_MAX} edge types, got {show(value)} as one more"
+        if self.edge_types is None:
+            return self._length_error("type", value) if value else "type: expected a name, got an empty string"
+        if value not in self.type_codes:
+            return f"type: expected one of the model's edge types {', '.join(self.edge_types)}, got {show(value)}"
         return None
 
 

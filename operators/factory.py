@@ -15,12 +15,14 @@ from operators.journal import JOURNAL_BYTES
 from operators.kafka_lines import Lines
 from operators.lanes import WAITING_BYTES
 from operators.letter_box import LetterBox, LetterQueue
+from operators.limits import ID_BYTES_MAX, RECORD_BYTES
 from operators.message_parsing import MessageStage
 from operators.messages import SINK, STORAGE, TAIL
 from operators.network import PARTITIONER, senders_of
 from operators.outlet import Outlet, OutletStage
 from operators.parser import Origin, Parser
 from operators.parsing import ParserStage
+from operators.retention import CheckpointFolder, ToldCheckpoints
 from operators.sealing import PartitionerStage, SealingConfig
 from operators.sink import Sink
 from operators.stage import Stage
@@ -36,7 +38,8 @@ PARSER = "parser"  # of the files; that of topic k among the sources is "parser-
 class Settings:
     """What every operator of a job is told; JSON-able by `to_dict`.
 
-    Units: epoch_ms and marker_interval_ms milliseconds; journal_bytes, waiting_bytes bytes; paths are absolute.
+    Units: epoch_ms, marker_interval_ms, publish_ms milliseconds; journal_bytes, waiting_bytes, id_bytes_max,
+    letter_bytes, dead_letters_max bytes; paths are absolute.
     """
 
     model: str
@@ -49,17 +52,26 @@ class Settings:
     events_map: dict[str, str] = field(default_factory=dict)  # foreign records to events, JMESPath by field
     chunks: str = ""  # the reading plan of a file input
     id_kind: str = "int"
+    id_bytes_max: int = ID_BYTES_MAX  # of string ids and names of edge types, for the job's life
     epoch_events: int = 1000
     epoch_ms: int = 20
+    publish_ms: int = 0  # how long what is done may stay unreadable; 0: no limit
     block_events: int = 0  # what the Parser cuts its blocks by, for the job's life; 0: by epoch_events
     marker_interval_ms: int = 10_000
     journal_bytes: int = JOURNAL_BYTES
     waiting_bytes: int = WAITING_BYTES
-    cut_log: str = ""
+    cut_log: str = ""  # its folder
+    keep_cuts: bool = False
+    checkpoints: str = ""  # the folder of Flink's, or of what is told here about those in another store
+    checkpoints_away: bool = False  # whether they are in another store
     dead_letters: str = ""
+    letter_bytes: int = RECORD_BYTES  # the largest record that the topic of dead letters takes
+    dead_letters_max: int = 0  # bytes of their files; 0: no limit
     job_id: str = ""  # for the job's life
+    run: int = 0  # how often it was taken up
     # What a topic of changed embeddings gets: model and form (see Lines), epochs and ms (see Intervals); empty: nothing
     outlet: dict[str, Any] = field(default_factory=dict)
+    processor: dict[str, str] = field(default_factory=dict)  # what it computes with (see gnn/processor.py); empty: any
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
@@ -74,12 +86,21 @@ class Settings:
         """The base image of an operator's part, None where the job starts from nothing."""
         return Path(self.image) / f"{operator}-{part}" if self.image else None
 
+    def open_cut_log(self) -> CutLog:
+        """Take the job's cut log over."""
+        kind = ToldCheckpoints if self.checkpoints_away else CheckpointFolder
+        retention = kind(Path(self.checkpoints)) if self.checkpoints else None
+        path = Path(self.cut_log) if self.cut_log else None
+        return CutLog(path, self.job_id, run=self.run, keep=self.keep_cuts, retention=retention)
+
     def letter_box(self, operator: str) -> LetterBox | None:
         """Where an operator's rejected records go."""
         if not self.dead_letters:
             return None
         to_topic = self.dead_letters.startswith("kafka:")
-        return LetterBox(LetterQueue() if to_topic else DeadLetterFile(self.dead_letters), Path(self.out), operator)
+        limit = self.dead_letters_max
+        target = LetterQueue(self.letter_bytes) if to_topic else DeadLetterFile(self.dead_letters, limit)
+        return LetterBox(target, Path(self.out), operator)
 
     def sealing(self, plan: Plan) -> SealingConfig:
         """How epochs are cut."""
@@ -94,7 +115,13 @@ class Settings:
             waiting_bytes=self.waiting_bytes,
             flush_epochs=self.outlet.get("epochs", 0),
             flush_ms=self.outlet.get("ms", 0) if self.epoch_ms else 0,
+            publish_ms=self.publish_after_ms,
         )
+
+    @property
+    def publish_after_ms(self) -> int:
+        """When files close: a tenth of the time is left for the way through the operators and to the disk."""
+        return self.publish_ms * 9 // 10
 
     @property
     def partitioning(self) -> PartitionerConfig:
@@ -119,7 +146,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     image = settings.image_of(operator, part)
     if operator == PARTITIONER:
         graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
-        log = CutLog(Path(settings.cut_log) if settings.cut_log else None)
+        log = settings.open_cut_log()
         sealing, dead = settings.sealing(plan), settings.letter_box(operator)
         return PartitionerStage(graph, sealing, log, image, dead, settings.sources, settings.topics)
     core = make_core(settings, plan, operator, part)
@@ -129,7 +156,8 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 
 def make_parser(settings: Settings, plan: Plan, operator: str) -> ParserStage | MessageStage:
     """The Parser of the files, or of one topic."""
-    parser = Parser(plan.in_width, settings.id_kind, plan.edge_types or None, settings.events_map)
+    types, longest = plan.edge_types or None, settings.id_bytes_max
+    parser = Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
     block_events, dead = settings.block_events or settings.epoch_events, settings.letter_box(operator)
     if operator == PARSER:
         return ParserStage(Path(settings.chunks), parser, dead, block_events)
@@ -141,7 +169,7 @@ def state_bytes(plan: Plan) -> tuple[int, int]:
     """About how many bytes of tables a vertex and an edge have in all operators together."""
     vertex, edge = 4 * plan.in_width + 100, 60
     for layer in plan.layers:
-        vertex += 4 * (2 * layer.message_width + layer.self_width + layer.out_width) + 60
+        vertex += 4 * (3 * layer.message_width + layer.self_width + layer.out_width) + 60  # a sum is float64
         edge += 24 if layer.weighted else 12
     return vertex, edge
 
@@ -151,8 +179,9 @@ def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
     parts, layers = settings.parts, plan.layers
     if operator == SINK:
         outlet = make_outlet(settings, plan, part) if settings.outlet else None
-        sources = list(settings.sources)
-        return Sink(part, parts, settings.out, plan.out_width, settings.id_kind, sources, outlet=outlet)
+        sources, width = list(settings.sources), plan.out_width
+        publish_ms = 0 if settings.epoch_ms else settings.publish_after_ms  # else the Partitioner sees to it
+        return Sink(part, parts, settings.out, width, settings.id_kind, sources, outlet=outlet, publish_ms=publish_ms)
     number = int(operator.removeprefix(STORAGE).removeprefix(TAIL))
     if number == 0:
         return FeatureStorage(part, parts, layers[0])

@@ -22,6 +22,7 @@ from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
 from operators.flink_metrics import OperatorMetrics
 from operators.hand_over import hand_over, taken
+from operators.intervals import monotonic_ms
 from operators.levels import Level
 from operators.loading import await_others, counted_as_loading
 from operators.profile import Profile
@@ -289,11 +290,13 @@ class PartitionerShell(_KeyedShell):
             yield from self._finish()
         elif value != START:
             self._profile.bytes_in += len(value)
-            yield from self._apply(self._act(self._stage.receive, value, time.time() * 1e3))
+            yield from self._apply(self._act(self._stage.receive, value, monotonic_ms()))
         yield from self._letters()
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
         """Seal by time, or at the end of a bounded input; after a restore the first timer begins the attempt."""
+        if self._worker is None:  # closed: the input has ended, and a timer was still to come
+            return
         if self._stage is None:
             yield from self._begin(ctx)
         if timestamp == MAX_TIMESTAMP:
@@ -302,14 +305,17 @@ class PartitionerShell(_KeyedShell):
             return
         self._set_timer(ctx)
         # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
-        if self.epoch_ms > 0 and getattr(self._stage, "waiting", True):
-            yield from self._apply(self._act(self._stage.tick, time.time() * 1e3))
+        if getattr(self._stage, "waiting", True):
+            if self.epoch_ms > 0:
+                yield from self._apply(self._act(self._stage.tick, monotonic_ms()))
+            elif hasattr(self._stage, "look"):
+                self._worker.call(self._stage.look, monotonic_ms())
         yield from self._letters()
 
     def _begin(self, ctx: Any) -> Iterator[Any]:
         """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
         stage = self._restored(0)
-        replay = self._worker.call(lambda: iter(_outcomes(stage.begin())))
+        replay = self._worker.call(lambda: iter(_outcomes(stage.begin(monotonic_ms()))))
         while (outcome := self._act(next, replay, None)) is not None:
             yield from self._apply(outcome)
         self._stage = stage

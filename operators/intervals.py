@@ -1,8 +1,19 @@
-"""When an interval of the coalesced output ends: the Partitioner decides, the cut log records it."""
+"""When an interval of epochs ends: the Partitioner decides, the cut log records it.
+
+The coalesced output has intervals, and so has the change log, whose files close at their ends.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+
+NO_LIMIT = 1 << 62  # a limit that no interval reaches
+
+
+def monotonic_ms() -> float:
+    """The clock of all intervals: nobody sets it back. Its zero is another one in every process."""
+    return time.monotonic() * 1e3
 
 
 @dataclass(slots=True)

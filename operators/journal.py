@@ -6,10 +6,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from operators.cut_log import Lane
+import orjson
+
+from operators.cut import Lane
 from operators.levels import Level
+from state.codec import UnknownFormatError
 
 JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
+MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the last two
 # The journal may come to as much without a marker on its account. Below that, a marker (which has every changed page
 # written once) would cost more than it saves.
 JOURNAL_BYTES = 64 << 20
@@ -36,6 +40,13 @@ class _Entry(NamedTuple):
     size: int
 
 
+class _Marker(NamedTuple):
+    """An epoch, and how many events of each lane it and those before it hold."""
+
+    epoch: int
+    ends: Mapping[Lane, int]
+
+
 class Journal:
     """Keeps account of the journaled blocks, and says which of them a marker makes needless.
 
@@ -47,11 +58,34 @@ class Journal:
         self.level = Level()
         self.since_marker = 0
         self._blocks: deque[_Entry] = deque()
-        self._markers: list[Mapping[Lane, int]] = [{}]  # where the lanes stood at the last two
+        self._markers: list[_Marker] = [_Marker(0, {})]  # the last two
 
-    def restore(self, ends: Mapping[Lane, int]) -> None:
-        """Begin at a marker, after which each lane has so many events behind it; `add` what was kept."""
-        self._markers = [ends]
+    def restore(self, epoch: int, markers: bytes | None) -> Mapping[Lane, int]:
+        """Begin at the marker `epoch`, of those that `markers` told; `add` what was kept.
+
+        Returns:
+            How many events of each lane lie behind it.
+
+        Raises:
+            UnknownFormatError: the state does not say.
+        """
+        told = {0: _Marker(0, {})}
+        for at, lanes in orjson.loads(markers) if markers is not None else ():
+            told[at] = _Marker(at, {(source, partition): end for source, partition, end in lanes})
+        if epoch not in told:
+            message = f"the state does not say where the input stood at epoch {epoch}: another version wrote it"
+            raise UnknownFormatError(message)
+        self._markers = [told[epoch]]
+        return told[epoch].ends
+
+    def markers(self) -> bytes:
+        """The last two markers, one of which a restore begins at: each with the events of the lanes behind it."""
+        return orjson.dumps([[one.epoch, [(*lane, end) for lane, end in one.ends.items()]] for one in self._markers])
+
+    @property
+    def restored_to(self) -> int:
+        """The epoch that a state saved now is restored to."""
+        return self._markers[0].epoch
 
     def add(self, key: str, lane: Lane, end: int, size: int) -> None:
         """A block is in keyed state."""
@@ -59,10 +93,11 @@ class Journal:
         self.since_marker += size
         self.level.add(size)
 
-    def pass_marker(self, ends: Mapping[Lane, int]) -> list[str]:
+    def pass_marker(self, epoch: int, ends: Mapping[Lane, int]) -> list[str]:
         """At a marker with the lanes so far: the keys of the blocks that end before the marker before it."""
-        keep = self._markers[-1]
-        self._markers = [keep, ends]
+        before = self._markers[-1]
+        self._markers = [before, _Marker(epoch, ends)]
+        keep = before.ends
         gone, kept = [], deque[_Entry]()
         self.since_marker = 0
         for entry in self._blocks:

@@ -26,6 +26,9 @@ _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _ID, _EPOCH = (np.frombuffer(text, np.uint8) for text in (b'{"id":', b',"epoch":'))
 _NUMBER_BYTES = 20  # of an int64
+_LISTED_BYTES = 16  # of a float32 in a list, with its comma
+_ESCAPED = 6  # a byte of an id, where JSON escapes it
+_FIXED_BYTES = 64  # names and brackets
 
 
 @kernel
@@ -175,6 +178,13 @@ def _write(
         out[at] = 10
         at += 1
         ends[i] = at
+
+
+def record_bytes_max(width: int, form: str, model: str, id_bytes_max: int) -> int:
+    """What the record of one vertex takes at most, key and value: `id_bytes_max` is its id's, as UTF-8 or digits."""
+    vector = _LISTED_BYTES * width + 2 if form == LIST else 4 * -(-4 * width // 3) + 2
+    text = _ESCAPED * id_bytes_max + 2  # in JSON
+    return id_bytes_max + text + vector + len(orjson.dumps(model)) + _NUMBER_BYTES + _FIXED_BYTES
 
 
 class Lines:

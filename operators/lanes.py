@@ -17,7 +17,7 @@ from heapq import merge
 from typing import NamedTuple
 
 from operators.aside import Aside, AsideFile
-from operators.cut_log import FILES, Cut, Lane, LostCutError
+from operators.cut import FILES, Cut, Lane, LostCutError
 from operators.levels import Level
 from partitioner.events import Events
 
@@ -41,6 +41,7 @@ class _Waiting:
 
     start: int = 0  # number of its first event that is not sealed
     accepted: int = 0  # number after its last event
+    passed: tuple[int, int] = (-1, -1)  # source, and position in it, that it has been read up to
     blocks: deque[_Block] = field(default_factory=deque)
 
 
@@ -91,6 +92,7 @@ class Lanes:
             message = f"the journal begins at event {first}, the cut to replay from is at {waiting.start}"
             raise LostCutError(message)
         end = first + len(events)
+        waiting.passed = max(waiting.passed, (events.end_source, events.end_position))
         self.accepted += max(0, end - waiting.accepted)
         waiting.accepted = max(waiting.accepted, end)
         if end > waiting.start:
@@ -132,10 +134,25 @@ class Lanes:
         """How many events of each lane wait."""
         return Counter({lane: one.accepted - one.start for lane, one in self._lanes.items()})
 
+    def passed(self) -> dict[Lane, tuple[int, int]]:
+        """The source, and the position in it, that each lane has been read up to."""
+        return {lane: one.passed for lane, one in self._lanes.items()}
+
     def counts_of(self, cut: Cut) -> Counter[Lane]:
-        """How many events of each lane the next epoch has, by its cut."""
-        counts = Counter({(source, partition): count for source, partition, count in cut.streams})
-        counts[FILES] = cut.end - self.sealed - counts.total()
+        """How many events of each lane the next epoch has, by its cut.
+
+        Raises:
+            LostCutError: they don't lead to the number of events that the cut ends at.
+        """
+        counts: Counter[Lane] = Counter()
+        for share in cut.shares:
+            counts[(share.source, share.partition) if share.source in self._streams else FILES] += share.events
+        rest = cut.end - self.sealed - counts.total()
+        if cut.shares and rest:
+            message = f"ends at event {cut.end}, but {counts.total()} more than {self.sealed} are {cut.end - rest}"
+            raise LostCutError(message)
+        if rest:
+            counts[FILES] = rest
         return counts
 
     def missing(self, counts: Mapping[Lane, int]) -> list[Lane]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from operators.cut_log import FILES, CutLog, Lane
+from operators.cut import FILES, Lane
+from operators.cut_log import CutLog
 from operators.factory import Settings, load_plan, make_core
 from operators.journal import journaled
 from operators.messages import Message
@@ -39,7 +40,8 @@ class LiveState:
         core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
         image = settings.image_of(PARTITIONER, 0)
         self.core, self.settings = core, settings
-        self.partitioner = PartitionerStage(core, settings.sealing(plan), log, image, streams=settings.topics)
+        sealing, names = settings.sealing(plan), settings.sources
+        self.partitioner = PartitionerStage(core, sealing, log, image, sources=names, streams=settings.topics)
         self.storages = [
             Stage(f"{FEATURES}-{part}", make_core(settings, plan, FEATURES, part), 1, settings.image_of(FEATURES, part))
             for part in range(settings.parts)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from state.kernel import allocating
 from state.table import TableSet, View, touch
 
 _KEY, _PLACE, _LENGTH = 0, 1, 2  # columns of the map; the place is counted from 1, 0 marks an empty row
@@ -26,13 +26,14 @@ class _NamesView(NamedTuple):
     mask: int
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _home(key: int, mask: int) -> np.int64:
+    """Where a key belongs; a key is a hash salted by the job, so nobody can make up ids that all belong here."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _find(names: _NamesView, key: int) -> int:
     """Row of the key, or where it would go: -1 - row."""
     row = _home(key, names.mask)
@@ -43,7 +44,7 @@ def _find(names: _NamesView, key: int) -> int:
     return -1 - row
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _order(length: int) -> int:
     k = 3
     while (1 << k) < length:
@@ -51,7 +52,7 @@ def _order(length: int) -> int:
     return k
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _allocate(names: _NamesView, order: int) -> int:
     free, heap = names.free.data, names.heap.data
     at = free[order] - 1
@@ -68,7 +69,7 @@ def _allocate(names: _NamesView, order: int) -> int:
     return at
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _release(names: _NamesView, at: int, order: int) -> None:
     touch(names.free, order)
     following = names.free.data[order]
@@ -78,7 +79,7 @@ def _release(names: _NamesView, at: int, order: int) -> None:
     names.free.data[order] = at + 1
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _put(names: _NamesView, keys: np.ndarray, offsets: np.ndarray, data: np.ndarray) -> None:
     for i in range(len(keys)):
         length = offsets[i + 1] - offsets[i]
@@ -99,7 +100,7 @@ def _put(names: _NamesView, keys: np.ndarray, offsets: np.ndarray, data: np.ndar
             names.heap.data[at + j] = data[offsets[i] + j]
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _remove(names: _NamesView, keys: np.ndarray) -> int:
     """Take out the keys; the index of the first unknown one, or -1."""
     entries = names.map.data
@@ -128,7 +129,7 @@ def _remove(names: _NamesView, keys: np.ndarray) -> int:
     return unknown
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _lengths(names: _NamesView, keys: np.ndarray, offsets: np.ndarray) -> int:
     """Offsets of the ids of these keys in one array; the index of the first unknown key, or -1."""
     offsets[0] = 0
@@ -140,7 +141,7 @@ def _lengths(names: _NamesView, keys: np.ndarray, offsets: np.ndarray) -> int:
     return -1
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _gather(names: _NamesView, keys: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
     for i in range(len(keys)):
         at = names.map.data[_find(names, keys[i]), _PLACE] - 1
@@ -148,7 +149,7 @@ def _gather(names: _NamesView, keys: np.ndarray, offsets: np.ndarray, out: np.nd
             out[offsets[i] + j] = names.heap.data[at + j]
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _reinsert(names: _NamesView, entries: np.ndarray) -> None:
     for i in range(len(entries)):
         if entries[i, _PLACE] != 0:

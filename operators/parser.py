@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -15,10 +16,12 @@ from operators.dead_letters import DeadLetter
 from operators.event_columns import (
     NO_OP,
     TypeColumn,
+    are_exact,
     features,
     finite_lists,
     float32,
     integers_or_null,
+    is_text,
     known_columns,
     number_lists,
     op_codes,
@@ -27,21 +30,19 @@ from operators.event_columns import (
 )
 from operators.event_files import Chunk
 from operators.event_map import EventMap, MapFailedError
-from operators.event_records import records, to_json
+from operators.event_records import records
 from operators.event_rules import Rules, is_add_vertex_or_set
-from partitioner.event_builder import TYPES_MAX, EventBuilder
+from operators.limits import ID_BYTES_MAX
+from operators.rejects import LETTERS_MAX, Origin, Place, Rejects, rest_of_message
+from partitioner.event_builder import EventBuilder
 from partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
 
+__all__ = ["Origin", "Parser", "RawMessage"]
+
 _NO_VALUE = "no value: a tombstone is no event"
-_PEEK = 256  # rows looked at together while no event has decided the kind of ids
-
-
-class Origin(NamedTuple):
-    """Where a block of records comes from: the source's index and name, and the partition (0 of a file)."""
-
-    source: int = 0
-    name: str = ""
-    partition: int = 0
+_PEEK = 256  # rows looked at together where the rules are asked for each
+# Rows of a message whose columns only the rules can judge, at some 12 us a row: they may take no bytes at all.
+_SLOW_ROWS_MAX = 1 << 16
 
 
 class RawMessage(NamedTuple):
@@ -49,30 +50,6 @@ class RawMessage(NamedTuple):
 
     offset: int
     value: bytes | None
-
-
-class _Place(NamedTuple):
-    """Where a table stands in its source: rows from `first` on, or all in the message at that offset."""
-
-    origin: Origin
-    first: int
-    rows: int
-    arrival_ms: float
-    in_message: bool = False
-
-    @property
-    def end(self) -> int:
-        return self.first + (1 if self.in_message else self.rows)
-
-    def positions(self) -> np.ndarray:
-        """What follows each row's record."""
-        if self.in_message:
-            return np.full(self.rows, self.end, np.int64)
-        return np.arange(self.first + 1, self.end + 1, dtype=np.int64)
-
-    def letter(self, error: str, row: int, record: Mapping[str, Any]) -> DeadLetter:
-        offset = self.first if self.in_message else self.first + row
-        return DeadLetter(error, self.origin.name, self.origin.partition, offset, to_json(record))
 
 
 class Parser:
@@ -83,6 +60,7 @@ class Parser:
         id_kind: "int" or "string"; None while the first accepted event is to decide it (`id_kind` tells).
         edge_types: the edge types of a typed model; None takes any.
         events_map: JMESPath expressions by event field; only the fields that it names are then read.
+        id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
 
     Raises:
         ValueError: an unknown id kind, an unknown field in the map, or an expression that is no JMESPath.
@@ -94,8 +72,9 @@ class Parser:
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
         events_map: Mapping[str, str] | None = None,
+        id_bytes_max: int = ID_BYTES_MAX,
     ) -> None:
-        self._rules = Rules(in_width, id_kind, edge_types)
+        self._rules = Rules(in_width, id_kind, edge_types, id_bytes_max)
         self._map = EventMap(events_map) if events_map else None
         self._append = self._rules.append if self._map is None else self._append_mapped
 
@@ -129,7 +108,7 @@ class Parser:
             lines.pop()
         end = first_line + len(lines)
         with np.errstate(over="ignore"):
-            self._append_lines(lines, range(first_line + 1, end + 1), builder, origin, letters)
+            self._append_lines(lines, range(first_line + 1, end + 1), builder, origin, letters, sys.maxsize)
         return builder.build(end, origin.source, origin.partition, arrival_ms), letters
 
     def parse_messages(
@@ -138,7 +117,7 @@ class Parser:
         """The events of Kafka messages of one partition, in the order of their offsets.
 
         A message holds one event or several as JSON, one a line, or an Arrow IPC stream, which the first bytes tell.
-        All of its events and dead letters stand at its offset.
+        All of its events and dead letters stand at its offset; past `LETTERS_MAX` bad records one letter has the rest.
         """
         builder = self._rules.builder()
         blocks: list[Events] = []
@@ -151,13 +130,13 @@ class Parser:
                     builder.reject()
                     letters.append(DeadLetter(_NO_VALUE, origin.name, origin.partition, offset, b""))
                 elif not value.startswith(ARROW_STREAM):
-                    self._append_lines(value.split(b"\n"), repeat(end), builder, origin, letters)
-                elif isinstance(table := read_arrow(value), str):
+                    self._append_lines(value.split(b"\n"), repeat(end), builder, origin, letters, LETTERS_MAX)
+                elif isinstance(table := self._read_arrow(value), str):
                     builder.reject()
                     letters.append(DeadLetter(table, origin.name, origin.partition, offset, value))
                 else:
                     blocks.append(builder.build(offset, origin.source, origin.partition, arrival_ms))
-                    place = _Place(origin, offset, table.num_rows, arrival_ms, in_message=True)
+                    place = Place(origin, offset, table.num_rows, arrival_ms, in_message=True)
                     events, more = self._parse_table(table, place)
                     blocks.append(events)
                     letters += more
@@ -172,9 +151,11 @@ class Parser:
         builder: EventBuilder,
         origin: Origin,
         letters: list[DeadLetter],
+        letters_max: int,
     ) -> None:
         """Append the events of lines; `positions` are the offsets that follow each."""
         append, loads = self._append, orjson.loads
+        bad = position = 0
         for line, position in zip(lines, positions, strict=False):
             try:
                 record = loads(line)
@@ -186,21 +167,34 @@ class Parser:
                 error = append(record, builder, position)
             if error is not None:
                 builder.reject()
-                letters.append(DeadLetter(error, origin.name, origin.partition, position - 1, line))
+                bad += 1
+                if bad <= letters_max:
+                    letters.append(DeadLetter(error, origin.name, origin.partition, position - 1, line))
+        if bad > letters_max:
+            letters.append(rest_of_message(origin, position - 1, bad - letters_max))
+
+    def _read_arrow(self, value: bytes) -> pa.Table | str:
+        """The table in a message, or why it can't be taken."""
+        table = read_arrow(value)
+        if isinstance(table, str) or table.num_rows <= _SLOW_ROWS_MAX:
+            return table
+        if self._map is None and are_exact(known_columns(table)):
+            return table
+        return f"too many rows in an Arrow IPC stream that is read row by row: expected at most {_SLOW_ROWS_MAX:,}"
 
     def parse_table(
         self, table: pa.Table | pa.RecordBatch, origin: Origin, first_row: int = 0, arrival_ms: float = 0.0
     ) -> tuple[Events, list[DeadLetter]]:
         """The events of a table's rows, the first of which is row `first_row` of its file."""
-        return self._parse_table(table, _Place(origin, first_row, table.num_rows, arrival_ms))
+        return self._parse_table(table, Place(origin, first_row, table.num_rows, arrival_ms))
 
-    def _parse_table(self, table: pa.Table | pa.RecordBatch, place: _Place) -> tuple[Events, list[DeadLetter]]:
+    def _parse_table(self, table: pa.Table | pa.RecordBatch, place: Place) -> tuple[Events, list[DeadLetter]]:
         if self._map is not None:
             every = dict(zip(table.schema.names, map(_one_array, table.columns), strict=True))
             return self._parse_rows(every, place)
         columns = known_columns(table)
-        early = self._decide_id_kind(columns, table.num_rows) if self.id_kind is None else []
-        # None: a row that only the slow rules take, or one type too many
+        early = self._decide_id_kind(columns, table.num_rows) if self.id_kind is None else {}
+        # None: a row that only the slow rules take
         return self._parse_columns(columns, place, early) or self._parse_rows(columns, place)
 
     def _append_mapped(self, record: Any, builder: EventBuilder, position: int) -> str | None:
@@ -210,34 +204,38 @@ class Parser:
             return str(error)
         return self._rules.append(event, builder, position)
 
-    def _decide_id_kind(self, columns: Mapping[str, pa.Array], n: int) -> list[str]:
-        """Let the first row that is accepted decide the kind of ids; the reasons of the rows before it."""
-        errors: list[str] = []
+    def _decide_id_kind(self, columns: Mapping[str, pa.Array], n: int) -> dict[int, str]:
+        """Let the first row that is accepted decide the kind of ids; the reasons of the first rows before it."""
+        errors: dict[int, str] = {}
+        ops, rows = columns.get("op"), np.arange(n)
+        if ops is None or is_text(ops.type):  # a row without an operation says nothing of ids
+            rows = np.flatnonzero(op_codes(ops, n) != NO_OP)
         with np.errstate(over="ignore"):
-            for begin in range(0, n, _PEEK):
-                for record in records(columns, np.arange(begin, min(begin + _PEEK, n))):
+            for begin in range(0, len(rows), _PEEK):
+                some = rows[begin : begin + _PEEK]
+                for row, record in zip(some.tolist(), records(columns, some), strict=True):
                     error = self._rules.append(record, self._rules.builder(), 0)
                     if error is None:
                         return errors
-                    errors.append(error)
+                    errors[row] = error
         return errors
 
-    def _parse_rows(self, columns: Mapping[str, pa.Array], place: _Place) -> tuple[Events, list[DeadLetter]]:
+    def _parse_rows(self, columns: Mapping[str, pa.Array], place: Place) -> tuple[Events, list[DeadLetter]]:
         """All rows one by one: slow, and taken only for mapped records and odd columns."""
-        builder = self._rules.builder()
-        letters = []
+        builder, rejects, positions = self._rules.builder(), Rejects(place), place.positions().tolist()
         with np.errstate(over="ignore"):
-            found = zip(records(columns, np.arange(place.rows)), place.positions().tolist(), strict=True)
-            for row, (record, position) in enumerate(found):
-                error = self._append(record, builder, position)
-                if error is not None:
-                    builder.reject()
-                    letters.append(place.letter(error, row, record))
+            for begin in range(0, place.rows, _PEEK):
+                some = np.arange(begin, min(begin + _PEEK, place.rows))
+                for row, record in enumerate(records(columns, some), begin):
+                    error = self._append(record, builder, positions[row])
+                    if error is not None:
+                        builder.reject()
+                        rejects.add(error, row, record)
         origin = place.origin
-        return builder.build(place.end, origin.source, origin.partition, place.arrival_ms), letters
+        return builder.build(place.end, origin.source, origin.partition, place.arrival_ms), rejects.letters()
 
     def _parse_columns(
-        self, columns: Mapping[str, pa.Array], place: _Place, early: Sequence[str]
+        self, columns: Mapping[str, pa.Array], place: Place, early: Mapping[int, str]
     ) -> tuple[Events, list[DeadLetter]] | None:
         """All rows at once, or None where one that looks bad is not; `early`: the reasons of the first rows."""
         n = place.rows
@@ -246,12 +244,13 @@ class Parser:
         edge = (op >= OP_ADD_EDGE) & (op != NO_OP)
         adds = op == OP_ADD_EDGE
         pick = pick_string_ids if self.id_kind == STRING else pick_int_ids
-        a, b, good = pick(edge, columns)
+        a, b, good = pick(edge, columns, rules.id_bytes_max)
         weight = float32(columns.get("weight"), n, 1.0)
         types = TypeColumn(columns.get("type"), n)
         good &= (op != NO_OP) & integers_or_null(columns.get("ts"), n)
-        good &= ~adds | (weight.good & finite_lists(columns.get("attr"), n))
-        good &= ~edge | types.good(rules.edge_types)
+        attr_good, attr = finite_lists(columns.get("attr"), n)
+        good &= ~adds | (weight.good & attr_good)
+        good &= ~edge | types.good(rules.edge_types, rules.id_bytes_max)
         x, x_rows, x_good = self._features(columns.get("x"), op)
         good &= x_good
         letters = self._explain(columns, np.flatnonzero(~good), place, early)
@@ -259,8 +258,6 @@ class Parser:
             return None
         rows = np.flatnonzero(good)
         etype, table = types.resolve(rows[edge[rows]], rules.edge_types)
-        if len(table) > TYPES_MAX:
-            return None
         x_row = np.full(n, -1, np.int32)
         kept = good[x_rows]
         x_row[x_rows[kept]] = np.arange(kept.sum(), dtype=np.int32)
@@ -271,7 +268,7 @@ class Parser:
             a=a,
             b=b,
             weight=np.where(adds, weight.values, np.float32(1)),
-            etype=etype.astype(np.int16),
+            etype=etype.astype(np.int32),
             x_row=x_row,
             x=x,
             position=place.positions(),
@@ -282,6 +279,7 @@ class Parser:
             end_source=place.origin.source,
             end_partition=place.origin.partition,
             arrival_ms=place.arrival_ms,
+            attr=None if attr is None else np.where(adds, attr, np.int32(-1)),
         )
         return (events if len(rows) == n else _only(events, good, rows)), letters
 
@@ -308,18 +306,23 @@ class Parser:
         return x, rows[x_good], good
 
     def _explain(
-        self, columns: Mapping[str, pa.Array], rows: np.ndarray, place: _Place, early: Sequence[str]
+        self, columns: Mapping[str, pa.Array], rows: np.ndarray, place: Place, early: Mapping[int, str]
     ) -> list[DeadLetter] | None:
         """The dead letters of rows that look bad; None if the rules take one of them after all."""
-        letters = []
+        rejects, exact = Rejects(place), are_exact(columns)
         scratch = EventBuilder(self._rules.in_width)
         with np.errstate(over="ignore"):
-            for row, record in zip(rows.tolist(), records(columns, rows), strict=True) if len(rows) else ():
-                error = early[row] if row < len(early) else self._rules.append(record, scratch, 0)
-                if error is None:
-                    return None
-                letters.append(place.letter(error, row, record))
-        return letters
+            for begin in range(0, len(rows), _PEEK):
+                if exact and rejects.is_full:
+                    rejects.count(len(rows) - begin)
+                    break
+                some = rows[begin : begin + _PEEK]
+                for row, record in zip(some.tolist(), records(columns, some), strict=True):
+                    error = early.get(row) or self._rules.append(record, scratch, 0)
+                    if error is None:
+                        return None
+                    rejects.add(error, row, record)
+        return rejects.letters()
 
 
 def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
@@ -342,6 +345,7 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         end_source=events.end_source,
         end_partition=events.end_partition,
         arrival_ms=events.arrival_ms,
+        attr=None if events.attr is None else events.attr[rows],
     )
 
 

@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from operators.levels import Level, Told, together
-from operators.status import STATUS, StatusFile
+from operators.status import STATUS, StatusFile, read_statuses
+from operators.sum_report import all_sums
 
 PREFIX = "profile-"
 # What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;
@@ -64,7 +63,9 @@ class Profile:
         fields["input_ended"] = self.input_ended
         stages = list(self.stages.items())
         held = {str(part): stage.memory_bytes for part, stage in stages if hasattr(stage, "memory_bytes")}
-        return {**fields, "memory_bytes": held, "levels": self.all_levels()}
+        sums = all_sums(stage.core.sums for _, stage in stages if hasattr(getattr(stage, "core", None), "sums"))
+        told = {} if sums is None else {"sums": sums}
+        return {**fields, "memory_bytes": held, "levels": self.all_levels(), **told}
 
     def _put(self, fields: dict[str, Any]) -> None:
         self._told = fields
@@ -79,13 +80,12 @@ def forget_profiles(out: Path) -> None:
 
 def input_ended(out: Path) -> bool:
     """Whether the present attempt has come to the end of its input, and not been stopped before."""
-    found = [orjson.loads(path.read_bytes()) for path in (out / STATUS).glob(f"{PREFIX}*.json")]
-    return any(one["input_ended"] for one in found)
+    return any(one["input_ended"] for one in read_statuses(out, PREFIX))
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
     """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
-    found = [orjson.loads(path.read_bytes()) for path in (out / STATUS).glob(f"{PREFIX}*.json")]
+    found = read_statuses(out, PREFIX)
     sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: _place(fields["operator"])):
         total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))
@@ -94,6 +94,8 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
         total["subtasks"] += 1
         total["memory_bytes"] = {**total.get("memory_bytes", {}), **one.get("memory_bytes", {})}
         total["levels"] = _added(total.get("levels", {}), one.get("levels", {}))
+        if "sums" in one:
+            total["sums"] = all_sums([one["sums"], *([total["sums"]] if "sums" in total else [])])
     return sums
 
 

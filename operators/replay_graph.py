@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from partitioner.config import TYPES_MAX
 from partitioner.events import (
     DEFAULT_TYPE,
     INT,
@@ -46,6 +47,10 @@ class _Edges:
         self.out: defaultdict[Id, dict[Id, float]] = defaultdict(dict)  # source -> destination -> weight
         self.into: defaultdict[Id, set[Id]] = defaultdict(set)  # destination -> sources
 
+    def any(self) -> bool:
+        """Whether there is one."""
+        return any(self.out.values())
+
 
 class ReferenceGraph:
     """The graph after the events that were applied.
@@ -55,8 +60,10 @@ class ReferenceGraph:
         undirected: every edge event also acts on the edge the other way round (a self-loop once).
         default_type: the name that an event without a type has; None takes it from the blocks' own table.
         forbid_typed_loops: a self-loop is rejected where one of another type stands (GCN).
+        types_max: an edge of one type more than so many (beside the default) is rejected.
 
-    `rejected` counts such loops, `without_effect` deletions of what was not there.
+    `rejected` counts these, and edges whose attr has another width than the first; `without_effect` deletions of what
+    was not there.
     """
 
     def __init__(
@@ -65,11 +72,14 @@ class ReferenceGraph:
         undirected: bool = False,
         default_type: str | None = None,
         forbid_typed_loops: bool = False,
+        types_max: int = TYPES_MAX,
     ) -> None:
         self.in_width = in_width
         self.undirected = undirected
         self.default_type = default_type
         self.forbid_typed_loops = forbid_typed_loops
+        self.types_max = types_max
+        self.attr_width: int | None = None
         self.rejected = 0
         self.without_effect = 0
         self.x: dict[Id, np.ndarray | None] = {}  # None: zero features
@@ -90,17 +100,19 @@ class ReferenceGraph:
         if self.default_type is not None:
             types = [self.default_type if name == DEFAULT_TYPE else name for name in types]
         x = events.x.copy()  # the block's memory is not kept
-        for op, a, b, weight, etype, row in zip(
+        attr = [-1] * len(events) if events.attr is None else events.attr.tolist()
+        for op, a, b, weight, etype, row, numbers in zip(
             events.op.tolist(),
             events.a.to_list(),
             events.b.to_list(),
             events.weight.tolist(),
             events.etype.tolist(),
             events.x_row.tolist(),
+            attr,
             strict=True,
         ):
             if op == OP_ADD_EDGE:
-                self.add_edge(a, b, weight, types[etype])
+                self.add_edge(a, b, weight, types[etype], numbers if numbers >= 0 else None)
             elif op == OP_DEL_VERTEX:
                 self.del_vertex(a)
             elif op == OP_ADD_VERTEX:
@@ -127,11 +139,18 @@ class ReferenceGraph:
             for src in edges.into.pop(vertex, ()):
                 del edges.out[src][vertex]
 
-    def add_edge(self, src: Id, dst: Id, weight: float = 1.0, name: str = DEFAULT_TYPE) -> None:
-        """Add the edge or set its weight, making its ends exist."""
-        if src == dst and self.forbid_typed_loops and self._has_loop_of_another_type(src, name):
+    def add_edge(
+        self, src: Id, dst: Id, weight: float = 1.0, name: str = DEFAULT_TYPE, attr: int | None = None
+    ) -> None:
+        """Add the edge or set its weight, making its ends exist; `attr`: how many numbers its attr has."""
+        if (
+            (src == dst and self.forbid_typed_loops and self._has_loop_of_another_type(src, name))
+            or (attr is not None and self.attr_width not in (None, attr))
+            or self._is_one_type_too_many(name)
+        ):
             self.rejected += 1
             return
+        self.attr_width = self.attr_width if attr is None else attr
         self.x.setdefault(src)
         self.x.setdefault(dst)
         edges = self.edges[name]
@@ -140,6 +159,13 @@ class ReferenceGraph:
         if self.undirected:
             edges.out[dst][src] = weight
             edges.into[src].add(dst)
+
+    def _is_one_type_too_many(self, name: str) -> bool:
+        default = DEFAULT_TYPE if self.default_type is None else self.default_type
+        if name == default or len(self.edges) < self.types_max or (name in self.edges and self.edges[name].any()):
+            return False
+        self.edges = defaultdict(_Edges, {one: edges for one, edges in self.edges.items() if edges.any()})
+        return len(self.edges.keys() - {default}) >= self.types_max
 
     def _has_loop_of_another_type(self, vertex: Id, name: str) -> bool:
         return any(vertex in edges.out.get(vertex, ()) for other, edges in self.edges.items() if other != name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from operators.exact_sums import prefetch_sums
 from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -61,26 +62,6 @@ def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray,
 
 
 @kernel
-def gather_two(
-    first: np.ndarray, second: np.ndarray, slots: np.ndarray, first_out: np.ndarray, second_out: np.ndarray
-) -> None:
-    """The rows `first[slots]` and `second[slots]`, at once."""
-    n = len(slots)
-    for i in range(min(_AHEAD, n)):
-        prefetch_row(first, slots[i])
-        prefetch_row(second, slots[i])
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch_row(first, slots[i + _AHEAD])
-            prefetch_row(second, slots[i + _AHEAD])
-        row = slots[i]
-        for j in range(first.shape[1]):
-            first_out[i, j] = first[row, j]
-        for j in range(second.shape[1]):
-            second_out[i, j] = second[row, j]
-
-
-@kernel
 def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
     """Write the columns from `first` on of `rows` to the table's rows `slots`."""
     data, n = table.data, len(slots)
@@ -126,15 +107,15 @@ def finish(
     """UPDATE by an `Epilogue` for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
 
     Every row of the tables is read once while the next ones are on their way. Returns how many changed.
-    Shapes: s, own and the table's data (rows, width) float32; counts (rows,) int32, read for a mean; slots (n,) int32,
-    distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
+    Shapes: s (rows, width) float64; own and the table's data (rows, width) float32; counts (rows,) int32, read for a
+    mean; slots (n,) int32, distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
     """
     n, width, x = len(slots), s.shape[1], table.data
     bits, out_bits, count = x.view(np.int32), out.view(np.int32), 0
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            prefetch_row(s, ahead)
+            prefetch_sums(s, ahead)
             prefetch_row(own, ahead)
             prefetch_row(x, ahead)
         row = slots[i]
@@ -144,10 +125,10 @@ def finish(
         elif mean:
             divisor = np.float32(counts[row])
             for j in range(width):
-                out[count, j] = s[row, j] / divisor + own[row, j]
+                out[count, j] = np.float32(s[row, j]) / divisor + own[row, j]
         else:
             for j in range(width):
-                out[count, j] = s[row, j] + own[row, j]
+                out[count, j] = np.float32(s[row, j]) + own[row, j]
         for j in range(width):
             out[count, j] += bias[j]
         if relu:

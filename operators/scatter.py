@@ -10,127 +10,61 @@ Source: RIPPLE++ section 3.3.3, with the cures of the digest (sums and counts ar
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from operators.exact_sums import LOCAL, add_changes, add_differences, add_values, lose, prefetch_sums
 from operators.rows import put
+from operators.synopses import LISTED, ROWS, Synopses, mark, scrub, settle
 from state.kernel import kernel
 from state.lists import ListsView, append, remove
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
-# A row this far below the largest term that ever entered it has lost bits, and is recomputed from its edges: 2^-8,
-# as a difference of the exponents in the bits of two float32.
-CANCELLATION_BITS = np.int32(8 << 23)
-INFINITY_BITS = np.int32(0x7F800000)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
+_ALL_CHANNELS = 0xFFFFFFFF
 _AHEAD = 12
-_LISTED = 4096  # messages listed before they are merged
-_ROWS = 512  # changed rows looked at before their messages are listed
+SCRUBBED = 16  # rows that the scrubber looks at in an epoch: all of 170,000 in a few minutes
 OK, MISSING_EDGE = 0, 1
-# Columns of the notes that a row of synopses has, side by side in one cache line.
-STAMP, PEAK, LOCAL = 0, 1, 2
-
-
-class Scratch(NamedTuple):
-    """Memory of the kernels: a list of messages, and the changes of source rows."""
-
-    src: np.ndarray  # (_LISTED,) int32: slot of the source, or row of `delta`
-    dst: np.ndarray  # (_LISTED,) int32
-    weight: np.ndarray  # (_LISTED,) float32
-    delta: np.ndarray  # (_ROWS, message_width) float32
-    scale: np.ndarray  # (_ROWS,) float32: bound of the values that a row of `delta` is the difference of, -1: unchanged
-
-
-def make_scratch(width: int) -> Scratch:
-    """Scratch memory for messages of that width."""
-    lists = (np.empty(_LISTED, np.int32), np.empty(_LISTED, np.int32), np.empty(_LISTED, np.float32))
-    return Scratch(*lists, np.empty((_ROWS, width), np.float32), np.empty(_ROWS, np.float32))
-
-
-class Synopses(NamedTuple):
-    """What the kernels get of a Storage."""
-
-    z: View  # (slots, message_width) float32: the replicated value of each source
-    s: View  # (slots, message_width) float32: un-normalised sum of the messages of the in-edges in this part
-    note: (
-        View  # (slots, 4) int32: the last epoch that touched the row; bits of the largest |term| or |sum| since it was
-    )
-    #             last recomputed (float32); in-edges in this part that carry messages
-    out: ListsView  # per source: destinations (and weights)
-    inn: ListsView  # per destination: sources (and weights); kept from the first epoch on that needs them
-    touched: np.ndarray  # (slots,) int32: rows touched in this epoch, in order
-    counter: np.ndarray  # (4,) int64: how many rows are touched; messages merged
-    scratch: Scratch
-    weighted: bool
-    skip_loops: bool
-    listed: bool  # whether `inn` is kept
 
 
 @kernel
-def largest(bits: np.ndarray, row: int) -> np.int32:
-    """The largest magnitude of a row, as bits: integers order as the floats do, and NaN comes out above infinity."""
-    found = np.int32(0)
-    for j in range(bits.shape[1]):
-        found = max(found, bits[row, j] & _MAGNITUDE)
-    return found
-
-
-@kernel
-def _mark(syn: Synopses, row: int, serial: int) -> None:
-    """The synopsis of `row` changes in this epoch."""
-    if syn.note.data[row, STAMP] != serial:
-        touch(syn.note, row)
-        syn.note.data[row, STAMP] = serial
-        syn.touched[syn.counter[0]] = row
-        syn.counter[0] += 1
-        touch(syn.s, row)
-
-
-@kernel
-def _merge_changes(syn: Synopses, count: int, serial: int) -> None:
-    """Add the listed messages: weight * row of `delta`."""
-    s, note, peak = syn.s.data, syn.note.data, syn.note.data.view(np.float32)
-    src, dst, weight, delta, scale = (
-        syn.scratch.src,
-        syn.scratch.dst,
-        syn.scratch.weight,
-        syn.scratch.delta,
-        syn.scratch.scale,
-    )
+def _merge_changes(syn: Synopses, count: int, slots: np.ndarray, begin: int, serial: int) -> None:
+    """Add the listed messages: what those of the changed sources `slots[begin:]` grow by."""
+    s, z, note, scratch = syn.s.data, syn.z.data, syn.note.data, syn.scratch
+    src, dst, weight = scratch.src, scratch.dst, scratch.weight
     for i in range(count):
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
-            prefetch_row(s, ahead)
+            prefetch_sums(s, ahead)
             prefetch(note, ahead * 4)
-        v, r, w = dst[i], src[i], weight[i]
-        _mark(syn, v, serial)
-        for j in range(s.shape[1]):
-            s[v, j] += w * delta[r, j]
-        peak[v, PEAK] = max(peak[v, PEAK], abs(w) * scale[r])
+        v, r = dst[i], src[i]
+        mark(syn, v, serial)
+        if syn.weighted:
+            lossy = add_changes(s, v, scratch.old, r, z, slots[begin + r], weight[i])
+        else:
+            lossy = add_differences(s, v, scratch.delta, r)
+            if scratch.rough[r]:
+                lossy = np.int64(_ALL_CHANNELS)
+        if lossy:
+            lose(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])
     syn.counter[1] += count
 
 
 @kernel
 def _merge_values(syn: Synopses, count: int, serial: int) -> None:
     """Add the listed messages: weight * value of the source."""
-    s, z, note, peak = syn.s.data, syn.z.data, syn.note.data, syn.note.data.view(np.float32)
-    z_bits, scale = syn.z.data.view(np.int32), syn.scratch.scale
-    scale_bits = syn.scratch.scale.view(np.int32)
+    s, z, note = syn.s.data, syn.z.data, syn.note.data
     src, dst, weight = syn.scratch.src, syn.scratch.dst, syn.scratch.weight
     for i in range(count):
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
-            prefetch_row(s, ahead)
+            prefetch_sums(s, ahead)
             prefetch_row(z, np.int64(src[i + _AHEAD]))
             prefetch(note, ahead * 4)
-        v, u, w = dst[i], src[i], weight[i]
-        _mark(syn, v, serial)
-        scale_bits[0] = largest(z_bits, u)
-        for j in range(s.shape[1]):
-            s[v, j] += w * z[u, j]
-        peak[v, PEAK] = max(peak[v, PEAK], abs(w) * scale[0])
+        mark(syn, dst[i], serial)
+        lossy = add_values(s, dst[i], z, src[i], weight[i])
+        if lossy:
+            lose(s, note, dst[i], lossy, 0.0)
     syn.counter[1] += count
 
 
@@ -147,36 +81,32 @@ def _prefetch_lists(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> 
     if i + 16 < len(src):
         prefetch(syn.out.head.data, np.int64(src[i + 16]) * 3)
         prefetch(syn.note.data, np.int64(dst[i + 16]) * 4)
-        if syn.listed:
-            prefetch(syn.inn.head.data, np.int64(dst[i + 16]) * 3)
+        prefetch(syn.inn.head.data, np.int64(dst[i + 16]) * 3)
     if i + 8 < len(src):
         u, v = src[i + 8], dst[i + 8]
         out, inn = syn.out.head.data, syn.inn.head.data
         prefetch(syn.out.pool.data, np.int64(out[u, 0] + out[u, 1]))
-        if syn.listed:
-            prefetch(syn.inn.pool.data, np.int64(inn[v, 0] + inn[v, 1]))
+        prefetch(syn.inn.pool.data, np.int64(inn[v, 0] + inn[v, 1]))
 
 
 @kernel
 def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
     """Deleted edges: take back what they brought, and forget them."""
-    count = 0
-    for i in range(len(src)):
-        _prefetch_lists(syn, src, dst, i)
-        u, v = src[i], dst[i]
-        if syn.skip_loops and u == v:
-            continue
-        w = weight[i] if syn.weighted else np.float32(1)
-        if not remove(syn.out, u, v, w) or (syn.listed and not remove(syn.inn, v, u, w)):
-            return MISSING_EDGE
-        touch(syn.note, v)
-        syn.note.data[v, LOCAL] -= 1
-        _list(syn, count, u, v, -w)
-        count += 1
-        if count == _LISTED:
-            _merge_values(syn, count, serial)
-            count = 0
-    _merge_values(syn, count, serial)
+    for begin in range(0, len(src), LISTED):
+        count = 0
+        for i in range(begin, min(begin + LISTED, len(src))):
+            _prefetch_lists(syn, src, dst, i)
+            u, v = src[i], dst[i]
+            if syn.skip_loops and u == v:
+                continue
+            w = weight[i] if syn.weighted else np.float32(1)
+            if not remove(syn.out, u, v, w) or not remove(syn.inn, v, u, w):
+                return MISSING_EDGE
+            touch(syn.note, v)
+            syn.note.data[v, LOCAL] -= 1
+            _list(syn, count, u, v, -w)
+            count += 1
+        _merge_values(syn, count, serial)
     return OK
 
 
@@ -193,33 +123,29 @@ def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np
 
 @kernel
 def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int) -> int:
-    """Edges with a new weight: bring the difference, of the old source value."""
-    if not syn.weighted:
-        return OK
-    count = 0
-    for i in range(len(src)):
-        u, v = src[i], dst[i]
-        if syn.skip_loops and u == v:
-            continue
-        if not _set_weight(syn.out, u, v, old[i], new[i]):
-            return MISSING_EDGE
-        if syn.listed and not _set_weight(syn.inn, v, u, old[i], new[i]):
-            return MISSING_EDGE
-        _list(syn, count, u, v, new[i] - old[i])
-        count += 1
-        if count == _LISTED:
-            _merge_values(syn, count, serial)
-            count = 0
-    _merge_values(syn, count, serial)
+    """Edges with a new weight: take back the old message and bring the new one, of the old source value."""
+    edges = LISTED // 2
+    for begin in range(0, len(src) if syn.weighted else 0, edges):
+        count = 0
+        for i in range(begin, min(begin + edges, len(src))):
+            u, v = src[i], dst[i]
+            if syn.skip_loops and u == v:
+                continue
+            if not _set_weight(syn.out, u, v, old[i], new[i]) or not _set_weight(syn.inn, v, u, old[i], new[i]):
+                return MISSING_EDGE
+            _list(syn, count, u, v, -old[i])
+            _list(syn, count + 1, u, v, new[i])
+            count += 2
+        _merge_values(syn, count, serial)
     return OK
 
 
 @kernel
 def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
-    """Store the new source values `rows[begin:end]`; their differences and bounds go to the scratch memory."""
+    """Store the new source values `rows[begin:end]`; what they differ by goes to the scratch memory."""
     z, z_bits, row_bits = syn.z.data, syn.z.data.view(np.int32), rows.view(np.int32)
-    head, pool, delta, scale = syn.out.head.data, syn.out.pool.data, syn.scratch.delta, syn.scratch.scale
-    scale_bits = syn.scratch.scale.view(np.int32)
+    head, pool, scratch = syn.out.head.data, syn.out.pool.data, syn.scratch
+    scale, scale_bits = scratch.scale, scratch.scale.view(np.int32)
     for i in range(begin, end):
         if i + _AHEAD < end:
             prefetch_row(z, np.int64(slots[i + _AHEAD]))
@@ -236,9 +162,25 @@ def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, e
             continue
         scale_bits[k] = size
         touch(syn.z, u)
+        if syn.weighted:
+            for j in range(z.shape[1]):
+                scratch.old[k, j] = z[u, j]
+        else:
+            scratch.rough[k] = _subtract(z, u, rows, i, scratch.delta, k)
         for j in range(z.shape[1]):
-            delta[k, j] = rows[i, j] - z[u, j]
             z[u, j] = rows[i, j]
+
+
+@kernel
+def _subtract(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarray, k: int) -> bool:
+    """The difference of a new value and the old one, to `delta[k]`; whether it is not exact."""
+    rough = np.int64(0)
+    for j in range(z.shape[1]):
+        old, new = np.float64(z[u, j]), np.float64(rows[i, j])
+        grown = new - old
+        delta[k, j] = grown
+        rough |= np.int64(grown + old != new) | np.int64(new - grown != old)
+    return bool(rough != 0)
 
 
 @kernel
@@ -248,8 +190,8 @@ def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> N
     Shapes: slots (n,) int32; rows (n, >= message_width) float32, C-contiguous.
     """
     n, head, pool, scale = len(slots), syn.out.head.data, syn.out.pool.data, syn.scratch.scale
-    for begin in range(0, n, _ROWS):
-        end, count = min(begin + _ROWS, n), 0
+    for begin in range(0, n, ROWS):
+        end, count = min(begin + ROWS, n), 0
         _take_over(syn, slots, rows, begin, end)
         for i in range(begin, end):
             if scale[i - begin] == np.float32(-1):
@@ -259,99 +201,49 @@ def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> N
                 w = syn.out.weight.data[k] if syn.weighted else np.float32(1)
                 _list(syn, count, i - begin, pool[k], w)
                 count += 1
-                if count == _LISTED:
-                    _merge_changes(syn, count, serial)
+                if count == LISTED:
+                    _merge_changes(syn, count, slots, begin, serial)
                     count = 0
-        _merge_changes(syn, count, serial)
+        _merge_changes(syn, count, slots, begin, serial)
 
 
 @kernel
 def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
     """Added edges from index `start` on: bring the full new value. Returns where it stopped, when a pool must grow."""
-    n, count, stop = len(src), 0, len(src)
-    for i in range(start, n):
-        _prefetch_lists(syn, src, dst, i)
-        u, v = src[i], dst[i]
-        if syn.skip_loops and u == v:
-            continue
-        w = weight[i] if syn.weighted else np.float32(1)
-        if not append(syn.out, u, v, w):
-            stop = i
+    n, stop = len(src), len(src)
+    for begin in range(start, n, LISTED):
+        count = 0
+        for i in range(begin, min(begin + LISTED, n)):
+            _prefetch_lists(syn, src, dst, i)
+            u, v = src[i], dst[i]
+            if syn.skip_loops and u == v:
+                continue
+            w = weight[i] if syn.weighted else np.float32(1)
+            if not append(syn.out, u, v, w):
+                stop = i
+                break
+            if not append(syn.inn, v, u, w):
+                remove(syn.out, u, v, w)
+                stop = i
+                break
+            touch(syn.note, v)
+            syn.note.data[v, LOCAL] += 1
+            _list(syn, count, u, v, w)
+            count += 1
+        _merge_values(syn, count, serial)
+        if stop < n:
             break
-        if syn.listed and not append(syn.inn, v, u, w):
-            remove(syn.out, u, v, w)
-            stop = i
-            break
-        touch(syn.note, v)
-        syn.note.data[v, LOCAL] += 1
-        _list(syn, count, u, v, w)
-        count += 1
-        if count == _LISTED:
-            _merge_values(syn, count, serial)
-            count = 0
-    _merge_values(syn, count, serial)
     return stop
 
 
 @kernel
-def settle(syn: Synopses, again: np.ndarray) -> int:
-    """After all messages: an empty neighbourhood is exactly 0; rows to `recompute` go to `again`. Returns how many."""
-    s, s_bits, note, touched = syn.s.data, syn.s.data.view(np.int32), syn.note.data, syn.touched
-    count, n = 0, syn.counter[0]
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch_row(s, np.int64(touched[i + _AHEAD]))
-            prefetch(note, np.int64(touched[i + _AHEAD]) * 4)
-        row = touched[i]
-        if note[row, LOCAL] == 0:
-            for j in range(s.shape[1]):
-                s[row, j] = np.float32(0)
-            note[row, PEAK] = 0
-            continue
-        size = largest(s_bits, row)
-        if size >= INFINITY_BITS or size < note[row, PEAK] - CANCELLATION_BITS:
-            again[count] = row
-            count += 1
-        else:
-            note[row, PEAK] = max(note[row, PEAK], size)
-    return count
-
-
-@kernel
-def list_in_edges(syn: Synopses, source: int, entry: int, done: np.ndarray) -> bool:
-    """Build the in-lists from an entry of a source's out-list on; False, and where in `done`, if a pool is full."""
-    out = syn.out.head.data
-    for u in range(source, len(out)):
-        for k in range(entry, out[u, 1]):
-            at = out[u, 0] + k
-            w = syn.out.weight.data[at] if syn.weighted else np.float32(1)
-            if not append(syn.inn, syn.out.pool.data[at], u, w):
-                done[0], done[1] = u, k
-                return False
-        entry = 0
-    return True
-
-
-@kernel
-def recompute(syn: Synopses, rows: np.ndarray) -> None:
-    """The synopses of these touched rows from their in-edges in this part."""
-    s, z, z_bits, s_bits = syn.s.data, syn.z.data, syn.z.data.view(np.int32), syn.s.data.view(np.int32)
-    note, peak = syn.note.data, syn.note.data.view(np.float32)
-    scale, scale_bits = syn.scratch.scale, syn.scratch.scale.view(np.int32)
-    for row in rows:
-        for j in range(s.shape[1]):
-            s[row, j] = np.float32(0)
-        bound = np.float32(0)
-        at, length = syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
-        for k in range(at, at + length):
-            w = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
-            u = syn.inn.pool.data[k]
-            scale_bits[0] = largest(z_bits, u)
-            bound = max(bound, abs(w) * scale[0])
-            for j in range(s.shape[1]):
-                s[row, j] += w * z[u, j]
-        peak[row, PEAK] = bound
-        note[row, PEAK] = max(note[row, PEAK] & _MAGNITUDE, largest(s_bits, row))
+def end_epoch(syn: Synopses, serial: int, epoch: int, total: int, again: np.ndarray, found: np.ndarray) -> int:
+    """Scrub some of the `total` rows, and settle; returns how many rows are to be recomputed."""
+    rows = SCRUBBED
+    if total > 0:
+        # by the epoch alone, so that a replay looks at the same ones
+        scrub(syn, (epoch * rows) % total, rows, total, serial, found)
+    return settle(syn, again)
 
 
 @kernel
@@ -365,7 +257,10 @@ def merge_epoch(
     has_own: bool,
     added: tuple[np.ndarray, np.ndarray, np.ndarray],
     serial: int,
+    epoch: int,
+    total: int,
     again: np.ndarray,
+    found: np.ndarray,
     result: np.ndarray,
 ) -> None:
     """All of an epoch whose source values came in one block, in one call: what follows the interpreter lock is waiting.
@@ -385,4 +280,4 @@ def merge_epoch(
     start = 0
     result[1] = attach(syn, added[0], added[1], added[2], start, serial)
     if result[1] == len(added[0]):
-        result[2] = settle(syn, again)
+        result[2] = end_epoch(syn, serial, epoch, total, again, found)

@@ -7,7 +7,7 @@ stand at the cut before last; the journal is replayed from there to s, and from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,24 @@ from typing import Any
 import numpy as np
 import orjson
 
-from operators.cut_log import FILES, Cut, CutLog, Lane, LostCutError
-from operators.dead_letters import DeadLetter
-from operators.intervals import Intervals
-from operators.journal import JOURNAL_BYTES, JOURNAL_KEYS, Journal, journal_key, journaled
+from operators.cut import Cut, Lane, LostCutError, refuse_foreign
+from operators.cut_log import CutLog
+from operators.cut_positions import Patience, Positions, positions
+from operators.intervals import NO_LIMIT, Intervals
+from operators.journal import JOURNAL_BYTES, JOURNAL_KEYS, MARKERS_KEY, Journal, journal_key, journaled
 from operators.lanes import WAITING_BYTES, Lanes
 from operators.letter_box import LetterBox
 from operators.levels import Level
-from operators.messages import FLUSH, LAST, REPLAY, STORAGE, Message, Outcome
+from operators.messages import FLUSH, LAST, PUBLISH, REPLAY, STORAGE, Message, Outcome, control_values
+from operators.rejects import Refusals
 from partitioner.core import Partitioner
-from partitioner.events import OP_NAMES, Events
+from partitioner.events import Events
 from state.sweep import Mutations, Sweeper
 
 SWEEP_BYTES_PER_S = 20_000_000
+# A publication that comes when so much of the time to the next marker has passed is that marker: small states have both
+# equally often, and their files would close twice.
+_NEARLY_DUE = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,9 @@ class SealingConfig:
     change is written at SWEEP_BYTES_PER_S, or as much was journaled as that state has (and `journal_bytes` at least):
     they never write more than about as much again as comes in. A restore replays at most two intervals.
     `flush_epochs` and `flush_ms` are those of `Intervals`, for an output that coalesces.
+    `publish_ms` after the files of the change log closed last, the next epoch closes them again; in a pause an empty
+    one does, once. It need be no marker (a large state would be written anew for a few rows): the flag in the cut log
+    is enough for a replay to write the same files. 0: they close at markers and by their size alone.
     """
 
     epoch_events: int = 1000
@@ -52,6 +60,7 @@ class SealingConfig:
     waiting_bytes: int = WAITING_BYTES
     flush_epochs: int = 0
     flush_ms: int = 0
+    publish_ms: int = 0
 
 
 class PartitionerStage:
@@ -77,9 +86,14 @@ class PartitionerStage:
         self.sweeper = Sweeper(core.tables, image)
         self.epoch = 0
         self.rejected = self.refused = 0
-        self.dead_letters, self._sources = dead_letters, sources
+        self._told_rejected = 0  # so many of both as the last epoch that was sealed has told
+        self.dead_letters, self._refused = dead_letters, Refusals(sources)
         self._lanes = Lanes(frozenset(streams), config.waiting_bytes)
+        self._positions = Positions(sources, frozenset(streams))
+        self._patience = Patience()
+        self._taken: list[Events] | None = None  # of a cut that was made and is not sealed yet
         self._intervals = Intervals(config.flush_epochs, config.flush_ms)
+        self._files = Intervals(NO_LIMIT if config.publish_ms else 0, config.publish_ms)
         self._journal = Journal()
         self._block = self._largest = 0  # number of the next block; events of the largest so far
         self._limit = config.journal_bytes  # of the journal between two markers, the highest so far
@@ -97,6 +111,7 @@ class PartitionerStage:
         self._arrived_ms = 0.0  # of the last epoch whose events came in this attempt
         self._journaled = 0  # events that came in an earlier one
         self._sealed_before = 0
+        self._is_stamped = False  # whether keyed state says whose it is
 
     # -- restore and replay -------------------------------------------------------------------------------------
 
@@ -108,20 +123,26 @@ class PartitionerStage:
         """Load the newest complete cut and the journal.
 
         Raises:
-            LostCutError: the cut log misses an epoch that the state has passed.
+            LostCutError: the cut log misses an epoch that the state needs.
+            ForeignStateError: the state is another job's.
         """
         entries = dict(items)
-        sealed = orjson.loads(entries["sealed"]) if "sealed" in entries else {"epoch": 0, "rejected": 0, "refused": 0}
-        own = (JOURNAL_KEYS, "sealed")
+        sealed: dict[str, Any] = {"epoch": 0, "rejected": 0, "refused": 0}
+        sealed |= orjson.loads(entries.get("sealed", b"{}"))
+        refuse_foreign(sealed.get("job", ""), self.log.job)
+        self._is_stamped = "sealed" in entries
+        own = (JOURNAL_KEYS, "sealed", MARKERS_KEY)
         self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if not k.startswith(own))
         self.core.after_restore()
         self._sealed_before = sealed["epoch"]
         self.rejected, self.refused = sealed["rejected"], sealed["refused"]
+        self._told_rejected = sealed.get("told", 0)
         self._streamed_ms, self._since_marker_ms = sealed.get("streamed_ms", 0.0), sealed.get("since_marker_ms", 0.0)
-        self._intervals.last = self.epoch  # a marker, which ends an interval
-        ends = self.log.ends(self.epoch)
+        self._intervals.last = self._files.last = self.epoch  # a marker, which ends an interval
+        ends = self._journal.restore(self.epoch, entries.get(MARKERS_KEY))
+        if self._sealed_before > self.epoch:
+            self.log.of(self.epoch + 1)  # the first that a replay asks for
         self._lanes.restore(ends)
-        self._journal.restore(ends)
         for block, first, data in journaled(entries):
             self._keep(block, first, Events.decode(data), len(data))
         self._journaled = self.accepted
@@ -154,32 +175,41 @@ class PartitionerStage:
         out.mutations.extend(self.sweeper.stamp())
         self._keep(self._block, first, events, len(block))
         self.rejected += events.rejected
-        if events.rejected:
+        if events.rejected or not self._is_stamped:
             out.mutations.puts.append(self._sealed_entry())
         while (cut := self._due(now_ms)) is not None:
             self._join(out, self._seal(cut, now_ms))
         return out
 
     def tick(self, now_ms: float) -> Outcome:
-        """Seal what waits, if the log does not say otherwise; in a pause, an empty epoch that ends an open interval."""
+        """Seal what waits, if the log does not say otherwise; in a pause, an empty epoch that ends what is open."""
         out = Outcome()
         if self.epoch < self.log.last:
+            self.look(now_ms)
             return out
-        if self._lanes.waiting or self._intervals.is_overdue(self.epoch, now_ms):
+        if self._lanes.waiting or any(one.is_overdue(self.epoch, now_ms) for one in (self._intervals, self._files)):
             self._join(out, self._seal(self._cut(self._lanes.all(), now_ms), now_ms))
         return out
 
+    def look(self, now_ms: float) -> None:
+        """Say so from time to time, while the log names events that do not come."""
+        if self.epoch < self.log.last:
+            cut = self.log.of(self.epoch + 1)
+            self._patience.waits(cut.epoch, now_ms, lambda: self._positions.missing(cut, self._lanes.all()))
+
     def finish(self) -> Outcome:
-        """The input has ended: seal what waits.
+        """The input has ended: seal what waits, or an empty epoch that tells of records rejected since the last one.
 
         Raises:
             LostCutError: the log names events that the input does not have any more.
         """
         out = Outcome()
         if self.epoch < self.log.last:  # else it were sealed
-            message = f"the input ends at event {self.accepted}, but epoch {self.epoch + 1} reached further before"
+            lacks = self._positions.missing(self.log.of(self.epoch + 1), self._lanes.all())
+            message = f"the input ends at event {self.accepted}, but {lacks}"
             raise LostCutError(message)
-        if self.waiting:
+        untold = self.rejected + self.refused > self._told_rejected
+        if self._lanes.waiting or self._intervals.is_open(self.epoch) or untold:
             self._join(out, self._seal(self._cut(self._lanes.all(), 0.0, last=True), 0.0, LAST))
         return out
 
@@ -200,8 +230,9 @@ class PartitionerStage:
 
     @property
     def waiting(self) -> bool:
-        """Whether events have come that are not sealed, or epochs wait for the end of their interval."""
-        return self._lanes.waiting > 0 or self._intervals.is_open(self.epoch)
+        """Whether events have come that are not sealed, or are awaited, or an interval or a file is open."""
+        open_ends = self._intervals.is_open(self.epoch) or self._files.is_open(self.epoch)
+        return self._lanes.waiting > 0 or self.epoch < self.log.last or open_ends
 
     def close(self) -> None:
         """Close the cut log, and write the last counts of rejected records."""
@@ -217,7 +248,10 @@ class PartitionerStage:
         lanes = self._lanes
         if self.epoch < self.log.last:
             cut = self.log.of(self.epoch + 1)
-            return None if lanes.missing(lanes.counts_of(cut)) else cut
+            if not lanes.missing(lanes.counts_of(cut)):
+                return cut
+            self._positions.refuse_passed(cut, lanes.all(), lanes.passed())
+            return None
         if lanes.waiting < self.config.epoch_events:
             return None
         return self._cut(lanes.oldest(self.config.epoch_events), now_ms)
@@ -227,15 +261,16 @@ class PartitionerStage:
         epoch = self.epoch + 1
         if not self._last_marker_ms:
             self._last_marker_ms = now_ms - self._since_marker_ms
-        marker = self._is_marker(epoch, now_ms)
-        streams = sorted((*lane, count) for lane, count in counts.items() if lane != FILES and count)
+        publish = last or self._files.ends_with(epoch, now_ms, False)
+        marker = self._is_marker(epoch, now_ms, _NEARLY_DUE if publish else 1.0)
         flush = self._intervals.ends_with(epoch, now_ms, marker or last)
-        cut = Cut(epoch, self._lanes.sealed + sum(counts.values()), marker, tuple(streams), flush)
+        self._taken = self._lanes.take(counts)
+        cut = Cut(epoch, self._lanes.sealed, marker, self._positions.reached(self._taken), flush, publish)
         self.log.append(cut)
         return cut
 
-    def _is_marker(self, epoch: int, now_ms: float) -> bool:
-        """Whether a marker is due by time, by the journal's bytes or by the number of epochs."""
+    def _is_marker(self, epoch: int, now_ms: float, share: float) -> bool:
+        """Whether a marker is due by (a share of) its time, by the journal's bytes or by the number of epochs."""
         config, core = self.config, self.core
         # about what all operators together would write if every page had changed
         state_bytes = core.vertices * config.vertex_bytes + core.edges * config.edge_bytes
@@ -243,18 +278,22 @@ class PartitionerStage:
         limit = max(config.journal_bytes, state_bytes)
         self._limit = max(self._limit, limit)
         return (
-            now_ms - self._last_marker_ms >= interval_ms
+            now_ms - self._last_marker_ms >= share * interval_ms
             or self._journal.since_marker >= limit
             or epoch - self._last_marker_epoch >= config.marker_epochs_max
         )
 
     def _seal(self, cut: Cut, now_ms: float, flags: int = 0) -> Outcome:
-        arrived_now = self._lanes.sealed >= self._journaled
         pieces = self._take(cut)
+        arrived_now = self._lanes.sealed - sum(map(len, pieces)) >= self._journaled
         events = Events.concatenate(pieces) if pieces else Events.empty(self.core.in_width, self.core.config.id_kind)
         if cut.flush:
             flags |= FLUSH
             self._intervals.ended(cut.epoch, now_ms)
+        if cut.publish:
+            flags |= PUBLISH
+        if cut.publish or cut.marker:
+            self._files.ended(cut.epoch, now_ms)
         if arrived_now and events.arrival_ms > 0:
             self._streamed_ms += max(0.0, events.arrival_ms - self._arrived_ms) if self._arrived_ms else 0.0
             self._arrived_ms = events.arrival_ms
@@ -267,6 +306,8 @@ class PartitionerStage:
         accepted = cut.end - self.refused
         marker = self.sweeper.marker + 1 if cut.marker else -1
         rejected = self.rejected + self.refused
+        if not flags & REPLAY:
+            self._told_rejected = rejected
         times = events.arrival_ms, self._streamed_ms
         control = control_of(self.core, marker, len(events), times, flags, rejected, accepted)
         blocks = self.core.split(change, control, cut.epoch, positions(events, pieces))
@@ -274,7 +315,9 @@ class PartitionerStage:
         mutations = Mutations()
         if cut.marker:
             mutations = self.sweeper.mark(cut.epoch)
-            mutations.deletes += self._journal.pass_marker(self._lanes.ends())
+            mutations.deletes += self._journal.pass_marker(cut.epoch, self._lanes.ends())
+            mutations.puts.append((MARKERS_KEY, self._journal.markers()))
+            self.log.pass_marker(self._journal.restored_to)
             self._last_marker_ms = self._last_marker_ms if flags & REPLAY else now_ms
             self._last_marker_epoch = cut.epoch
         else:
@@ -286,7 +329,9 @@ class PartitionerStage:
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         epoch = max(self.epoch, self._sealed_before)
-        entry = {"epoch": epoch, "rejected": self.rejected, "refused": self.refused}
+        self._is_stamped = True
+        entry = {"epoch": epoch, "rejected": self.rejected, "refused": self.refused, "job": self.log.job}
+        entry["told"] = self._told_rejected
         entry |= {"streamed_ms": round(self._streamed_ms), "since_marker_ms": round(self._since_marker_ms)}
         return "sealed", orjson.dumps(entry)
 
@@ -303,28 +348,25 @@ class PartitionerStage:
         self._journal.level.bound = 2 * (self._limit + waited)
 
     def _take(self, cut: Cut) -> list[Events]:
-        """The waiting events of a cut."""
+        """The waiting events of a cut; those of an earlier one are held against it."""
+        if self._taken is not None:
+            pieces, self._taken = self._taken, None
+            return pieces
         try:
-            return self._lanes.take(self._lanes.counts_of(cut))
+            pieces = self._lanes.take(self._lanes.counts_of(cut))
         except LostCutError as error:
             message = f"epoch {cut.epoch} {error}"
             raise LostCutError(message) from None
+        self._positions.hold(cut, pieces)
+        return pieces
 
     def _refuse(self, events: Events, rejected: list[tuple[int, str]], flags: int) -> int:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""
         if not rejected or flags & REPLAY:
             return 0
         if self.dead_letters is not None:
-            self.dead_letters.write(self._letter(events, row, reason) for row, reason in rejected)
+            self.dead_letters.write(self._refused.letters(events, rejected))
         return len(rejected)
-
-    def _letter(self, events: Events, row: int, reason: str) -> DeadLetter:
-        one = events.slice(row, row + 1)
-        source = int(one.source[0])
-        record: dict[str, Any] = {"op": OP_NAMES[int(one.op[0])], "src": one.a.to_list()[0], "dst": one.b.to_list()[0]}
-        record |= {"weight": float(one.weight[0]), "type": one.types[int(one.etype[0])]}
-        name = self._sources[source] if source < len(self._sources) else str(source)
-        return DeadLetter(reason, name, int(one.partition[0]), int(one.position[0]) - 1, orjson.dumps(record))
 
     @staticmethod
     def _join(out: Outcome, more: Outcome) -> None:
@@ -345,29 +387,5 @@ def control_of(
 
     `times_ms`: arrival of the first event at the Parser, and streaming time since the job began.
     """
-    arrival_ms, streamed_ms = map(int, times_ms)
-    return np.array([marker, events, arrival_ms, flags, rejected, accepted, core.vertices, streamed_ms], np.int64)
-
-
-def positions(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
-    """How far an epoch (given whole and in pieces) reaches in each source partition: the columns `pos_*`.
-
-    `pos_next` is the offset of the first record that is not covered whole: where the epoch ends within a message of
-    many events it is that message's own.
-    """
-    if len(events) == 0:
-        return {}
-    code = events.source.astype(np.int64) << 32 | events.partition.astype(np.int64)
-    if (code == code[0]).all():
-        which, last, counts = code[:1], np.array([len(code) - 1]), np.array([len(code)])
-    else:
-        which, at, counts = np.unique(code[::-1], return_index=True, return_counts=True)
-        last = len(code) - 1 - at
-    following = events.position[last].astype(np.int64)
-    inside = {one.end_source << 32 | one.end_partition: one.end_position < one.position[-1] for one in pieces}
-    return {
-        "pos_source": (which >> 32).astype(np.int16),
-        "pos_partition": (which & 0xFFFFFFFF).astype(np.int32),
-        "pos_next": following - np.array([inside.get(one, False) for one in which.tolist()], np.int64),
-        "pos_events": counts.astype(np.int64),
-    }
+    arrival_ms, streamed_ms = times_ms
+    return control_values(marker, events, arrival_ms, flags, rejected, accepted, core.vertices, streamed_ms)

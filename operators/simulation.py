@@ -4,77 +4,44 @@ Channels are first in, first out, as Flink's are; which one delivers next is dra
 one Flink takes: a barrier follows the data through every channel, an operator holds back the inputs whose barrier has
 come until all have, then copies its keyed state. A crash drops everything but the last complete checkpoint, the cut
 log, and what readers have seen; a restore reads the input again from the checkpoint's positions, in other blocks and,
-where it comes from several partitions, in another order between them.
+where it comes from several partitions, in another order between them. An attempt may also be thought dead and go on for
+a while beside the next one: it may fail, but what it shows to readers must be right.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gnn.plan import Plan
-from operators.cut_log import FILES, CutLog, Lane
+from operators.cut import FILES, Lane
+from operators.cut_log import CutLog
 from operators.factory import Settings, make_core
 from operators.inbox import INBOX_BYTES
 from operators.journal import journaled
-from operators.messages import SINK, Message, Outcome
+from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER, operators_of, receiver, senders_of
 from operators.sealing import PartitionerStage
 from operators.stage import Stage
+from operators.survivors import Checkpoint, Checkpoints, Id, Place, RecordingSink, Rows
 from partitioner.core import Partitioner
 from partitioner.events import Events
 from state.backends import DictBackend
 from state.codec import Block
-from state.table import TableSet
 
-Place = tuple[str, int]
 BARRIER = None
-
-
-Id = int | str
-Rows = dict[Id, bytes | None]  # bytes of the embedding, or None where the vertex was deleted
-
-
-class RecordingSink:
-    """Keeps the rows of each epoch, and insists that an epoch that comes again is what it was."""
-
-    def __init__(self, seen: dict[int, Rows], names: dict[int, Id]) -> None:
-        self.tables = TableSet()
-        self.seen, self.names = seen, names
-
-    def after_restore(self) -> None:
-        """Readers do not forget."""
-
-    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
-        """Record an epoch's rows."""
-        rows: Rows = {}
-        for block in blocks:
-            for key in block.get("del_key", "i8").tolist():
-                rows[self.names.get(key, key)] = None
-        for block in blocks:
-            offsets, text = block.get("m_off", "i8").tolist(), block.get("m_name", "u1").tobytes()
-            for k, key in enumerate(block.get("m_key", "i8").tolist()):
-                self.names[key] = text[offsets[k] : offsets[k + 1]].decode()
-        for block in blocks:
-            for key, row in zip(block.get("key", "i8").tolist(), block.columns.get("row", ()), strict=True):
-                rows[self.names.get(key, key)] = row.tobytes()
-        if self.seen.setdefault(epoch, rows) != rows:
-            message = f"epoch {epoch} came back with other rows than a reader has seen"
-            raise AssertionError(message)
-        return []
-
-
-@dataclass
-class Checkpoint:
-    """What survives a crash: keyed state of every place, and how much of each lane of the input was read."""
-
-    positions: tuple[int, ...] = (0,)
-    states: dict[Place, dict[str, bytes]] = field(default_factory=dict)
+_OLD_STEPS_MAX = 300
+# What each attempt has of its own.
+_OF_AN_ATTEMPT = (
+    *("_channels", "_waiting", "_blocked", "_barrier_at", "_backends"),
+    *("_positions", "_partitioner", "_stages", "_ended"),
+)
 
 
 @dataclass
@@ -82,7 +49,8 @@ class Faults:
     """What a schedule brings: the chance of each per step, and how often at most.
 
     `feed` is the chance that input is read while blocks are under way: the lower, the fewer epochs are in flight.
-    `inbox_bytes` is what may wait in each stage's memory before blocks go to its file.
+    `inbox_bytes` is what may wait in each stage's memory before blocks go to its file. `linger` is the chance of each
+    crash that the attempt is only thought dead.
     """
 
     barrier: float = 0.03
@@ -91,6 +59,15 @@ class Faults:
     crash: float = 0.01
     feed: float = 0.2
     inbox_bytes: int = INBOX_BYTES
+    linger: float = 0.0
+
+
+@dataclass
+class _Old:
+    """An attempt that was thought dead: what it has, and how many steps it will still take."""
+
+    own: dict[str, Any]
+    steps: int
 
 
 class Simulation:
@@ -98,7 +75,7 @@ class Simulation:
 
     `seen` holds, by sink part and epoch, the rows that readers have seen; `checkpoint` is what a crash falls back to.
     To be set before `run`: `make_sink` (another core for the Sink of a part), `on_stage` (called with each stage before
-    it is restored), `before_restore` (called after each crash).
+    it is restored), `before_restore` (called after each crash; `lingers` says whether the attempt before goes on).
     """
 
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
@@ -106,22 +83,35 @@ class Simulation:
         self.random = random.Random(seed)
         self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
         self._id_names: dict[int, Id] = {}
-        self.crashes = 0
+        self.crashes = self.lingered = 0
+        self.lingers = self._is_old = False
+        self._old: list[_Old] = []
+        self._ended = False
+        self._partitioner: PartitionerStage
         self.aside_bytes: dict[str, int] = {}  # by level, the most that waited in one stage's file
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
         self.make_sink: Callable[[int], Any] = lambda part: RecordingSink(self.seen[part], self._id_names)
         self.lanes = list(lanes_of(events, settings.topics).values())
         self.checkpoint = Checkpoint((0,) * len(self.lanes))
+        self.checkpoints = Checkpoints()
         self._names = operators_of(len(plan.layers), settings.parts)
         self._clock_ms = 0.0
 
     def run(self) -> None:
         """Run to the end of the input, through all crashes."""
         while not self._attempt():
-            self._close(write=self.random.random() < 0.3)  # a stop, which writes what is buffered, or a kill
+            self.lingers = self.faults.linger > 0 and self.random.random() < self.faults.linger
+            if self.lingers:
+                own = {name: getattr(self, name) for name in _OF_AN_ATTEMPT}
+                self._old.append(_Old(own, self.random.randint(1, _OLD_STEPS_MAX)))
+                self.lingered += 1
+            else:
+                self._close(write=self.random.random() < 0.3)  # a stop, which writes what is buffered, or a kill
             self.crashes += 1
             self.before_restore()
+        while self._old:
+            self._go_on(self._old[0])
         self._close(write=True)
 
     # -- one attempt ----------------------------------------------------------------------------------------------
@@ -130,23 +120,65 @@ class Simulation:
         """From the last checkpoint to the end (True) or to a crash (False)."""
         self._start()
         faults, rng = self.faults, self.random
-        ended = False
-        while not ended or self._waiting:
+        while not self._ended or self._waiting:
             if self.crashes < faults.crashes and rng.random() < faults.crash:
                 return False
-            if rng.random() < faults.tick:
-                self._clock_ms += rng.choice([1, 5, 30])
-                self._do(PARTITIONER, 0, self._partitioner.tick(self._clock_ms))
-            if self._barrier_at is None and rng.random() < faults.barrier:
-                self._begin_checkpoint()
-            if self._waiting and (ended or rng.random() >= faults.feed):
-                self._deliver()
-            elif left := [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]:
-                self._feed(left if len(left) == 1 else [rng.choice(left)])
-            elif not ended:
-                self._do(PARTITIONER, 0, self._partitioner.finish())
-                ended = True
+            if self._old and rng.random() < 0.5:
+                self._go_on(rng.choice(self._old))
+            self._step()
         return True
+
+    def _step(self) -> None:
+        """Perhaps a tick and a barrier, then a delivery, some input, or the end of it."""
+        faults, rng = self.faults, self.random
+        if rng.random() < faults.tick:
+            self._clock_ms += rng.choice([1, 5, 30])
+            self._do(PARTITIONER, 0, self._partitioner.tick(self._clock_ms))
+        if not self._is_old and self._barrier_at is None and rng.random() < faults.barrier:
+            self._begin_checkpoint()
+        if self._waiting and (self._ended or rng.random() >= faults.feed):
+            self._deliver()
+        elif left := [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]:
+            self._feed(left if len(left) == 1 else [rng.choice(left)])
+        elif not self._ended:
+            self._do(PARTITIONER, 0, self._partitioner.finish())
+            self._ended = True
+
+    def _go_on(self, old: _Old) -> None:
+        """A step of an attempt that was thought dead; an error, but none of what readers see, is the end of it."""
+        with self._as(old):
+            try:
+                self._step()
+                old.steps -= 1
+                if old.steps > 0 and (self._waiting or not self._ended):
+                    return
+                self._close(write=self.random.random() < 0.3)
+            except AssertionError:
+                raise
+            except Exception:
+                self._close_failed()
+        self._old.remove(old)
+
+    def _close_failed(self) -> None:
+        try:
+            self._close(write=False)
+        except AssertionError:
+            raise
+        except Exception:
+            pass  # it is dead
+
+    @contextmanager
+    def _as(self, old: _Old) -> Iterator[None]:
+        """Act as an attempt that was thought dead."""
+        own = {name: getattr(self, name) for name in _OF_AN_ATTEMPT}
+        vars(self).update(old.own)
+        self._is_old = True
+        try:
+            yield
+        finally:
+            old.own = {name: getattr(self, name) for name in _OF_AN_ATTEMPT}
+            vars(self).update(own)
+            self._is_old = False
 
     def _start(self) -> None:
         settings = self.settings
@@ -154,17 +186,22 @@ class Simulation:
         self._waiting: list[tuple[Place, Place]] = []
         self._blocked: dict[Place, set[Place]] = {}
         self._barrier_at: Checkpoint | None = None
+        self._ended = False
+        self.checkpoints.abort()
         self._backends: dict[Place, DictBackend] = {}
         self._positions = list(self.checkpoint.positions)
         core = Partitioner(settings.parts, self.plan.in_width, settings.partitioning)
-        self._partitioner = PartitionerStage(core, settings.sealing(self.plan), self.log, streams=settings.topics)
+        sealing, image = settings.sealing(self.plan), settings.image_of(PARTITIONER, 0)
+        names, topics = settings.sources, settings.topics
+        self._partitioner = PartitionerStage(core, sealing, self.log, image, sources=names, streams=topics)
         self._restore((PARTITIONER, 0), self._partitioner)
         self._stages: dict[Place, Stage] = {}
         for name in self._names:
             for part in range(settings.parts):
                 stage_core = self.make_sink(part) if name == SINK else make_core(settings, self.plan, name, part)
                 senders, inbox_bytes = senders_of(name, settings.parts), self.faults.inbox_bytes
-                stage = Stage(f"{name}-{part}", stage_core, senders, inbox_bytes=inbox_bytes)
+                image = settings.image_of(name, part)
+                stage = Stage(f"{name}-{part}", stage_core, senders, image, inbox_bytes=inbox_bytes)
                 self._restore((name, part), stage)
                 self._stages[name, part] = stage
         for outcome in self._partitioner.begin(self._clock_ms):
@@ -240,6 +277,7 @@ class Simulation:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def _begin_checkpoint(self) -> None:
+        self.checkpoints.begin()
         self._barrier_at = Checkpoint(tuple(self._positions))
         self._snapshot((PARTITIONER, 0))
 
@@ -257,8 +295,9 @@ class Simulation:
             raise AssertionError(message)
         for to in self._receivers(place):
             self._put(place, to, BARRIER)
-        if len(checkpoint.states) == 1 + len(self._stages):
+        if len(checkpoint.states) == 1 + len(self._stages) and not self._is_old:  # nobody waits for that one
             self.checkpoint, self._barrier_at = checkpoint, None
+            self.checkpoints.complete()
 
     def _receivers(self, place: Place) -> list[Place]:
         operator = place[0]

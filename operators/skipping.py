@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from operators.event_files import JSONL, Chunk, ChunkReader, EventFile, EventFileError, plan_file
+from operators.event_files import Chunk, ChunkReader, EventFile, EventFileError, plan_file
+from operators.event_formats import JSONL
 
 
 def plan_from(file: EventFile, first: int) -> list[Chunk]:

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from operators.limits import ID_BYTES_MAX
 from operators.parser import Origin, Parser
 from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
 
@@ -42,6 +43,7 @@ class Snapshot:
     vertices: int
     edges: int
     info: dict[str, Any] = field(default_factory=dict)  # snapshot.json, where there is one
+    id_bytes_max: int = ID_BYTES_MAX
 
     def blocks(self, block_rows: int = BLOCK_ROWS) -> Iterator[Events]:
         """The graph as events, validated as they are read; positions are rows of the file + 1.
@@ -49,13 +51,17 @@ class Snapshot:
         Raises:
             SnapshotError: a row that is no vertex or edge, or a file that cannot be read.
         """
-        parser = Parser(self.in_width, self.id_kind, self.edge_types)
+        parser = Parser(self.in_width, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
         for name in ("vertices", "edges"):
             yield from _blocks(self.folder / f"{name}.parquet", name, parser, block_rows)
 
 
 def open_snapshot(
-    folder: Path | str, in_width: int, id_kind: str | None = None, edge_types: Sequence[str] | None = None
+    folder: Path | str,
+    in_width: int,
+    id_kind: str | None = None,
+    edge_types: Sequence[str] | None = None,
+    id_bytes_max: int = ID_BYTES_MAX,
 ) -> Snapshot:
     """The snapshot in a folder, its columns checked but its rows not yet read.
 
@@ -64,6 +70,7 @@ def open_snapshot(
         in_width: width of the model's raw features.
         id_kind: "int" or "string" to insist on one.
         edge_types: a typed model's edge types.
+        id_bytes_max: the longest that a string id may be in UTF-8; a row with a longer one is refused as it is read.
 
     Raises:
         SnapshotError: files, columns or ids are not as they must be.
@@ -91,7 +98,8 @@ def open_snapshot(
         raise SnapshotError(message)
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
-    return Snapshot(folder, in_width, kind, types, counts["vertices"], counts["edges"], _read_info(folder))
+    info = _read_info(folder)
+    return Snapshot(folder, in_width, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
 
 
 def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import orjson
+
+_LOG = logging.getLogger(__name__)
 
 STATUS = "status"
 BUCKETS = 256
@@ -61,7 +64,35 @@ class StatusFile:
         aside.write_bytes(orjson.dumps(dict(fields)))
         os.replace(aside, self.path)
 
+    def read(self) -> dict[str, Any]:
+        """What an earlier attempt wrote last; a file that was damaged since is set aside, with a warning."""
+        found = _read(self.path)
+        if found is None and self.path.exists():
+            aside = self.path.with_name(f"{self.path.name}.damaged")
+            os.replace(self.path, aside)
+            _LOG.warning("%s: no status, counting begins anew; it is kept as %s", self.path, aside.name)
+        return found or {}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A status, or None where there is none to be read: no file, or not what `write` makes."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
 
 def read_statuses(out: Path, prefix: str = "sink-") -> list[dict[str, Any]]:
-    """The status files of all parts, in no particular order; empty before the first is written."""
-    return [orjson.loads(path.read_bytes()) for path in (out / STATUS).glob(f"{prefix}*.json")]
+    """The status files of all parts, in no particular order; empty before the first is written.
+
+    Damaged ones are left out, with a warning: what they told is lost, and nothing depends on it.
+    """
+    statuses = []
+    for path in (out / STATUS).glob(f"{prefix}*.json"):
+        found = _read(path)
+        if found is not None:
+            statuses.append(found)
+        elif path.exists():
+            _LOG.warning("%s: no status, left out", path)
+    return statuses

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.plan import LayerPlan
-from operators import rows, scatter
+from operators import rows, scatter, synopses
+from operators.exact_sums import LOCAL, read_sums
 from operators.messages import TAIL, Columns, Message
 from operators.owner import SPLIT, Owner, topology_of
+from operators.sum_report import SumReport
 from state.codec import PARTIAL, Block, Header, seal
 from state.lists import Lists
 from state.table import TableSet
@@ -64,7 +66,8 @@ class LayerShape(NamedTuple):
 class LayerStorage:
     """Storage l: merges the messages of the part's edges and updates its whole vertices.
 
-    Shapes: z, s (slots, message_width); own (slots, self_width); x (slots, out_width), all float32.
+    Shapes: z (slots, message_width); own (slots, self_width); x (slots, out_width), all float32; s (slots,
+    message_width) float64.
     Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
     """
 
@@ -74,21 +77,20 @@ class LayerStorage:
         self.tables = tables = TableSet()
         self.owner = Owner(tables, shape.part, shape.parts, layer.out_width, layer, shape.following, shape.number)
         self.z = tables.add("z", "f4", layer.message_width)
-        self.s = tables.add("s", "f4", layer.message_width)
+        self.s = tables.add("s", "f8", layer.message_width)
         self.note = tables.add("note", "i4", 4)
         self.own = tables.add("own", "f4", layer.self_width) if layer.self_width else None
         self.home = tables.add("home", "i4", 2, fill=-1)  # of replicas: part and slot of the master
         self.out = Lists(tables, "out", layer.weighted)
         self.inn = Lists(tables, "in", layer.weighted)
-        self.listed = tables.add("listed", "u1")  # whether the in-lists are kept
-        self.listed.reserve(1)
         self._rows = (self.z, self.s, self.note, self.home) + ((self.own,) if self.own is not None else ())
         self._counter = np.zeros(4, np.int64)
         self._result = np.zeros(3, np.int64)
-        self._scratch = scatter.make_scratch(layer.message_width)
+        self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
         self._touched = self._again = EMPTY_SLOTS
         self.touched = 0
         self.recomputed = 0
+        self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
 
     def after_restore(self) -> None:
         """Make the scratch arrays that belong to the tables."""
@@ -105,8 +107,8 @@ class LayerStorage:
         if capacity > self._touched.size:
             self._touched, self._again = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
 
-    def _synopses(self) -> scatter.Synopses:
-        return scatter.Synopses(
+    def _synopses(self) -> synopses.Synopses:
+        return synopses.Synopses(
             self.z.view,
             self.s.view,
             self.note.view,
@@ -117,7 +119,6 @@ class LayerStorage:
             self._scratch,
             self.shape.layer.weighted,
             self.shape.layer.skip_loops,
-            bool(self.listed.data[0]),
         )
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
@@ -163,11 +164,16 @@ class LayerStorage:
             else:
                 scatter.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
         self._attach(syn, topology, 0, serial)
-        self._recompute(scatter.settle(self._synopses(), self._again))
+        self._end_epoch(epoch, serial)
         return own
 
+    def _end_epoch(self, epoch: int, serial: int) -> None:
+        """After all messages: what is worn, empty, or due to be scrubbed."""
+        syn = self._synopses()
+        self._recompute(scatter.end_epoch(syn, serial, epoch, self.z.rows, self._again, self._scrubbed))
+
     def _merge_at_once(
-        self, epoch: int, syn: scatter.Synopses, topology: Block, block: Block, serial: int
+        self, epoch: int, syn: synopses.Synopses, topology: Block, block: Block, serial: int
     ) -> np.ndarray:
         """The same by one kernel, where one block has all new source values (always, with one part)."""
         get, slots = topology.get, block.columns["o_slot"]
@@ -181,14 +187,18 @@ class LayerStorage:
             self.own is not None,
             (get("add_src", "i4"), get("add_dst", "i4"), get("add_w", "f4")),
             serial,
+            epoch,
+            self.z.rows,
             self._again,
+            self._scrubbed,
             self._result,
         )
         self._check(int(self._result[0]), epoch)
         if self._result[1] < get("add_src", "i4").size:
             self._attach(syn, topology, int(self._result[1]), serial)
-            self._result[2] = scatter.settle(self._synopses(), self._again)
-        self._recompute(int(self._result[2]))
+            self._end_epoch(epoch, serial)
+        else:
+            self._recompute(int(self._result[2]))
         return slots
 
     def _check(self, status: int, epoch: int) -> None:
@@ -197,7 +207,7 @@ class LayerStorage:
             message = f"{place}: epoch {epoch} changes an edge that is not here"
             raise LostUpdateError(message)
 
-    def _attach(self, syn: scatter.Synopses, topology: Block, at: int, serial: int) -> None:
+    def _attach(self, syn: synopses.Synopses, topology: Block, at: int, serial: int) -> None:
         """The added edges from number `at` on, with more room in the pools whenever it is needed."""
         src, dst, weight = topology.get("add_src", "i4"), topology.get("add_dst", "i4"), topology.get("add_w", "f4")
         at = scatter.attach(syn, src, dst, weight, at, serial)
@@ -206,19 +216,19 @@ class LayerStorage:
             self.inn.grow()
             at = scatter.attach(self._synopses(), src, dst, weight, at, serial)
 
+    @property
+    def sums(self) -> SumReport:
+        """What the sums of this part have shown."""
+        scrubbed, differed, largest = self._scrubbed.tolist()
+        return SumReport(
+            recomputed=self.recomputed, scrubbed=int(scrubbed), differed=int(differed), largest_difference=largest
+        )
+
     def _recompute(self, count: int) -> None:
-        """Recompute the rows that lost bits or are not finite; the first time, list the in-edges for it."""
-        if not count:
-            return
-        again = self._again[:count]
-        if not self.listed.data[0]:
-            self.listed.touch_rows(np.zeros(1, np.int32))
-            self.listed.data[0] = 1
-            done = np.zeros(2, np.int64)
-            while not scatter.list_in_edges(self._synopses(), int(done[0]), int(done[1]), done):
-                self.inn.grow()
-        scatter.recompute(self._synopses(), again)
-        self.recomputed += int(again.size)
+        """Sum the rows afresh that are worn or not finite."""
+        if count:
+            synopses.recompute(self._synopses(), self._again[:count])
+            self.recomputed += count
 
     def _update(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
@@ -243,13 +253,13 @@ class LayerStorage:
 
     def _inputs(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Synopses and self inputs of these vertices."""
-        second = self.z if self.shape.layer.self_is_message else self.own
-        if second is None:
-            return rows.gather(self.s.data, active), self._own_rows(active)
-        widths = self.s.data.shape[1], second.data.shape[1]
-        agg, own = (np.empty((active.size, width), np.float32) for width in widths)
-        rows.gather_two(self.s.data, second.data, active, agg, own)
-        return agg, own
+        return self._read(active), self._own_rows(active)
+
+    def _read(self, slots: np.ndarray) -> np.ndarray:
+        """Synopses as float32."""
+        out = np.empty((slots.size, self.s.data.shape[1]), np.float32)
+        read_sums(self.s.data, slots, out)
+        return out
 
     def _own_rows(self, slots: np.ndarray) -> np.ndarray:
         if self.shape.layer.self_is_message:
@@ -275,8 +285,8 @@ class LayerStorage:
             chosen = (part == to) & split_here
             columns: Columns = {
                 "p_slot": address[chosen],
-                "p": rows.gather(self.s.data, slots[chosen]),
-                "p_count": self.note.data[slots[chosen], scatter.LOCAL],
+                "p": self._read(slots[chosen]),
+                "p_count": self.note.data[slots[chosen], LOCAL],
             }
             if to == shape.part:
                 columns |= {**topology_of(topology), "t_slot": mine, "t": self._own_rows(mine)}

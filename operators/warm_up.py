@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import operators.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
+from gnn.processor import hold
 from operators.cut_log import CutLog
 from operators.factory import Settings, load_plan, make_core, make_outlet
 from operators.messages import SINK, Outcome
@@ -26,8 +27,10 @@ def warm_up(config: dict[str, Any]) -> None:
     """Take a few events of all kinds through throwaway cores of the job's shape; once per process and shape.
 
     Callers of other threads wait until it is done.
+    Raises: ProcessorError when this process would compute other bits than the job has so far.
     """
     settings = Settings.from_dict(config)
+    hold(settings.processor)
     with _lock:
         shape = (settings.model, settings.parts, settings.id_kind, bool(settings.outlet))
         if shape not in _done:
@@ -55,19 +58,24 @@ def _run(settings: Settings) -> None:
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
     x = np.ones(plan.in_width, np.float32).tolist()
     a, b, c, d = ids
+    name = (plan.edge_types or ("type",))[0]
     records = [
         ("add_vertex", a, x),
         ("add_edge", a, b, 0.5),
         ("add_edge", b, c),
         ("add_edge", c, b),
         ("add_edge", d, b),
+        ("add_edge", a, c, 1.0, name),
         ("add_edge", b, b),
         ("set_features", b, x),
         ("add_edge", a, b, 2.0),
         ("del_edge", b, c),
         ("del_edge", c, a),
         ("set_features", c, x),
+        ("del_edge", a, c, name),
         ("del_vertex", b),
+        ("add_vertex", a),
+        ("add_vertex", c),
     ]
     events = events_of(records, plan.in_width, settings.id_kind, plan.edge_types or None)
     for at in range(0, len(records), 4):

@@ -12,7 +12,7 @@ import numpy as np
 
 from partitioner.change import DELETED, DROPS, NEW, REWEIGHTED, Out
 from partitioner.contexts import emit_vertices, weigh
-from partitioner.index import HashIndex, drop, hash_edge, hash_key
+from partitioner.index import HashIndex, drop, hash_edge
 from partitioner.log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
 from partitioner.names import free_name, stored_hash
 from partitioner.placement import Rule, place_edges, place_isolated
@@ -38,6 +38,7 @@ from partitioner.tables import (
     GraphView,
 )
 from state.kernel import kernel
+from state.salt import mix
 
 
 @kernel
@@ -112,7 +113,7 @@ def _free_edges(scalars: np.ndarray, edge: np.ndarray, weight: np.ndarray, log: 
         row = log.edges[k, E_ROW]
         edge[row, EDGE_MARK] = 0
         if np.isnan(weight[row, WEIGHT]):
-            drop(index, hash_edge(edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)
+            drop(index, hash_edge(index.salt, edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)
             edge[row, SRC] = scalars[FREE_EDGE]
             scalars[FREE_EDGE] = row + 1
 
@@ -126,11 +127,11 @@ def _free_vertices(g: GraphView, log: Log, index: HashIndex, strings: bool, bits
         if vertex[row, LIVE]:
             continue
         key = g.wide[row, KEY]
-        drop(index, hash_key(key), row)
+        drop(index, mix(index.salt, key), row)
         if strings:
-            hashed = stored_hash(vertex, g.words.data, row, bits)
+            hashed = stored_hash(index.salt, vertex, g.words.data, row, bits)
             if hashed != key:
-                drop(index, hash_key(hashed), row)
+                drop(index, mix(index.salt, hashed), row)
             free_name(scalars, vertex, g.words, row)
         vertex[row, OUT_HEAD] = scalars[FREE_VERTEX]
         scalars[FREE_VERTEX] = row + 1

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from state.salt import SEED_BITS
+
 HYBRID, HDRF, LOCALITY, HASH = range(4)
 STRATEGIES = ("hybrid", "hdrf", "locality", "hash")
-LOOP_OF_SECOND_TYPE = 1
+TYPES_MAX = 32_767
+LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
 REASONS = {
     LOOP_OF_SECOND_TYPE: "a self-loop of a second edge type: GCN layers know one self-loop per vertex",
+    ONE_TYPE_TOO_MANY: "type: expected at most {bound} edge types at a time in a job, got {name} as one more",
+    OTHER_ATTR_WIDTH: "attr: expected {width} numbers, as the job's first edge with attr has, got {numbers}",
 }
 
 
@@ -18,7 +23,9 @@ class PartitionerConfig:
 
     `hdrf_lambda` is HDRF's balance coefficient (0: replicas alone count), `hdrf_epsilon` keeps its division finite.
     `hybrid_threshold` is the in-degree up to which in-edges join their destination's part.
-    `edge_types` is a typed model's list, in relation order. `key_bits` below 64 makes string keys collide (for tests).
+    `edge_types` is a typed model's list, in relation order; without one, edges may have `types_max` types at a time
+    beside the default. `key_bits` below 64 makes string keys collide (for tests). `hash_seed` is the job's own, for its
+    life: who does not know it cannot make up ids that fall on one place.
 
     Raises:
         ValueError: a value out of range, by name.
@@ -27,12 +34,14 @@ class PartitionerConfig:
     strategy: str = "hybrid"
     hdrf_lambda: float = 2.0
     hdrf_epsilon: float = 1.0
-    hybrid_threshold: int = 100
+    hybrid_threshold: int = 1000
     undirected: bool = False
     id_kind: str = "int"
     forbid_typed_loops: bool = False
     edge_types: tuple[str, ...] | None = None
+    types_max: int = TYPES_MAX
     key_bits: int = 64
+    hash_seed: int = 0
 
     def __post_init__(self) -> None:
         for name, good, expected in (
@@ -42,6 +51,7 @@ class PartitionerConfig:
             ("hybrid_threshold", self.hybrid_threshold >= 0, "a number >= 0"),
             ("id_kind", self.id_kind in ("int", "string"), "int | string"),
             ("key_bits", 1 <= self.key_bits <= 64, "1 to 64"),
+            ("hash_seed", 0 <= self.hash_seed < 1 << SEED_BITS, f"0 to 2**{SEED_BITS} - 1"),
         ):
             if not good:
                 message = f"{name}: expected {expected}, got {getattr(self, name)!r}"

@@ -29,6 +29,7 @@ from partitioner.tables import (
     SLOTS,
     SRC,
     SUM,
+    TYPE,
     TYPES,
     WEIGHT,
     GraphView,
@@ -71,13 +72,23 @@ def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weigh
 
 
 @kernel
-def _loop_weight(index: HashIndex, edge: np.ndarray, weight: np.ndarray, row: int, types: int) -> np.float32:
+def _loop_weight(
+    index: HashIndex, vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int, types: int
+) -> np.float32:
     """The weight of the self-loop, of the first type that has one; NaN where there is none."""
-    for etype in range(types):
-        loop = find_edge(index, edge, row, row, etype)
-        if loop >= 0 and not np.isnan(weight[loop, WEIGHT]):
-            return weight[loop, WEIGHT]
-    return np.float32(np.nan)
+    found, best = np.float32(np.nan), types
+    if vertex[row, LOOPS] and types <= vertex[row, IN_DEGREE]:
+        for etype in range(types):
+            loop = find_edge(index, edge, row, row, etype)
+            if loop >= 0 and not np.isnan(weight[loop, WEIGHT]):
+                return weight[loop, WEIGHT]
+    elif vertex[row, LOOPS]:  # of many types, of which most have no edge here
+        at = vertex[row, IN_HEAD]
+        while at >= 0:
+            if edge[at, SRC] == row and edge[at, TYPE] < best:
+                found, best = weight[at, WEIGHT], edge[at, TYPE]
+            at = edge[at, IN_NEXT]
+    return found
 
 
 @kernel
@@ -98,8 +109,7 @@ def emit_vertices(g: GraphView, log: Log, out: Out, index: HashIndex) -> None:
             out.c[0, at], out.c[1, at] = part, slot
             out.c[2, at] = vertex[row, IN_DEGREE]
             out.c_degree[at] = _settle_degree(vertex, g.real, g.edge.data, g.weight, row)
-            types = g.scalars[TYPES] if vertex[row, LOOPS] else 0
-            loops[3, at] = _loop_weight(index, g.edge.data, g.weight, row, types)
+            loops[3, at] = _loop_weight(index, vertex, g.edge.data, g.weight, row, g.scalars[TYPES])
         split = vertex[row, AWAY] > 0
         if split and not was_split:
             out.s[0, n[SPLIT]], out.s[1, n[SPLIT]] = part, slot

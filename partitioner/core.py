@@ -10,6 +10,7 @@ from partitioner import tables as t
 from partitioner.change import BORN, EpochChange, make_out
 from partitioner.closing import close_epoch
 from partitioner.config import REASONS, PartitionerConfig
+from partitioner.edge_types import EdgeTypes
 from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
 from partitioner.index import grown, index_edges, index_keys, make_index
 from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
@@ -20,9 +21,12 @@ from partitioner.report import LiveGraph, PartitionStats, live_graph, partition_
 from partitioner.resolve import MORE, resolve_ints, resolve_names
 from partitioner.splitter import split
 from state.codec import Block
+from state.salt import make_salt
 from state.table import TableSet
 
 COUNTERS = ("missing_edge_deletes", "missing_vertex_deletes", "unchanged_edges", "unchanged_vertices")
+_SHOWN = 40  # characters of a type's name in a reason
+_NO_ATTR = np.empty(0, np.int32)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
 
 
@@ -40,14 +44,13 @@ class Partitioner:
         self.parts, self.in_width = parts, in_width
         self.config = PartitionerConfig() if config is None else config
         self._t = t.GraphTables(parts)
-        self._keys, self._edges = make_index(), make_index()
+        self._salt = make_salt(self.config.hash_seed)
+        self._keys, self._edges = make_index(self._salt), make_index(self._salt)
         self._log, self._out = empty_log(), make_out(0, 0, parts)
         self._out_room = (0, 0)
         self._rows = np.empty((2, 0), np.int32)
-        self._types: dict[str, int] = {}
-        self._translated: tuple[tuple[str, ...], np.ndarray | None] = ((), None)
         self._t.touch_small()
-        self._intern(self.config.edge_types or (DEFAULT_TYPE,))
+        self._types = EdgeTypes(self._t, self.config.edge_types or (DEFAULT_TYPE,), self.config.types_max)
 
     @property
     def tables(self) -> TableSet:
@@ -64,12 +67,14 @@ class Partitioner:
         self._t.touch_small()
         n = len(events)
         self._make_room(n, int(np.count_nonzero(events.op == OP_ADD_EDGE)))
-        etypes = self._translate(events)
+        etypes = self._types.codes_of(events, events.op)
         op = _own(events.op)
         self._resolve(events, op)
-        self._apply(Batch(op, self._rows[0], self._rows[1], _own(events.weight), etypes, _own(events.x_row)))
+        attr = _NO_ATTR if events.attr is None else _own(events.attr)
+        self._apply(Batch(op, self._rows[0], self._rows[1], _own(events.weight), etypes, _own(events.x_row), attr))
+        rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.n[REJECTED]].tolist()]
+        self._types.end_epoch()
         self._close()
-        rejected = [(event, REASONS[reason]) for event, reason in self._log.rejected[: self._log.n[REJECTED]].tolist()]
         return EpochChange(self._out, events.x, self._born_names(), rejected)
 
     def split(
@@ -86,7 +91,7 @@ class Partitioner:
         tables.reserve_slots(0)
         tables.reserve_words(0)
         self._log = empty_log()
-        self._keys = make_index(2 * tables.scalar(t.VERTICES))
+        self._keys = make_index(self._salt, 2 * tables.scalar(t.VERTICES))
         view = tables.view
         if self.config.id_kind == STRING:
             rows, bits = tables.scalar(t.VERTEX_ROWS), self.config.key_bits
@@ -94,10 +99,9 @@ class Partitioner:
         else:
             index_keys(self._keys, view.wide, tables.live_vertices())
         edges = tables.live_edges()
-        self._edges = make_index(edges.size)
+        self._edges = make_index(self._salt, edges.size)
         index_edges(self._edges, view.edge.data, edges)
-        self._types = {name: k for k, name in enumerate(self._stored_types())}
-        self._translated = ((), None)
+        self._types.after_restore()
 
     def counters(self) -> dict[str, int]:
         """How many events had no effect so far, by kind."""
@@ -115,7 +119,7 @@ class Partitioner:
 
     def live_graph(self) -> LiveGraph:
         """The graph as it is now."""
-        return live_graph(self._t, self.config.id_kind, tuple(self._types))
+        return live_graph(self._t, self.config.id_kind, self._types)
 
     def stats(self) -> PartitionStats:
         """How good the partition is."""
@@ -129,41 +133,16 @@ class Partitioner:
             message = f"expected features of width {self.in_width}, got {events.in_width}"
             raise ValueError(message)
 
-    def _intern(self, names: tuple[str, ...]) -> np.ndarray:
-        """Type numbers of the names; new ones are kept for good."""
-        tables = self._t
-        for name in names:
-            if name not in self._types:
-                encoded = name.encode()
-                text = np.frombuffer(len(encoded).to_bytes(4, "little") + encoded, np.uint8)
-                begin = tables.scalar(t.TYPE_BYTES)
-                tables.type_names.reserve(begin + text.size)
-                tables.type_names.touch_rows(np.arange(begin, begin + text.size))
-                tables.type_names.data[begin : begin + text.size] = text
-                tables.scalars.data[t.TYPE_BYTES] += text.size
-                self._types[name] = len(self._types)
-                tables.scalars.data[t.TYPES] = len(self._types)
-        return np.array([self._types[name] for name in names], np.int32)
-
-    def _stored_types(self) -> list[str]:
-        """The names of all known types, each behind its length in the table."""
-        text = self._t.type_names.data[: self._t.scalar(t.TYPE_BYTES)].tobytes()
-        names, at = [], 0
-        while at < len(text):
-            length = int.from_bytes(text[at : at + 4], "little")
-            names.append(text[at + 4 : at + 4 + length].decode())
-            at += 4 + length
-        return names
-
-    def _translate(self, events: Events) -> np.ndarray:
-        """Type numbers of the events."""
-        if events.types != self._translated[0]:
-            self._translated = (events.types, self._intern(events.types))
-        table = self._translated[1]
-        assert table is not None
-        if len(table) == 1:
-            return table.repeat(len(events))
-        return table[events.etype]
+    def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
+        """An event and why it can't be."""
+        name = events.types[int(events.etype[event])]
+        particulars = {
+            "bound": self.config.types_max,
+            "name": repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "…"),
+            "width": self._t.scalar(t.ATTR_WIDTH) - 1,
+            "numbers": -1 if events.attr is None else int(events.attr[event]),
+        }
+        return event, REASONS[reason].format(**particulars)
 
     def _make_room(self, n: int, adds: int) -> None:
         twice = 2 if self.config.undirected else 1
@@ -205,9 +184,10 @@ class Partitioner:
 
     def _apply(self, batch: Batch) -> None:
         n, at = len(batch.op), 0
-        view, config = self._t.view, self.config
+        view, config, types = self._t.view, self.config, self._types.counts
+        ways = config.undirected, config.forbid_typed_loops
         while True:
-            at = apply_events(at, batch, view, self._edges, self._log, config.undirected, config.forbid_typed_loops)
+            at = apply_events(at, batch, view, types, self._edges, self._log, *ways)
             if at == n:
                 return
             self._grow_log_for(int(batch.a[at]), 2 * (n - at))
@@ -227,9 +207,8 @@ class Partitioner:
             self._out_room = (vertices + vertices // 2, edges + edges // 2)
             self._out = make_out(*self._out_room, self.parts)
         config = self.config
-        rule = Rule(
-            config.strategy_code, float(config.hdrf_lambda), float(config.hdrf_epsilon), config.hybrid_threshold
-        )
+        balance, epsilon = float(config.hdrf_lambda), float(config.hdrf_epsilon)
+        rule = Rule(config.strategy_code, balance, epsilon, config.hybrid_threshold, self._salt)
         strings = config.id_kind == STRING
         close_epoch(self._t.view, self._log, self._out, self._keys, self._edges, strings, config.key_bits, rule)
 

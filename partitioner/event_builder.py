@@ -20,8 +20,6 @@ from partitioner.events import (
     Ids,
 )
 
-TYPES_MAX = 32_767  # etype is an int16
-
 Id = int | str
 
 
@@ -44,6 +42,7 @@ class EventBuilder:
         self.x: list[np.ndarray] = []
         self.position: list[int] = []
         self.reject_rows: list[int] = []
+        self._attr: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.op)
@@ -72,6 +71,10 @@ class EventBuilder:
         self.position.append(position)
         self.x_row.append(-1)
 
+    def attr(self, numbers: int) -> None:
+        """Note that the next edge has so many numbers as its attr."""
+        self._attr[len(self.op)] = numbers
+
     def type_code(self, name: str) -> int:
         """The number of an edge type in this block's table, a new one for a new type."""
         return self.types.setdefault(name, len(self.types))
@@ -87,12 +90,15 @@ class EventBuilder:
         # vertex events have 0 in b whatever the kind
         b: list[Id] = [other or "" for other in self.b] if kind == STRING else self.b
         x = np.concatenate(self.x).reshape(-1, self.in_width) if self.x else np.empty((0, self.in_width), np.float32)
+        attr = np.full(n, -1, np.int32) if self._attr else None
+        if attr is not None:
+            attr[list(self._attr)] = list(self._attr.values())
         return Events(
             op=np.array(self.op, np.uint8),
             a=Ids.of(kind, self.a),  # type: ignore[arg-type]
             b=Ids.of(kind, b),  # type: ignore[arg-type]
             weight=np.array(self.weight, np.float32),
-            etype=np.array(self.etype, np.int16),
+            etype=np.array(self.etype, np.int32),
             x_row=np.array(self.x_row, np.int32),
             x=x,
             position=np.array(self.position, np.int64),
@@ -104,6 +110,7 @@ class EventBuilder:
             end_source=source,
             end_partition=partition,
             arrival_ms=arrival_ms,
+            attr=attr,
         )
 
 
@@ -118,7 +125,8 @@ def events_of(
     """A block from rows such as ("add_edge", 1, 2), for tests and scripts; positions count from `first` + 1.
 
     Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
-    ("add_edge", src, dst[, weight[, type]]), ("del_edge", src, dst[, type]), with x any sequence of numbers.
+    ("add_edge", src, dst[, weight[, type[, numbers in attr]]]), ("del_edge", src, dst[, type]), with x any sequence of
+    numbers.
     """
     builder = EventBuilder(in_width, id_kind, edge_types)
     position = first
@@ -133,5 +141,7 @@ def events_of(
         weight = float(rest.pop(0) if op == OP_ADD_EDGE and rest else 1.0)  # type: ignore[arg-type]
         named = rest[0] if rest and op in (OP_ADD_EDGE, OP_DEL_EDGE) else None
         etype = 0 if named is None else builder.type_code(str(named))
+        if len(rest) > 1:
+            builder.attr(int(rest[1]))  # type: ignore[call-overload]
         builder.edge(op, fields[0], fields[1], weight, etype, position)  # type: ignore[arg-type]
     return builder.build(position, arrival_ms=arrival_ms)

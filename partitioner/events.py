@@ -130,16 +130,18 @@ class Events:
     Shapes:
         op: (n,) uint8; a, b: n ids (the vertex or the edge's source; the edge's destination, 0 or "" for a vertex)
         weight: (n,) float32, 1 where the event is no add_edge
-        etype: (n,) int16, index into `types`, 0 where none is given
+        etype: (n,) int32, index into `types`, 0 where none is given
         x_row: (n,) int32, row in x, -1 without features; x: (k, in_width) float32
         position: (n,) int64, the offset that follows the event's record in its source partition: the line or row of a
             file, or the message, all events of which have the same
         source, partition: (n,) int16
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
+        attr: (n,) int32, how many numbers the event's attr has, -1 without; None where no event has any
 
     Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
-    `types` is a table of this block: slices share it, so that it may name types that none of their events has.
-    For a typed model it is the model's list (etype is the relation index), else types[0] is DEFAULT_TYPE.
+    `types` is a table of this block, of any length; what joins the blocks of a job is the Partitioner's table. Slices
+    may share it, so that it may name types that none of their events has. types[0] is the default: DEFAULT_TYPE, or the
+    first of a typed model's list, which is the table wherever that is no longer than the block.
     """
 
     op: np.ndarray
@@ -158,6 +160,7 @@ class Events:
     end_source: int = 0  # in this source
     end_partition: int = 0  # and this partition
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
+    attr: np.ndarray | None = None
 
     @staticmethod
     def empty(in_width: int, id_kind: str | None = None) -> Events:
@@ -169,7 +172,7 @@ class Events:
             a=ids,
             b=ids,
             weight=np.empty(0, np.float32),
-            etype=shorts,
+            etype=np.empty(0, np.int32),
             x_row=np.empty(0, np.int32),
             x=np.empty((0, in_width), np.float32),
             position=ints,
@@ -208,18 +211,21 @@ class Events:
         if not last and stop > start:
             inside = self.position[stop] == self.position[stop - 1]  # of a message
             end = (int(self.position[stop - 1] - inside), int(self.source[stop - 1]), int(self.partition[stop - 1]))
+        etype, types = _own_types(self.etype[start:stop], self.types)
         return replace(
             self,
             op=self.op[start:stop],
             a=self.a.slice(start, stop),
             b=self.b.slice(start, stop),
             weight=self.weight[start:stop],
-            etype=self.etype[start:stop],
+            etype=etype,
             x_row=x_row,
             x=x,
             position=self.position[start:stop],
             source=self.source[start:stop],
             partition=self.partition[start:stop],
+            types=types,
+            attr=None if self.attr is None else self.attr[start:stop],
             reject_rows=rejects,
             end_position=end[0],
             end_source=end[1],
@@ -253,6 +259,7 @@ class Events:
             types=types,
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
+            attr=_all_attr(blocks),
         )
 
     def encode(self) -> bytes:
@@ -268,6 +275,8 @@ class Events:
             columns["weight"] = self.weight
         if self.etype.any():
             columns["etype"] = self.etype
+        if self.attr is not None:
+            columns["attr"] = self.attr
         if len(self) and (np.diff(self.position) == 1).all():
             ctl[4] = self.position[0]
         else:
@@ -305,7 +314,7 @@ class Events:
             a=Ids.from_columns(block, "a"),
             b=Ids.from_columns(block, "b"),
             weight=column("weight", 1, "<f4"),
-            etype=column("etype", 0, "<i2"),
+            etype=column("etype", 0, "<i4"),
             x_row=column("x_row", -1, "<i4"),
             x=columns["x"] if "x" in columns else np.empty((0, ctl[3]), np.float32),
             position=position,
@@ -317,6 +326,7 @@ class Events:
             end_source=ctl[1],
             end_partition=ctl[2],
             arrival_ms=float(columns["arrival"][0]),
+            attr=columns.get("attr"),
         )
 
 
@@ -327,6 +337,23 @@ def _merge_types(blocks: Sequence[Events]) -> tuple[tuple[str, ...], list[np.nda
     codes: dict[str, int] = {}
     etypes = []
     for block in blocks:
-        table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int16)
+        table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int32)
         etypes.append(table[block.etype])
     return tuple(codes), etypes
+
+
+def _own_types(etype: np.ndarray, types: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The column and its table, without names that no event has where these are most of it.
+
+    Else a message of many types, cut into blocks, would have all of its names in each of them.
+    """
+    if len(types) <= len(etype) + 1:
+        return etype, types
+    used, codes = np.unique(np.append(etype, 0), return_inverse=True)
+    return codes[:-1].astype(np.int32), tuple(types[code] for code in used.tolist())
+
+
+def _all_attr(blocks: Sequence[Events]) -> np.ndarray | None:
+    if all(block.attr is None for block in blocks):
+        return None
+    return np.concatenate([np.full(len(one), -1, np.int32) if one.attr is None else one.attr for one in blocks])

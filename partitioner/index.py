@@ -12,6 +12,7 @@ import numpy as np
 
 from partitioner.tables import DST, KEY, SRC, TYPE
 from state.kernel import kernel
+from state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024
 _LOW = np.uint64(0xFFFFFFFF)
@@ -23,19 +24,20 @@ class HashIndex(NamedTuple):
 
     entries: np.ndarray  # (capacity,) uint64, 0 where free; capacity is a power of two
     used: np.ndarray  # (1,) int64
+    salt: Salt
 
 
-def make_index(entries: int = 0) -> HashIndex:
+def make_index(salt: Salt, entries: int = 0) -> HashIndex:
     """An empty index with room for so many entries and half as many more."""
     capacity = max(FIRST_CAPACITY, 1 << (2 * entries).bit_length())
-    return HashIndex(np.zeros(capacity, np.uint64), np.zeros(1, np.int64))
+    return HashIndex(np.zeros(capacity, np.uint64), np.zeros(1, np.int64), salt)
 
 
 def grown(index: HashIndex, entries: int) -> HashIndex:
     """The index, or a larger one with the same entries if it has no room for so many in all."""
     if has_room(index, entries):
         return index
-    larger = make_index(entries)
+    larger = make_index(index.salt, entries)
     _rehash(index, larger)
     return larger
 
@@ -47,25 +49,10 @@ def has_room(index: HashIndex, entries: int) -> bool:
 
 
 @kernel
-def mix(value: int) -> np.uint64:
-    """SplitMix64's finaliser."""
-    z = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@kernel
-def hash_key(key: int) -> np.uint64:
-    """32 bits of hash of a vertex key."""
-    return mix(key) >> _HALF
-
-
-@kernel
-def hash_edge(src: int, dst: int, etype: int) -> np.uint64:
+def hash_edge(salt: Salt, src: int, dst: int, etype: int) -> np.uint64:
     """32 bits of hash of an edge between vertex rows."""
     ends = (np.uint64(src) << _HALF) | np.uint64(dst)
-    return mix(ends ^ (np.uint64(etype) * np.uint64(0xD6E8FEB86659FD93))) >> _HALF
+    return mix(salt, ends + np.uint64(etype) * salt.first)
 
 
 @kernel
@@ -129,7 +116,7 @@ def _rehash(old: HashIndex, new: HashIndex) -> None:
 def find_key(index: HashIndex, wide: np.ndarray, key: int) -> np.int64:
     """The row of the vertex with this key, or -1."""
     mask = len(index.entries) - 1
-    half = hash_key(key)
+    half = mix(index.salt, key)
     at = home_of(index, half)
     while index.entries[at]:
         row = row_at(index, at)
@@ -143,7 +130,7 @@ def find_key(index: HashIndex, wide: np.ndarray, key: int) -> np.int64:
 def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
     """The row of the edge, or -1."""
     mask = len(index.entries) - 1
-    half = hash_edge(src, dst, etype)
+    half = hash_edge(index.salt, src, dst, etype)
     at = home_of(index, half)
     while index.entries[at]:
         if matches(index, at, half):
@@ -158,11 +145,11 @@ def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int
 def index_keys(index: HashIndex, wide: np.ndarray, rows: np.ndarray) -> None:
     """Put these vertices into an index that is large enough."""
     for row in rows:
-        put(index, hash_key(wide[row, KEY]), row)
+        put(index, mix(index.salt, wide[row, KEY]), row)
 
 
 @kernel
 def index_edges(index: HashIndex, edge: np.ndarray, rows: np.ndarray) -> None:
     """Put these edges into an index that is large enough."""
     for row in rows:
-        put(index, hash_edge(edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)
+        put(index, hash_edge(index.salt, edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)

@@ -1,26 +1,24 @@
 """String ids: their bytes in a pool of 8-byte words, and their keys.
 
-A key is the 64-bit FNV-1a hash of the UTF-8 bytes, moved up by one while another live id has it. The index holds each
-id under its hash, and once more under its key where the two differ.
+A key is a 64-bit hash of the UTF-8 bytes, salted by the job, moved up by one while another live id has it. The index
+holds each id under its hash, and once more under its key where the two differ.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from partitioner.index import HashIndex, hash_key, home_of, matches, put, row_at
+from partitioner.index import HashIndex, home_of, matches, put, row_at
 from partitioner.tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
-from state.kernel import kernel
+from state.kernel import allocating, kernel
+from state.salt import Salt, hash_text, mix
 from state.table import View, touch
 
 
 @kernel
-def fnv1a(data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
+def name_hash(salt: Salt, data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
     """The lowest `bits` bits of the hash of data[begin:end], as int64."""
-    h = np.uint64(0xCBF29CE484222325)
-    for i in range(begin, end):
-        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+    h = hash_text(salt, data, begin, end)
     if bits < 64:
         h &= (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     return np.int64(h)
@@ -89,10 +87,10 @@ def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) ->
 
 
 @kernel
-def stored_hash(vertex: np.ndarray, words: np.ndarray, row: int, bits: int) -> np.int64:
+def stored_hash(salt: Salt, vertex: np.ndarray, words: np.ndarray, row: int, bits: int) -> np.int64:
     """The hash of a kept name."""
     begin = np.int64(vertex[row, NAME_AT]) * 8
-    return fnv1a(words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
+    return name_hash(salt, words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
 
 
 @kernel
@@ -100,7 +98,7 @@ def find_name(
     index: HashIndex, vertex: np.ndarray, words: np.ndarray, data: np.ndarray, begin: int, end: int, bits: int
 ) -> np.int64:
     """The row of the vertex called data[begin:end], or -1."""
-    half = hash_key(fnv1a(data, begin, end, bits))
+    half = mix(index.salt, name_hash(index.salt, data, begin, end, bits))
     mask = len(index.entries) - 1
     at = home_of(index, half)
     while index.entries[at]:
@@ -116,7 +114,7 @@ def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
     """The first key from `wanted` on that no vertex has."""
     mask = len(index.entries) - 1
     while True:
-        at = home_of(index, hash_key(wanted))
+        at = home_of(index, mix(index.salt, wanted))
         taken = False
         while index.entries[at]:
             taken |= wide[row_at(index, at), KEY] == wanted
@@ -129,9 +127,9 @@ def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
 @kernel
 def index_name(index: HashIndex, row: int, hashed: int, key: int) -> None:
     """Put a vertex in under its name's hash, and under its key where that is another."""
-    put(index, hash_key(hashed), row)
+    put(index, mix(index.salt, hashed), row)
     if key != hashed:
-        put(index, hash_key(key), row)
+        put(index, mix(index.salt, key), row)
 
 
 @kernel
@@ -141,11 +139,11 @@ def index_names(
     """Put all live vertices into an index that is large enough."""
     for row in range(rows):
         if vertex[row, LIVE]:
-            hashed = stored_hash(vertex, words, row, bits)
+            hashed = stored_hash(index.salt, vertex, words, row, bits)
             index_name(index, row, hashed, wide[row, KEY])
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def gather_names(vertex: np.ndarray, words: np.ndarray, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """The bytes of the names of these rows, one after the other; `offsets` (n + 1) int64 is filled in."""
     offsets[0] = 0

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioner.config import LOOP_OF_SECOND_TYPE
+from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
+from partitioner.edge_types import TypeCounts
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from partitioner.index import HashIndex, find_edge, hash_edge, home_of, put, row_at
 from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, V_X, ZEROED, Log, log_edge, log_vertex
 from partitioner.tables import (
+    ATTR_WIDTH,
     DST,
     EDGE_MARK,
     EDGE_ROWS,
@@ -56,6 +58,16 @@ class Batch(NamedTuple):
     weight: np.ndarray  # (n,) float32
     etype: np.ndarray  # (n,) int32
     x_row: np.ndarray  # (n,) int32
+    attr: np.ndarray  # (n,) int32, or (0,) where no event has attr
+
+
+@kernel
+def _count_type(types: TypeCounts, etype: int, more: int) -> None:
+    """An edge of the type comes or goes; types that are kept for good are not counted."""
+    if etype >= types.kept:
+        before = types.uses[etype]
+        types.uses[etype] = before + more
+        types.live[0] += (before + more > 0) - (before > 0)
 
 
 @kernel
@@ -77,7 +89,14 @@ def _attach(scalars: np.ndarray, vertex: np.ndarray, edge: View, data: np.ndarra
 
 @kernel
 def _delete(
-    scalars: np.ndarray, vertex: np.ndarray, edge: View, data: np.ndarray, weight: np.ndarray, log: Log, row: int
+    scalars: np.ndarray,
+    vertex: np.ndarray,
+    edge: View,
+    data: np.ndarray,
+    weight: np.ndarray,
+    types: TypeCounts,
+    log: Log,
+    row: int,
 ) -> None:
     """The edge in `row`, which is there, goes. Its ends were touched."""
     touch(edge, row)
@@ -96,10 +115,11 @@ def _delete(
         vertex[at, OUT_DEGREE + way] -= 1
     vertex[data[row, DST], LOOPS] -= data[row, SRC] == data[row, DST]
     scalars[EDGES] -= 1
+    _count_type(types, data[row, TYPE], -1)
 
 
 @kernel
-def _delete_vertex(g: GraphView, log: Log, row: int) -> None:
+def _delete_vertex(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     vertex, edge, data = g.vertex, g.edge, g.edge.data
     touch(vertex, row)
     log_vertex(log.n, log.vertices, vertex.data, row)
@@ -107,7 +127,7 @@ def _delete_vertex(g: GraphView, log: Log, row: int) -> None:
         while vertex.data[row, OUT_HEAD + way] >= 0:
             first = np.int64(vertex.data[row, OUT_HEAD + way])
             touch(vertex, data[first, DST - way])
-            _delete(g.scalars, vertex.data, edge, data, g.weight, log, first)
+            _delete(g.scalars, vertex.data, edge, data, g.weight, types, log, first)
     vertex.data[row, LIVE] = 0
     g.scalars[VERTICES] -= 1
 
@@ -129,6 +149,7 @@ def _add(
     edge: View,
     data: np.ndarray,
     weight: np.ndarray,
+    types: TypeCounts,
     index: HashIndex,
     log: Log,
     src: int,
@@ -147,13 +168,14 @@ def _add(
         data[row, PART] = -1
         data[row, EDGE_MARK] = 0
         weight[row, WEIGHT] = np.nan
-        put(index, hash_edge(src, dst, etype), row)
+        put(index, hash_edge(index.salt, src, dst, etype), row)
     touch(edge, row)
     old = weight[row, WEIGHT]
     log_edge(log.n, log.edges, log.old, data, row, old)
     weight[row, WEIGHT] = value
     if np.isnan(old):
         _attach(scalars, vertex, edge, data, row)
+        _count_type(types, etype, 1)
 
 
 @kernel
@@ -196,18 +218,40 @@ def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray
                 touch(vertex, row)
                 prefetch_row(vertex.data, row)
         if a >= 0 and b >= 0:
-            prefetch(index.entries, home_of(index, hash_edge(a, b, batch.etype[i])))
+            prefetch(index.entries, home_of(index, hash_edge(index.salt, a, b, batch.etype[i])))
     for i in range(start, stop):
         a, b = batch.a[i], batch.b[i]
         if a >= 0 and b >= 0:
-            same = row_at(index, home_of(index, hash_edge(a, b, batch.etype[i])))
+            same = row_at(index, home_of(index, hash_edge(index.salt, a, b, batch.etype[i])))
             for row in (same, np.int64(vertex.data[a, OUT_HEAD]), np.int64(vertex.data[b, IN_HEAD])):
                 prefetch_row(edge, max(row, 0))
 
 
 @kernel
+def _refusal(
+    batch: Batch, i: int, row: int, scalars: np.ndarray, vertex: np.ndarray, types: TypeCounts, one_loop: bool
+) -> int:
+    """Why an add_edge (of the edge in `row`, -1: a new one) can't be, or 0."""
+    a, etype = batch.a[i], batch.etype[i]
+    if len(batch.attr) and batch.attr[i] >= 0 and scalars[ATTR_WIDTH] and scalars[ATTR_WIDTH] != batch.attr[i] + 1:
+        return OTHER_ATTR_WIDTH
+    if one_loop and a == batch.b[i] and row < 0 and vertex[a, LOOPS]:
+        return LOOP_OF_SECOND_TYPE
+    if etype >= types.kept and types.uses[etype] == 0 and types.live[0] >= types.bound:
+        return ONE_TYPE_TOO_MANY
+    return 0
+
+
+@kernel
 def apply_events(
-    start: int, batch: Batch, g: GraphView, index: HashIndex, log: Log, undirected: bool, one_loop: bool
+    start: int,
+    batch: Batch,
+    g: GraphView,
+    types: TypeCounts,
+    index: HashIndex,
+    log: Log,
+    undirected: bool,
+    one_loop: bool,
 ) -> int:
     """Apply the events from `start` on; stops before a vertex deletion that the log has no room for."""
     scalars, vertex, edge, data, weight = g.scalars, g.vertex.data, g.edge, g.edge.data, g.weight
@@ -220,11 +264,14 @@ def apply_events(
         ways = 2 if undirected and a != b else 1
         if op[i] == OP_ADD_EDGE:
             row = _find_live(index, data, weight, a, b, etype)
-            if one_loop and a == b and row < 0 and vertex[a, LOOPS]:
+            reason = _refusal(batch, i, row, scalars, vertex, types, one_loop)
+            if reason:
                 log.rejected[n[REJECTED], 0] = i
-                log.rejected[n[REJECTED], 1] = LOOP_OF_SECOND_TYPE
+                log.rejected[n[REJECTED], 1] = reason
                 n[REJECTED] += 1
                 continue
+            if len(batch.attr) and batch.attr[i] >= 0:
+                scalars[ATTR_WIDTH] = batch.attr[i] + 1
             value = batch.weight[i] + np.float32(0)  # -0.0 becomes 0.0: equal weights have equal bits
             if row >= 0 and weight[row, WEIGHT] == value:
                 scalars[UNCHANGED_EDGES] += 1
@@ -233,14 +280,14 @@ def apply_events(
                 _revive(scalars, vertex, n, entries, b if way else a)
             for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
-                _add(scalars, vertex, edge, data, weight, index, log, src, dst, etype, value)
+                _add(scalars, vertex, edge, data, weight, types, index, log, src, dst, etype, value)
         elif op[i] == OP_DEL_EDGE:
             missing = 0
             for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
                 row = _find_live(index, data, weight, src, dst, etype)
                 if row >= 0:
-                    _delete(scalars, vertex, edge, data, weight, log, row)
+                    _delete(scalars, vertex, edge, data, weight, types, log, row)
                 missing += row < 0
             scalars[MISSING_EDGE_DELETES] += missing == ways
         elif op[i] == OP_DEL_VERTEX:
@@ -250,7 +297,7 @@ def apply_events(
             edges = vertex[a, OUT_DEGREE] + vertex[a, IN_DEGREE]
             if not _fits(log, scalars[VERTEX_ROWS], edges + 2 * (len(op) - i)):  # a later event logs up to two
                 return i
-            _delete_vertex(g, log, a)
+            _delete_vertex(g, types, log, a)
         else:
             born = _revive(scalars, vertex, n, entries, a)
             if batch.x_row[i] >= 0:

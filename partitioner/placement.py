@@ -7,7 +7,7 @@ already; ties go to the part with the lowest load, then to the lowest part. No r
   a new vertex is mastered beside the neighbour that it arrives with, while that part has at most 1.1 times the mean.
 - hdrf: D3-GNN's vertex cut; a vertex is mastered in the part of its first edge.
 - locality: RIPPLE++'s Algorithm 1 for masters; edges live with their destination.
-- hash: masters by hash of the key; edges live with their destination.
+- hash: masters by salted hash of the key; edges live with their destination.
 
 Source: D3-GNN section 4.3.1 (HDRF as in its code), RIPPLE++ section 4.4 (Algorithm 1; its load counts vertices).
 """
@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from partitioner.config import HASH, HDRF, HYBRID
-from partitioner.index import mix
 from partitioner.log import LOGGED_VERTICES, V_ROW
 from partitioner.tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC
 from state.kernel import kernel
+from state.salt import Salt, mix
 
 LOAD_SLACK = 1.1
 
@@ -34,6 +34,7 @@ class Rule(NamedTuple):
     balance: float  # HDRF's lambda
     epsilon: float
     threshold: int
+    salt: Salt
 
 
 @kernel
@@ -142,7 +143,7 @@ def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, d
     if rule.strategy == HASH:
         for end in (src, dst):
             if vertex[end, MASTER] < 0:
-                _set_master(parts, vertex, end, hash_part(wide[end, KEY], len(parts)))
+                _set_master(parts, vertex, end, hash_part(rule.salt, wide[end, KEY], len(parts)))
     elif rule.strategy == HYBRID:
         _master_hybrid(parts, vertex, src, dst)
         if _placed_in(parts, vertex, dst) >= rule.threshold:
@@ -153,9 +154,9 @@ def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, d
 
 
 @kernel
-def hash_part(key: int, parts: int) -> np.int64:
+def hash_part(salt: Salt, key: int, parts: int) -> np.int64:
     """The part that `hash` gives a key."""
-    return np.int64(mix(key) % np.uint64(parts))
+    return np.int64(mix(salt, key) % np.uint64(parts))
 
 
 @kernel
@@ -182,5 +183,5 @@ def place_isolated(
     for k in range(n[LOGGED_VERTICES]):
         row = entries[k, V_ROW]
         if vertex[row, LIVE] and vertex[row, MASTER] < 0:
-            part = hash_part(wide[row, KEY], len(parts)) if rule.strategy == HASH else _least(parts)
+            part = hash_part(rule.salt, wide[row, KEY], len(parts)) if rule.strategy == HASH else _least(parts)
             _set_master(parts, vertex, row, part)

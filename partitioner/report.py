@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from partitioner import tables as t
+from partitioner.edge_types import EdgeTypes
 from partitioner.events import STRING, Ids
 from partitioner.names import gather_names
 
@@ -53,7 +54,7 @@ class PartitionStats:
         return asdict(self)
 
 
-def live_graph(tables: t.GraphTables, id_kind: str, types: tuple[str, ...]) -> LiveGraph:
+def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGraph:
     """Read the graph out of the tables."""
     rows = tables.live_vertices()
     place = np.full(tables.scalar(t.VERTEX_ROWS) + 1, -1, np.int64)
@@ -67,6 +68,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: tuple[str, ...]) -> L
     edges = tables.live_edges()
     edge = tables.edge.data[edges]
     master = tables.vertex.data[rows, t.MASTER]
+    etype, names = types.of_edges(edge[:, t.TYPE])
     return LiveGraph(
         ids,
         keys,
@@ -75,9 +77,9 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: tuple[str, ...]) -> L
         place[edge[:, t.SRC]],
         place[edge[:, t.DST]],
         tables.weights()[edges],
-        edge[:, t.TYPE],
+        etype,
         edge[:, t.PART],
-        types,
+        names,
     )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.index import HashIndex, find_key, has_room, hash_key, put
+from partitioner.index import HashIndex, find_key, has_room, put
 from partitioner.log import LOGGED_VERTICES, UNCHANGED, V_CONTEXT, V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, Log
-from partitioner.names import find_name, fnv1a, free_key, index_name, store_name, words_for
+from partitioner.names import find_name, free_key, index_name, name_hash, store_name, words_for
 from partitioner.tables import (
     FREE_VERTEX,
     IN_HEAD,
@@ -25,6 +25,7 @@ from partitioner.tables import (
     GraphView,
 )
 from state.kernel import kernel
+from state.salt import mix
 from state.table import View, touch
 
 MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key
@@ -83,7 +84,7 @@ def resolve_ints(
             if row < 0 and creates:
                 row = _new_row(scalars, parts, vertex, log.n, log.vertices)
                 wide[row, KEY] = wanted
-                put(index, hash_key(wanted), row)
+                put(index, mix(index.salt, wanted), row)
             if end:
                 rows_b[i] = row
             else:
@@ -122,7 +123,7 @@ def resolve_names(
             if row < 0 and creates:
                 row = _new_row(scalars, parts, vertex, log.n, log.vertices)
                 store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
-                hashed = fnv1a(data, offsets[i], offsets[i + 1], bits)
+                hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
                 wide[row, KEY] = free_key(index, wide, hashed)
                 index_name(index, row, hashed, wide[row, KEY])
             if end:

@@ -21,7 +21,7 @@ from state.table import TableSet, View
 # Rows of `scalars` (int64).
 VERTEX_ROWS, FREE_VERTEX, VERTICES, EDGE_ROWS, FREE_EDGE, EDGES = range(6)
 MISSING_EDGE_DELETES, MISSING_VERTEX_DELETES, UNCHANGED_EDGES, UNCHANGED_VERTICES = range(6, 10)
-TYPES, TYPE_BYTES, NAME_TAIL = range(10, 13)
+TYPES, NAME_TAIL, ATTR_WIDTH = range(10, 13)  # codes of edge types in use; 1 + the numbers in attr, 0: still open
 NAME_FREE = 16  # + k heads the chain of free name chunks of 2**k words
 SCALARS = 64
 
@@ -39,6 +39,9 @@ KEY, SUM, PEAK = 6, 7, 8
 # A free row keeps the next free row + 1 in SRC.
 SRC, DST, TYPE, PART, WEIGHT, EDGE_MARK, OUT_NEXT, OUT_PREV, IN_NEXT, IN_PREV = range(10)
 EDGE_WIDTH = 10
+
+# Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
+TYPE_WIDTH = 12
 
 # Columns of `parts` (int64): the next fresh slot, the first free one + 1, and the loads.
 SLOT_TAIL, SLOT_FREE, MASTERS, PART_EDGES, PART_ROWS = range(5)
@@ -71,7 +74,7 @@ class GraphTables:
         self.edge = tables.add("edge", "i4", EDGE_WIDTH)
         self.chain = tables.add("chain", "i4", parts)
         self.words = tables.add("words", "i8")
-        self.type_names = tables.add("type_names", "u1")
+        self.types = tables.add("types", "i4", TYPE_WIDTH)
         self.scalars.reserve(SCALARS)
         self.parts.reserve(parts)
 

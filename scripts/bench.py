@@ -70,10 +70,11 @@ def report(results: list[dict[str, Any]]) -> None:
     """The table and the profiles, for people (on stderr)."""
     console = Console(stderr=True, width=140)
     table = Table(title=f"arxiv-shaped stream, GraphConv-sum 128-128-40 ({machine()})")
-    for name in ("runtime", "epoch", "events", "events/s", "p50 ms", "p99 ms", "rows", "max rel error", "correct"):
+    latency = ("applied p50, p99 ms", "readable p50, p99 ms")
+    for name in ("runtime", "epoch", "events", "events/s", *latency, "rows", "max rel error", "correct"):
         table.add_column(name, justify="right")
     for one in results:
-        latencies = [f"{one[f'latency_ms_p{p}']:,.1f}" for p in (50, 99)]
+        latencies = [f"{one[f'{name}_ms_p50']:,.0f}, {one[f'{name}_ms_p99']:,.0f}" for name in ("applied", "latency")]
         error = f"{one['check']['max_rel_error']:.1e}"
         rate = f"{one['events_per_s']:,.0f}"
         cells = [one["runtime"], f"{one['epoch_events']:,}", f"{one['events']:,}", rate, *latencies]

@@ -66,7 +66,7 @@ def measure(folder: Path, name: str, events: str, count: int, options: list[obje
     busy = sum(parser[part] for part in ("stage", "hand_over", "state", "emit")) / result["seconds"]
     return {
         "source": name,
-        **{key: result[key] for key in ("events", "seconds", "events_per_s", "latency_ms_p50", "latency_ms_p99")},
+        **{key: result[key] for key in ("events", "seconds", "events_per_s", "applied_ms_p50", "applied_ms_p99")},
         "parser_s": parser["stage"],
         "parser_calls": parser["acts"],
         "partitioner_s": profile["partitioner"]["stage"],

@@ -1,6 +1,6 @@
 """Makes tests/data/savepoint anew: a Flink job stopped with a savepoint in mid-stream, as one compressed archive.
 
-    .venv/bin/python scripts/make_savepoint_fixture.py
+    .venv/bin/python scripts/make_savepoint_fixture.py [FILE]
 
 A later version must go on with what this one saved, or refuse it by its version: keep the old archive when the state
 format changes, and make the new one under a new name.
@@ -8,6 +8,7 @@ format changes, and make the new one under a new name.
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tarfile
@@ -27,12 +28,17 @@ KEPT = ("job", "base", "checkpoints", "embeddings", "epochs", "status", "run.jso
 
 def main() -> int:
     """Run, stop, pack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", default=TARGET, help=f"(default: {TARGET.relative_to(ROOT)})")
+    target: Path = parser.parse_args().file
+    # At the same place for all: the savepoint holds paths.
     folder = Path(tempfile.gettempdir()) / "savepoint-fixture"
     shutil.rmtree(folder, ignore_errors=True)
     job = Job(make_input(folder, 1500, vertices=60, seed=3), folder / "out")
     try:
-        options = ("--parts", 2, "--hybrid-threshold", 5, "--epoch-events", 20, "--epoch-ms", 0)
-        job.start(*options, "--checkpoint-interval", "500ms", faults={"slow": {"parser": 150}, "chunk": 50})
+        options = ("--parts", 2, "--hybrid-threshold", 5, "--epoch-events", 20, "--epoch-ms", 0, "--processor", "any")
+        slowly = {"slow": {"parser": 1000}, "chunk": 20}  # so that the stop comes in mid-stream
+        job.start(*options, "--checkpoint-interval", "500ms", faults=slowly)
         job.until_epoch(30)
         stopped = job.stop()
         assert stopped.code == 0, stopped.errors
@@ -40,11 +46,11 @@ def main() -> int:
         update_run(job.out, host="", pids={}, flink_ui="", rest="")
     finally:
         job.end()
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(TARGET, "w:xz", preset=9) as archive:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(target, "w:xz", preset=9) as archive:
         for path in (folder / "model", folder / "events.jsonl", *(folder / "out" / name for name in KEPT)):
             archive.add(path, path.relative_to(folder).as_posix(), filter=_plain)
-    print(f"{TARGET.relative_to(ROOT)}: {TARGET.stat().st_size:,} bytes, epoch {stopped.result['epoch']}")
+    print(f"{target}: {target.stat().st_size:,} bytes, epoch {stopped.result['epoch']}")
     shutil.rmtree(folder)
     return 0
 

@@ -1,7 +1,8 @@
 """Runs simulated jobs by their seeds: `scripts/simulate.py --seed 7`, or `--seed 0 --count 1000`.
 
-A seed draws model, parts, partitioner, epochs, stream, and a schedule of deliveries, ticks, checkpoints and crashes.
-Each epoch must equal a full recompute, and the run without crashes bit by bit. Ends with 1 at the first wrong seed.
+A seed draws model, parts, partitioner, epochs, snapshot, stream, and a schedule of deliveries, ticks, checkpoints,
+crashes, and attempts that go on beside the next one. Each epoch must equal a full recompute, each value at its own
+scale, and the run without crashes bit by bit. Ends with 1 at the first wrong seed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def main() -> int:
         crashes += result.crashes
         crashed += result.crashes > 0
         seconds = time.perf_counter() - began
-        print(f": {result.epochs} epochs, {result.crashes} crashes, {result.rows} rows equal; {seconds:.1f} s")
+        done = f"{result.epochs} epochs, {result.crashes} crashes, {result.rows} rows equal"
+        print(f": {done}, {result.worst:.1e} of their scale at most; {seconds:.1f} s", flush=True)
     print(f"{options.count} seeds, {crashed} of them with {crashes} crashes: all equal to the oracle and to no crash")
     return 0
 

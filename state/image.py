@@ -19,7 +19,7 @@ import orjson
 from state.codec import UnknownFormatError
 from state.table import Table, TableSet
 
-IMAGE_FORMAT = 1
+IMAGE_FORMAT = 2
 
 
 class DamagedImageError(ValueError):

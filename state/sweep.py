@@ -22,7 +22,7 @@ from state.codec import UnknownFormatError
 from state.image import DamagedImageError, image_id, load_image
 from state.table import TableSet
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 _META, _FORMAT, _IMAGE = "meta", "format", "image"
 
 

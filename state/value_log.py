@@ -68,14 +68,22 @@ class ValueLog:
             self._remove_if_unused(number)
 
     def append(self, value: bytes) -> Pointer:
-        """Write the value; the operating system has it on return."""
+        """Write the value; the operating system has all of it on return.
+
+        Raises:
+            OSError: it can't be written; nothing points to what came of it.
+        """
         if self._file is None or self._file.tell() >= self._file_bytes:
             self._begin_file()
         assert self._file is not None
         pointer = Pointer(self._number, self._file.tell(), len(value), zlib.crc32(value))
         rest = memoryview(value)
         while rest:
-            rest = rest[self._file.write(rest) :]
+            written = self._file.write(rest)
+            if not written:
+                message = f"{self._path(self._number)}: nothing of {len(rest)} bytes could be written"
+                raise OSError(message)
+            rest = rest[written:]
         self._held[self._number] += 1
         return pointer
 

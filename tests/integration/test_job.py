@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from job.checkpoints import complete_states, state_size
+from job.prepare import load_saved
 from job.run_file import read_run
 from job.summary import progress
 from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
@@ -174,6 +175,34 @@ def test_kill_9_of_the_local_runtime(job: Make, stream: Input) -> None:
     assert_as_uninterrupted(one, "--parts", 3)
 
 
+def test_two_jobs_share_a_folder_for_checkpoints(job: Make, tmp_path: Path) -> None:
+    """One is killed while the other comes to its end: it has its own log and state, and they are there."""
+    stream = make_input(tmp_path / "small", 3_000)
+    shared, epochs = tmp_path / "shared", ("--epoch-events", 60, "--epoch-ms", 5)
+    options = (*SHAPE, *epochs, "--checkpoint-dir", shared)
+    one, other = job(stream), job(stream)
+    other.out = one.out.with_name("other")
+    one.start(*options, faults=SLOW)
+    one.until(lambda: read_run(one.out).get("state") == "running")
+    folder = shared / load_saved(one.out)["settings"]["job_id"]
+    one.until_epoch(5)
+    one.until(lambda: bool(complete_states(folder)))
+    one.kill()
+    reached, states = progress(one.out)["epoch"], complete_states(folder)
+    assert states
+    assert other.done(*options, faults={"chunk": 500})["events"] == stream.count
+    assert sorted(complete_states(folder)) == sorted(states), "the end of the other job removed nothing of this one"
+    refused = other.run("--resume", states[0])
+    assert refused.code == 2
+    assert f"is a state of job {folder.name}, the job in {other.out} is" in refused.last_line
+    assert one.done("--resume", "latest")["events"] == stream.count
+    assert read_epochs(one.out)[-1][0] > reached > 0
+    assert complete_states(folder) == []
+    assert len(list(shared.iterdir())) == 2
+    assert (folder / "cuts").is_dir()
+    one.check()
+
+
 def test_a_signal_while_it_prepares(job: Make, tmp_path: Path) -> None:
     one = job(make_input(tmp_path / "large", 500, vertices=40_000, snapshot=True))
     process = one.start("--runtime", "local", "--parts", 2)
@@ -257,15 +286,15 @@ def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
     [savepoint] = (kept.out / "checkpoints" / "savepoints").iterdir()
     found = 0
     for file in savepoint.iterdir():
-        # The entry `format` holds b"1", pickled by PyFlink.
-        data, count = re.subn(rb"(format.{1,40}?C\x01)1", rb"\g<1>9", file.read_bytes(), flags=re.DOTALL)
+        # The entry `format` holds b"2", pickled by PyFlink.
+        data, count = re.subn(rb"(format.{1,40}?C\x01)2", rb"\g<1>9", file.read_bytes(), flags=re.DOTALL)
         file.write_bytes(data)
         found += count
     assert found >= 2 * 5, "one in each part of each operator"
     ended = kept.run("--resume", "latest")
     assert ended.code == 3
     expected = (
-        r"freshet: \w+: UnknownFormatError: state format 9 is not known to this Freshet \(it reads 1\): restore .*"
+        r"freshet: \w+: UnknownFormatError: state format 9 is not known to this Freshet \(it reads 2\): restore .*"
     )
     assert re.fullmatch(expected, ended.last_line), ended.errors
     assert read_run(kept.out)["state"] == "failed"
@@ -274,6 +303,6 @@ def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
 def cuts_of(job: Job) -> list[Any]:
     from operators.cut_log import CutLog
 
-    log = CutLog(job.out / "checkpoints" / "cuts.jsonl")
+    log = CutLog(job.out / "checkpoints" / "cuts")
     log.close()
     return list(log.cuts.values())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.kafka_lines import Lines
-from operators.messages import FLUSH, LAST, REPLAY
+from operators.messages import FLUSH, LAST, REPLAY, control_values
 from operators.outlet import Outlet, OutletStage
 from operators.sink import Sink
 from state.codec import ROWS, Block, Header
@@ -81,7 +81,7 @@ class Run:
             "key": np.array(list(rows), np.int64),
             "row": np.array([[value, epoch] for value in rows.values()], np.float32).reshape(-1, WIDTH),
             "del_key": np.array(list(dead), np.int64),
-            "ctl": np.array([epoch if kind == 2 else -1, 1, 0, flags, 0, epoch, 0, 0], np.int64),
+            "ctl": control_values(epoch if kind == 2 else -1, 1, flags=flags, accepted=epoch),
         }
         block = Block(Header(ROWS, epoch, 1, 0), columns)
         waiting = stage.offer(block)

@@ -1,4 +1,7 @@
-"""A checkpoint that an earlier version saved (tests/data/state) goes on in this one, or is refused by its version."""
+"""A checkpoint that an earlier version saved (tests/data/state) goes on in this one, or is refused by its version.
+
+So does one that this version saves, by the same support: so the next one to be kept can be made.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,22 @@ from operators.simulation import Faults
 from state.codec import FORMAT_VERSION, UnknownFormatError
 from state.sweep import STATE_FORMAT
 from tests.support.oracle import NO_FAULTS, references
-from tests.support.savepoint import Savepoint, load, start
+from tests.support.savepoint import Savepoint, load, make, start
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
 
 
-@pytest.fixture
-def savepoint() -> Savepoint:
-    return load(FOLDER)
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A savepoint that this version makes."""
+    folder = tmp_path_factory.mktemp("savepoint")
+    make(folder)
+    return folder
+
+
+@pytest.fixture(params=["kept", "new"])
+def savepoint(request: pytest.FixtureRequest) -> Savepoint:
+    return load(FOLDER if request.param == "kept" else request.getfixturevalue("new"))
 
 
 def change_log(out: Path) -> pa.Table:
@@ -46,7 +57,7 @@ def test_it_holds_what_can_go_wrong(savepoint: Savepoint) -> None:
 @pytest.mark.parametrize("crashes", [0, 3])
 def test_it_goes_on_to_the_right_result(savepoint: Savepoint, tmp_path: Path, crashes: int) -> None:
     faults = Faults(barrier=0.02, tick=0.005, crashes=crashes, crash=0.002, feed=0.01)
-    resumed = savepoint.resume(tmp_path / "resumed", tmp_path / "cuts.jsonl", 7, faults)
+    resumed = savepoint.resume(tmp_path / "resumed", tmp_path / "cuts", 7, faults)
     assert resumed.crashes == crashes
     cuts = CutLog()
     for cut in resumed.log.cuts.values():
@@ -84,7 +95,7 @@ def test_another_state_format_is_refused_by_version(
 ) -> None:
     savepoint.checkpoint.states[place]["format"] = str(STATE_FORMAT + 1).encode()
     with pytest.raises(UnknownFormatError, match=f"state format {STATE_FORMAT + 1} is not known"):
-        savepoint.resume(tmp_path / "out", tmp_path / "cuts.jsonl", 7, NO_FAULTS)
+        savepoint.resume(tmp_path / "out", tmp_path / "cuts", 7, NO_FAULTS)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()], "nothing was written"
 
 
@@ -95,4 +106,4 @@ def test_a_journal_in_another_block_format_is_refused_by_version(savepoint: Save
     block[2] = FORMAT_VERSION + 1
     entries[key] = bytes(block)
     with pytest.raises(UnknownFormatError, match=f"block format version {FORMAT_VERSION + 1}"):
-        savepoint.resume(tmp_path / "out", tmp_path / "cuts.jsonl", 7, NO_FAULTS)
+        savepoint.resume(tmp_path / "out", tmp_path / "cuts", 7, NO_FAULTS)

@@ -9,9 +9,12 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,8 +22,11 @@ import pytest
 from operators.cut_log import CutLog
 from operators.simulation import Faults, Simulation
 from operators.sink import Sink
+from state.sweep import Mutations, Sweeper
+from state.table import DIRTY
+from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS
-from tests.support.simulated import Case, draw, eager, simulate, wrong_seeds
+from tests.support.simulated import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 # FRESHET_SEEDS=1000 for what a change of state, cuts or replay should pass: five minutes.
@@ -57,6 +63,7 @@ def test_many_seeds() -> None:
     assert sum(result.crashes > 0 for result in results) > 0.7 * SEEDS
     assert sum(result.crashes > 0 and result.markers > 1 for result in results) > 0.4 * SEEDS
     assert sum(result.rows for result in results) > 100 * SEEDS
+    assert sum(result.crashes > 0 and result.kept > 0 for result in results) > 0.1 * SEEDS
     for level in ("inbox_file_bytes", "waiting_file_bytes"):
         assert sum(result.aside_bytes[level] > 0 for result in results) > 0.2 * SEEDS, level
 
@@ -80,7 +87,7 @@ def test_a_cut_lost_in_the_middle_is_always_noticed() -> None:
 
 def test_cuts_lost_at_the_tail_are_noticed() -> None:
     """Cuts that the state has passed are missed at once; cuts beyond it when they come out otherwise (by the clock)."""
-    wrong, _ = wrong_seeds(range(40), "cut at the tail")
+    wrong, _ = wrong_seeds(range(80), "cut at the tail")
     kinds = [text.split(":")[0] for text in wrong.values()]
     assert kinds.count("LostCutError") >= 4, wrong
     assert kinds.count("AssertionError") >= 2, wrong
@@ -100,6 +107,46 @@ def test_the_command_names_the_seed_that_is_wrong() -> None:
     assert done.stdout.strip().splitlines()[-1].startswith("1 seeds")
 
 
+class Watchful(Sweeper):
+    """Looks, at each marker, whether a page has changed since the last one without having been touched."""
+
+    pages: dict[str, np.ndarray]
+
+    def restore(self, items: Iterable[tuple[str, bytes]]) -> int:
+        epoch = super().restore(items)
+        self.pages = {table.name: table.data.copy() for table in self.tables}
+        return epoch
+
+    def mark(self, epoch: int) -> Mutations:
+        for table in self.tables:
+            before, now = self.pages[table.name], table.data
+            grown = np.full((len(now) - len(before), *now.shape[1:]), table.fill, now.dtype)
+            if not len(now):
+                continue
+            rows = len(now) // table.page_rows, -1
+            old = np.concatenate([before, grown]).reshape(rows).view(f"u{now.itemsize}")
+            changed = (old != now.reshape(rows).view(old.dtype)).any(axis=1)
+            wrong = np.flatnonzero(changed & (table._flags != DIRTY))
+            assert not wrong.size, f"page {wrong[0]} of {table.name} changed unnoticed, by epoch {epoch}"
+            self.pages[table.name] = now.copy()
+        return super().mark(epoch)
+
+
+def test_no_page_changes_unnoticed() -> None:
+    """What is not touched is not durable; a crash shows it only where nothing else touches the page."""
+    marks = 0
+    for seed in range(400, 430):
+        case = replace(eager(draw(seed)), page_bytes=1, faults=NO_FAULTS)
+        settings = replace(case.settings, marker_interval_ms=0, journal_bytes=10**9)
+
+        def watch(simulation: Simulation) -> None:
+            simulation.on_stage = lambda stage: setattr(stage.sweeper, "__class__", Watchful)
+
+        run = simulate(replace(case, settings=settings), CutLog(), seed, NO_FAULTS, watch)
+        marks += sum(cut.marker for cut in run.log.cuts.values())
+    assert marks > 300
+
+
 # -- the real Sink ----------------------------------------------------------------------------------------------------
 
 
@@ -107,9 +154,12 @@ def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.T
     """The rows of the change log that a run of the case leaves behind, by epoch and id."""
 
     def hook(simulation: Simulation) -> None:
+        if (path := log.path) is not None:
+            simulation.before_restore = lambda: reopen(simulation, path)
         settings = case.settings
+        sizes = {"rows_per_file": 40, "group_rows": 30}
         simulation.make_sink = lambda part: Sink(
-            part, settings.parts, out, case.plan.out_width, settings.id_kind, ["file", "topic"], rows_per_file=40
+            part, settings.parts, out, case.plan.out_width, settings.id_kind, ["file", "topic"], **sizes
         )
 
     simulation = simulate(case, log, case.seed, faults, hook)
@@ -127,18 +177,22 @@ def positions(out: Path) -> pa.Table:
 
 
 def test_crashes_leave_no_trace_in_the_change_log(tmp_path: Path) -> None:
-    crashes = files = 0
+    crashes = files = epoch_files = published = 0
     for seed in range(200, 224):
         case = eager(draw(seed))
-        rows, run = change_log(case, tmp_path / f"{seed}-crashed", case.faults, CutLog())
-        cuts = CutLog()
-        for cut in run.log.cuts.values():
-            cuts.append(cut)
+        log = open_log(tmp_path / f"{seed}-cuts" / "cuts.jsonl")
+        rows, run = change_log(case, tmp_path / f"{seed}-crashed", case.faults, log)
+        run.log.close()
+        cuts = copied(CutLog(log.path), run.log.last)
         expected, _ = change_log(case, tmp_path / f"{seed}-calm", NO_FAULTS, cuts)
         assert rows.equals(expected), seed
         assert positions(tmp_path / f"{seed}-crashed").equals(positions(tmp_path / f"{seed}-calm")), seed
         assert rows.num_rows > 10
         crashes += run.crashes
         files += len(list((tmp_path / f"{seed}-calm" / "embeddings").iterdir()))
+        epoch_files += len(list((tmp_path / f"{seed}-calm" / "epochs").iterdir()))
+        published += sum(cut.publish and not cut.marker for cut in cuts.cuts.values())
     assert crashes > 30
     assert files > 100
+    assert epoch_files < files / 3
+    assert published > 10

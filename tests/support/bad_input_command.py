@@ -36,11 +36,11 @@ def bad_input(
 ) -> None:
     """Stream good events mixed with malformed records through Kafka and a job on Flink, and see what becomes of them.
 
-    A record is wrong in one of some ninety ways: bytes that are no text, JSON that is cut, nested without an end or ten
-    megabytes long, wrong fields, wrong widths, numbers that are not finite, tombstones, broken Arrow streams; alone in
-    its message, as a line among good ones, or as a row of a table. The job must end without a restart, with each bad
-    record once in the dead letters, at its place, with its bytes and a true reason, and with embeddings that equal a
-    full pass over all the good events.
+    A record is wrong in one of some hundred ways: bytes that are no text, JSON that is cut, nested without an end or
+    ten megabytes long, wrong fields, wrong widths, numbers that are not finite, tombstones, broken Arrow streams,
+    floods of rows and of edge types; alone in its message, as a line among good ones, or as a row of a table. The job
+    must end without a restart, with each bad record once in the dead letters, at its place, with its bytes and a true
+    reason, and with embeddings that equal a full pass over all the good events.
 
     The last line on stdout is JSON: counts, seconds (of streaming), events_per_s, peak_rss_mb of the job, and for each
     way how many were sent, how many letters there are, and a reason. Exit 1 when anything is wrong; stderr says what.

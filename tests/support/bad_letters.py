@@ -19,9 +19,9 @@ REASON_LENGTH = 400  # a reason is a line to read, however long the record is
 class Letters:
     """What was found; all zeros but `right` is what should be.
 
-    right: letters that say the truth; missing: bad records without one; repeated: letters of a record beyond the first;
-    unknown: letters of places where nothing bad stands; altered: of a bad record, but with other bytes; misplaced: of
-    another source; untrue: the reason is not why.
+    right: records whose letters say the truth (one letter may be for the rest of a flood); missing: bad records
+    without one; repeated: letters of a record beyond the first; unknown: letters of places where nothing bad stands;
+    altered: of a bad record, but with other bytes; misplaced: of another source; untrue: the reason is not why.
     """
 
     right: int = 0
@@ -79,16 +79,17 @@ def _judge_one(
     elif place not in expected:
         found.unknown += 1
         found.note(f"nothing bad at {place}, yet: {reason}")
-    elif (bad := _match(raw, open_ends[place])) is not None:
+    elif (bad := _match(raw, open_ends[place], letter.get("records", 1))) is not None:
         open_ends[place].remove(bad)
-        found.counts[bad.way.name] += 1
+        found.counts[bad.way.name] += bad.records
         found.examples.setdefault(bad.way.name, reason)
-        if all(word in reason for word in bad.way.words) and len(reason) <= REASON_LENGTH:
-            found.right += 1
+        words = bad.way.words if bad.records == 1 else ("the rest of a message",)
+        if all(word in reason for word in words) and len(reason) <= REASON_LENGTH:
+            found.right += bad.records
         else:
             found.untrue += 1
             found.note(f"{bad.way.name} at {place}: {reason}")
-    elif _match(raw, expected[place]) is not None:
+    elif _match(raw, expected[place], letter.get("records", 1)) is not None:
         found.repeated += 1
         found.note(f"once more: {place}: {reason}")
     else:
@@ -96,9 +97,11 @@ def _judge_one(
         found.note(f"other bytes at {place}: {reason}: {raw[:100]!r}")
 
 
-def _match(raw: bytes, among: list[Bad]) -> Bad | None:
-    """The record of those at a place that the bytes belong to."""
+def _match(raw: bytes, among: list[Bad], records: int) -> Bad | None:
+    """The record (or rest of so many) of those at a place that the bytes belong to."""
     for bad in among:
+        if bad.records != records:
+            continue
         if bad.digest is None:
             return bad
         try:

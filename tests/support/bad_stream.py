@@ -18,8 +18,10 @@ import orjson
 from kafka import KafkaProducer
 
 from job.broker import Broker
+from operators.rejects import LETTERS_MAX
+from partitioner.config import TYPES_MAX
 from tests.support.kafka import make_topic
-from tests.support.malformed import LINE, ROW, VERTICES, Way, all_ways
+from tests.support.malformed import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways
 from tests.support.malformed_arrow import SCHEMA, rows_to_ipc
 from tests.support.models import IN_WIDTH
 from tests.support.streams import Record, random_records
@@ -28,6 +30,10 @@ HEAVY_SHARE, HEAVY_MAX = 1 / 1000, 30  # of the bad records, for each heavy way
 SEVERAL = 0.05  # how often a message gets several records
 SEVERAL_MAX = 20
 BLANK = 0.002  # how often a message of blank lines comes before the next
+FIRST = 10_000_000  # of vertices that the rest of the stream does not know
+TYPE_FLOOD = Way("one type too many", lambda _: None, ("type: expected at most", "one more"), REFUSED)
+ATTR = Way("attr of another width", lambda _: None, ("attr: expected 2 numbers", "got"), REFUSED)
+NOTHING = b"null"  # among good events: one that the epochs count, but the Partitioner refuses
 _PIECE = 20_000
 _FLUSH_BYTES = 32 << 20
 
@@ -40,11 +46,12 @@ class TooFewError(ValueError):
 
 class Bad(NamedTuple):
     """A malformed record that was sent: how it is wrong, and a digest of what its dead letter must hold (None: of
-    what Arrow makes of it, which we do not foretell).
+    what Arrow makes of it, which we do not foretell). `records`: how many its one letter stands for.
     """
 
     way: Way
     digest: bytes | None
+    records: int = 1
 
 
 @dataclass
@@ -62,7 +69,13 @@ class Sent:
     @property
     def rejected(self) -> int:
         """How many records are bad."""
-        return sum(map(len, self.bad.values()))
+        return sum(bad.records for place in self.bad.values() for bad in place)
+
+    @property
+    def events(self) -> int:
+        """How many records there are."""
+        good = sum(len(lines) - lines.count(NOTHING) for lines in self.good)
+        return good + self.rejected
 
 
 class Message(NamedTuple):
@@ -100,7 +113,9 @@ def ways_for(count: int, rng: random.Random, ways: list[Way]) -> list[Way]:
 class BadStream:
     """Draws the messages: `events` records, of which a share is malformed."""
 
-    def __init__(self, events: int, share: float, seed: int) -> None:
+    def __init__(self, events: int, share: float, seed: int, refused: bool = False) -> None:
+        """`refused`: with edges at the end that only the Partitioner can tell to be wrong."""
+        self._refused = refused
         self._rng = random.Random(f"bad input {seed}")
         bad = round(events * share)
         self._ways = ways_for(bad, self._rng, all_ways())
@@ -123,6 +138,8 @@ class BadStream:
                 yield self._of_lines(lines)
             if alone is not None:
                 yield self._alone(alone)
+        if self._refused:
+            yield from _refused_messages()
 
     def _lines(self, count: int) -> tuple[list[tuple[bytes, Way | None]], Way | None]:
         """Up to so many lines, each with its way if it is bad, and the way that ends them since it stands alone."""
@@ -151,12 +168,30 @@ class BadStream:
 
     def _alone(self, way: Way) -> Message:
         made = way.make(self._rng)
+        if way.kind == FLOOD:
+            value, records = made
+            return Message(value, [], [*[Bad(way, None)] * LETTERS_MAX, Bad(way, None, records - LETTERS_MAX)])
         if way.kind != ROW:
             return Message(made, [], [Bad(way, digest_of(made or b"", way) if way.known_raw else None)])
         good = [self._next_good() for _ in range(min(self._left, self._rng.randint(1, 5)))]
         rows = [orjson.loads(line) for line in good]
         rows.insert(self._rng.randint(0, len(rows)), made)
         return Message(rows_to_ipc(rows), good, [Bad(way, digest_of(as_json(made), way))])
+
+
+def _refused_messages() -> Iterator[Message]:
+    """A message each, for between messages of other partitions there is no order: good edges first, then bad ones."""
+
+    def edge(k: int, **fields: Any) -> bytes:
+        return orjson.dumps({"op": "add_edge", "src": FIRST + k, "dst": FIRST + k % 100, **fields})
+
+    good = [edge(k + 100, type=f"type {k}") for k in range(TYPES_MAX)]
+    bad = [edge(k, type=f"one more {k}") for k in range(100, 600)]
+    yield Message(b"\n".join([*good, *bad]), [*good, *[NOTHING] * len(bad)], [Bad(TYPE_FLOOD, None)] * len(bad))
+    first, last = edge(1, attr=[1.0, 2.0]), edge(1, attr=[3, 4])
+    bad = [edge(k, attr=[1.0] * width) for k in range(2, 50) for width in (0, 1, 3)]
+    good = [first, *[NOTHING] * len(bad), last]
+    yield Message(b"\n".join([first, *bad, last]), good, [Bad(ATTR, None)] * len(bad))
 
 
 def as_json(row: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.messages import Message
+from operators.messages import Message, control_values
 from state.codec import PARTIAL, SYNC, TOPOLOGY, Block, Header, decode, encode
 
 _DTYPES = {
@@ -15,7 +15,7 @@ _DTYPES = {
     **dict.fromkeys(["r_part", "ra_part", "rd_part"], "i2"),
     "c_degree": "f8",
 }
-QUIET = [-1, 0, 0, 0, 0, 0, 0, 0]  # control values of an epoch without a marker
+QUIET = control_values()  # of an epoch without a marker
 
 
 def block(kind: int, epoch: int, source: int = 0, flags: int = 0, **columns: Any) -> Block:

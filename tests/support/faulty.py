@@ -6,7 +6,9 @@ FRESHET_FAULTS is a JSON object:
             in `folder` says that it has)
     chunk   lines of the input that are read at a time: a barrier passes between two chunks only
     broken  a recovery that is wrong: "offset" skips the first message after a restart, "page" never writes one page of
-            a layer's state, "cut" ignores what the cut log has beyond the state
+            a layer's state, "cut" ignores what the cut log has beyond the state; or a Parser that is wrong: "deaf"
+            drops half of all deletions without a word
+    cuts    the cut log of another job: this one, which is new, cuts its epochs as that one did
 The stages are those of `operators.factory`, wrapped.
 """
 
@@ -21,7 +23,8 @@ from typing import Any
 from operators import factory
 from operators.message_parsing import messages_of
 from tests.support.batches import batch_of
-from tests.support.simulated import LeavesPagesOut
+from tests.support.cuts import lay
+from tests.support.left_out import LeavesPagesOut
 
 FACTORY = "tests.support.faulty:make_stage"
 
@@ -67,6 +70,17 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
         if began.exists():
             _skip_one(stage)
         began.touch()
+    elif broken == "deaf" and operator.startswith(factory.PARSER):
+        append = stage._parser._append
+
+        def deaf(record: Any, builder: Any, position: int) -> str | None:
+            is_deletion = isinstance(record, dict) and str(record.get("op")).startswith("del_")
+            vertex = record.get("id", record.get("src")) if is_deletion else 0
+            if isinstance(vertex, int) and vertex % 2:
+                return None
+            return append(record, builder, position)
+
+        stage._parser._append = deaf
     elif broken == "page" and operator == "storage1":
         stage.sweeper.__class__ = LeavesPagesOut
         stage.sweeper.left_out = "s/0"
@@ -75,8 +89,7 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
 
         def forgetful(items: Any) -> None:
             restore(items)
-            passed = max(stage.epoch, stage._sealed_before)
-            stage.log.cuts = {epoch: cut for epoch, cut in stage.log.cuts.items() if epoch <= passed}
+            stage.log.last = max(stage.epoch, stage._sealed_before)
 
         stage.restore = forgetful
 
@@ -99,6 +112,15 @@ def main() -> None:
 
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
     event_files.CHUNK_LINES = faults.get("chunk", event_files.CHUNK_LINES)
+    if "cuts" in faults:
+        prepare = runner.prepare
+
+        def prepare_with_cuts(config: Any, out: Path) -> Any:
+            job = prepare(config, out)
+            lay(Path(faults["cuts"]), Path(job.settings.cut_log), job.settings.job_id)
+            return job
+
+        runner.prepare = prepare_with_cuts
     specify = runner._spec
     runner._spec = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
     local_runtime.make_stage = make_stage

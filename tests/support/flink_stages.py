@@ -79,7 +79,7 @@ class Partitioner:
                 self.cuts[int(key[4:])] = (low, high)
         self.epoch = max(self.cuts, default=0)
 
-    def begin(self) -> Any:
+    def begin(self, now_ms: float = 0.0) -> Any:
         with (Path(self.config["results"]) / "begins.txt").open("a") as file:
             file.write(f"{self.epoch}\n")
         for epoch in range(self.epoch - self.epoch % MARKER + 1, self.epoch + 1):

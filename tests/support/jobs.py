@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -110,7 +109,8 @@ class Job:
     def start(self, *options: object, faults: dict[str, Any] | None = None) -> subprocess.Popen[bytes]:
         """`freshet run` in a process group of its own, its stages faulty if asked."""
         command = [str(FRESHET)] if faults is None else [sys.executable, "-m", "tests.support.faulty"]
-        command += ["run", *self.given.options, "--out", str(self.out), *map(str, options)]
+        # all cuts, for `uninterrupted`
+        command += ["run", *self.given.options, "--out", str(self.out), "--keep-cuts", *map(str, options)]
         environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults or {})}
         with self._log(len(self.processes)).open("wb") as errors:
             process = subprocess.Popen(
@@ -180,12 +180,18 @@ class Job:
         """Wait until all sink parts have passed it."""
         self.until(lambda: progress(self.out)["epoch"] >= epoch)
 
-    def check(self) -> dict[str, Any]:
-        """`freshet check`, which must find nothing; what it says."""
+    def checked(self, *options: object) -> Ended:
+        """`freshet check`, whatever it finds."""
         command = [str(FRESHET), "check", "--oracle", "own", *self.given.options, "--out", str(self.out)]
+        command += map(str, options)
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, Any] = orjson.loads(done.stdout)
+        return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
+
+    def check(self, *options: object) -> dict[str, Any]:
+        """`freshet check`, which must find nothing; what it says."""
+        ended = self.checked(*options)
+        found = ended.result
+        assert ended.code == 0, f"{found}\n{ended.errors}"
         assert found["missing"] == found["extra"] == found["duplicates"] == 0
         assert found["vertices"] > 0
         assert found["max_rel_error"] <= 1e-4
@@ -194,10 +200,10 @@ class Job:
     def uninterrupted(self, *options: object) -> Job:
         """A run of the local runtime, to the end, on the same input with the same cuts."""
         twin = Job(self.given, self.out.with_name(f"{self.out.name}-uninterrupted"))
-        cuts = twin.out.with_name(f"{twin.out.name}-cuts")
-        cuts.mkdir()
-        shutil.copy(self.out / "checkpoints" / "cuts.jsonl", cuts / "cuts.jsonl")
-        twin.done("--runtime", "local", "--checkpoint-dir", cuts, *options)
+        cuts = orjson.loads((self.out / "job" / "job.json").read_bytes())["settings"]["cut_log"]
+        if not Path(cuts).is_dir():  # the folder was moved after that
+            cuts = self.out / "checkpoints" / "cuts"
+        twin.done("--runtime", "local", *options, faults={"cuts": str(cuts)})
         return twin
 
     def _log(self, number: int) -> Path:

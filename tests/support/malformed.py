@@ -17,10 +17,12 @@ import orjson
 
 from tests.support.models import IN_WIDTH
 
-Kind = Literal["line", "message", "row"]
+Kind = Literal["line", "message", "row", "flood", "refused"]
 LINE: Kind = "line"  # a line of JSON Lines, by itself or among others in a message
 MESSAGE: Kind = "message"  # a whole message: None (a tombstone) or an Arrow stream that is no good as a whole
 ROW: Kind = "row"  # a record that becomes a row of an Arrow table among good ones
+FLOOD: Kind = "flood"  # a message of very many bad records, with their number
+REFUSED: Kind = "refused"  # a line that only the events before it make wrong: the Partitioner tells
 VERTICES = 3_000
 MEGABYTE = 1 << 20
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tests.support.malformed import MESSAGE, ROW, Table, edge_event, features, vertex, vertex_event
+from operators.arrow_message import ROWS_MAX
+from tests.support.malformed import FLOOD, MEGABYTE, MESSAGE, ROW, Table, edge_event, features, vertex, vertex_event
 from tests.support.models import IN_WIDTH
 
 ARROW = Table()
@@ -91,6 +92,60 @@ def arrow_rows_of_nothing(rng: random.Random) -> bytes:
 def arrow_list_of_nothing(rng: random.Random) -> bytes:
     many = rng.randint(2**30, 2**31 - 2)
     return to_ipc(pa.table({"x": pa.ListArray.from_arrays([0, many], pa.Array.from_buffers(pa.null(), many, [None]))}))
+
+
+def _zstd(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@way("too much in an Arrow IPC stream", "64 MiB once it is decompressed", kind=MESSAGE, heavy=True)
+def arrow_zstd_bomb(rng: random.Random) -> bytes:
+    zeros = pa.array(np.zeros(MEGABYTE, np.int64))
+    return _zstd(pa.table({"op": pa.nulls(MEGABYTE)} | {f"c{k}": zeros for k in range(rng.randint(9, 40))}))
+
+
+@way("too many values in an Arrow IPC stream", kind=MESSAGE, heavy=True)
+def arrow_zstd_bomb_of_lists(rng: random.Random) -> bytes:
+    many = rng.randint(17, 40) * MEGABYTE
+    return _zstd(pa.table({"x": pa.ListArray.from_arrays([0, many], pa.array(np.zeros(many, np.int8)))}))
+
+
+@way("read row by row", kind=MESSAGE)
+def arrow_run_ends_without_an_end(rng: random.Random) -> bytes:
+    rows = rng.randint(70_000, 2**20)
+    return to_ipc(pa.table({"op": pa.RunEndEncodedArray.from_arrays([rows], ["add_edge"])}))
+
+
+@way("texts by dictionaries", kind=MESSAGE)
+def arrow_rows_that_share_a_long_id(rng: random.Random) -> bytes:
+    indices = np.zeros(rng.randint(70_000, 100_000), np.int8)
+    ids = pa.DictionaryArray.from_arrays(indices, ["x" * rng.randint(1_000, 100_000)])
+    return _zstd(pa.table({"op": pa.DictionaryArray.from_arrays(indices, ["del_vertex"]), "id": ids}))
+
+
+# -- messages with very many bad records: a thousand letters, and one for the rest ------------------------------------
+
+
+@way("op: missing", kind=FLOOD, heavy=True)
+def arrow_rows_of_null(rng: random.Random) -> tuple[bytes, int]:
+    rows = rng.randint(2_000, ROWS_MAX)
+    return rng.choice([to_ipc, _zstd])(pa.table({"op": pa.nulls(rows)})), rows
+
+
+@way("src: missing", kind=FLOOD, heavy=True)
+def arrow_rows_without_ends(rng: random.Random) -> tuple[bytes, int]:
+    rows = rng.randint(2_000, ROWS_MAX)
+    ops = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int8), ["add_edge"])
+    return _zstd(pa.table({"op": ops})), rows
+
+
+@way("not JSON", kind=FLOOD, heavy=True)
+def lines_of_a_letter(rng: random.Random) -> tuple[bytes, int]:
+    lines = rng.randint(2_000, 100_000)
+    return b"\n".join([b"x"] * lines), lines
 
 
 # -- one row of a type that no event has: the letter shows it as Arrow does -------------------------------------------

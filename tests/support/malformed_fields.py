@@ -76,6 +76,11 @@ def long_line_of_an_unknown_op(rng: random.Random) -> Record:
 # -- ids -------------------------------------------------------------------------------------------------------------
 
 
+@field("id: expected an integer", "the string")
+def id_of_300_kilobytes(rng: random.Random) -> Record:
+    return {"op": "add_vertex", "id": "x" * 300_000}
+
+
 @field("id: missing")
 def no_id(rng: random.Random) -> Record:
     return without(vertex_event(rng), "id")
@@ -240,6 +245,16 @@ def type_is_a_number(rng: random.Random) -> Record:
 @field("type: expected a string", "a list")
 def type_of_a_deletion_is_a_list(rng: random.Random) -> Record:
     return edge_event(rng, op="del_edge", type=["cites"])
+
+
+@field("type: expected a name", "empty")
+def type_is_empty(rng: random.Random) -> Record:
+    return edge_event(rng, op=rng.choice(["add_edge", "del_edge"]), type="")
+
+
+@field("type: expected at most 1024 bytes")
+def type_with_a_long_name(rng: random.Random) -> Record:
+    return edge_event(rng, type=rng.choice(["x", "é", "😀"]) * rng.randint(1025, 100_000))
 
 
 @field("attr: expected a list of numbers", "the number")

@@ -108,6 +108,9 @@ def the_same_as_jsonl(rows: list[dict[str, Any]], batch: pa.Table, **options: An
     assert parsed.reject_rows.tolist() == plain.reject_rows.tolist()
     assert parsed.end_position == plain.end_position == 100 + len(rows)
     assert parsed.types == plain.types
+    assert [None if one.attr is None or max(one.attr, default=-1) < 0 else one.attr.tolist() for one in (parsed,)] == [
+        None if plain.attr is None else plain.attr.tolist()
+    ]
     assert parsed.a.kind == plain.a.kind
     assert len(parsed) + len(letters) == len(rows)
     return letters
@@ -126,7 +129,7 @@ def random_rows(rng: random.Random, kind: str, n: int, fixed: bool = False) -> l
         if op.endswith("edge"):
             row = {"op": op, "src": vertex(), "dst": vertex()}
             row |= {} if rng.random() < 0.5 else {"weight": rng.choice([0.5, 2.0, 1e-3])}
-            row |= {} if rng.random() < 0.5 else {"type": rng.choice(["a", "b", "", "c"])}
+            row |= {} if rng.random() < 0.5 else {"type": rng.choice(["a", "b", None, "c"])}
             row |= {} if rng.random() < 0.7 else {"attr": [1.0] * rng.randrange(3)}
         else:
             row = {"op": op, "id": vertex()}

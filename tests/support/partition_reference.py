@@ -15,8 +15,9 @@ Edge = tuple[object, object, str]
 class ReferenceGraph:
     """The graph by the book: one event at a time, on dicts."""
 
-    def __init__(self, undirected: bool = False, one_loop: bool = False) -> None:
-        self.undirected, self.one_loop = undirected, one_loop
+    def __init__(self, undirected: bool = False, one_loop: bool = False, types_max: int = 32_767) -> None:
+        self.undirected, self.one_loop, self.types_max = undirected, one_loop, types_max
+        self.attr_width: int | None = None
         self.x: dict[object, float] = {}
         self.edges: dict[Edge, float] = {}
         self.missing_edges = self.missing_vertices = 0
@@ -31,11 +32,17 @@ class ReferenceGraph:
             elif op == "del_vertex":
                 self._delete_vertex(fields[0])
             elif op == "add_edge":
-                src, dst, weight, etype = [*fields, *[1.0, ""][len(fields) - 2 :]]
+                src, dst, weight, etype, attr = [*fields, *[1.0, "", None][len(fields) - 2 :]]
                 others = [edge for edge in self.edges if edge[:2] == (src, src) and edge[2] != etype]
-                if self.one_loop and src == dst and others:
+                types = {edge[2] for edge in self.edges} - {""}
+                if (
+                    (self.one_loop and src == dst and others)
+                    or (etype not in {"", *types} and len(types) >= self.types_max)
+                    or (None not in (attr, self.attr_width) and attr != self.attr_width)
+                ):
                     rejected.append(number)
                     continue
+                self.attr_width = self.attr_width if attr is None else attr
                 for a, b in self._ways(src, dst):
                     self.x.setdefault(a, 0.0)
                     self.x.setdefault(b, 0.0)

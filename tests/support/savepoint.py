@@ -3,7 +3,7 @@
 `python -m tests.support.savepoint FOLDER` makes one anew: do that (in a new folder) when a state format is new.
 
 A folder holds job.json (settings, position of the input, epoch reached), model/, events.bin (a block of events),
-cuts.jsonl (the cut log) and entries.bin.xz: a block with the columns key, key_off, value, value_off.
+cuts.jsonl (a cut a line) and entries.bin.xz: a block with the columns key, key_off, value, value_off.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import lzma
 import random
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,12 @@ import orjson
 
 from gnn.model import Model, load_model, save_model
 from gnn.plan import compile_plan
+from operators.cut import Cut
 from operators.cut_log import CutLog
 from operators.factory import Settings
-from operators.simulation import Checkpoint, Faults, Simulation
+from operators.simulation import Faults, Simulation
 from operators.sink import Sink
+from operators.survivors import Checkpoint
 from partitioner.events import Events
 from state.codec import Header, decode, encode
 from tests.support.models import IN_WIDTH, conv, make_model
@@ -45,12 +46,20 @@ class Savepoint:
     folder: Path
 
     def resume(self, out: Path, log: Path, seed: int, faults: Faults) -> Simulation:
-        """The job from here to its end, with its change log in `out` and a copy of the cut log at `log`."""
-        shutil.copyfile(self.folder / "cuts.jsonl", log)
-        simulation = start(self.settings, self.model, self.events, CutLog(log), seed, faults, out)
+        """The job from here to its end, with its change log in `out` and its cut log at `log`."""
+        simulation = start(self.settings, self.model, self.events, self.open_log(log), seed, faults, out)
         simulation.checkpoint = self.checkpoint
         simulation.run()
         return simulation
+
+    def open_log(self, path: Path) -> CutLog:
+        """A cut log with the cuts that were saved."""
+        log = CutLog(path)
+        for line in (self.folder / "cuts.jsonl").read_bytes().splitlines():
+            cut = Cut.decode(line)
+            assert cut is not None, line
+            log.append(cut)
+        return log
 
 
 def start(
@@ -112,8 +121,7 @@ def make(folder: Path) -> None:
     settings = job_settings(model, 3, 8, hybrid_threshold=2, id_kind="string")
     save_model(model, folder / "model")
     (folder / "events.bin").write_bytes(events.encode())
-    (folder / "cuts.jsonl").unlink(missing_ok=True)
-    log = CutLog(folder / "cuts.jsonl")
+    log = CutLog()
     faults = Faults(barrier=0.05, tick=0.02, crashes=0, feed=0.01)
     with TemporaryDirectory() as out:
         simulation = start(settings, model, events, log, 4, faults, Path(out))
@@ -121,7 +129,8 @@ def make(folder: Path) -> None:
 
         def snapshot(place: tuple[str, int]) -> None:
             saved(place)
-            done = simulation._barrier_at is None and simulation.checkpoint.position < 0.7 * len(events)
+            (position,) = simulation.checkpoint.positions
+            done = simulation._barrier_at is None and position < 0.7 * len(events)
             if done and "meta@4" in simulation.checkpoint.states["partitioner", 0]:
                 raise _Saved
 
@@ -132,10 +141,11 @@ def make(folder: Path) -> None:
             simulation._close(write=False)
         else:
             raise AssertionError("no checkpoint came at the right time")
-    log.close()
+    (folder / "cuts.jsonl").write_bytes(b"".join(cut.encode() for cut in log.cuts.values()))
     states = simulation.checkpoint.states
     sealed = orjson.loads(states["partitioner", 0]["sealed"])
-    job = {"settings": settings.to_dict(), "position": simulation.checkpoint.position, "epoch": sealed["epoch"]}
+    (position,) = simulation.checkpoint.positions
+    job = {"settings": settings.to_dict(), "position": position, "epoch": sealed["epoch"]}
     (folder / "job.json").write_bytes(orjson.dumps(job, option=orjson.OPT_INDENT_2))
     entries = {
         f"{op}|{part}|{key}": value for (op, part), held in sorted(states.items()) for key, value in held.items()

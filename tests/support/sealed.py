@@ -63,13 +63,14 @@ class Job:
         return sum(len(value) for key, value in self.entries.items() if key.startswith("journal/"))
 
 
-def events(records: Iterable[dict[str, Any]]) -> bytes:
+def events(records: Iterable[dict[str, Any]], first: int = 0) -> bytes:
+    """The lines from number `first` on."""
     data = b"\n".join(orjson.dumps(record) for record in records)
-    return Parser(WIDTH, None, None).parse_jsonl(data, Origin())[0].encode()
+    return Parser(WIDTH, None, None).parse_jsonl(data, Origin(), first)[0].encode()
 
 
 def edges(count: int, first: int = 0) -> bytes:
-    return events({"op": "add_edge", "src": k, "dst": k + 1} for k in range(first, first + count))
+    return events(({"op": "add_edge", "src": k, "dst": k + 1} for k in range(first, first + count)), first)
 
 
 def ends(log: CutLog) -> list[int]:

@@ -1,33 +1,45 @@
-"""Random jobs for the simulator, each a function of its seed: drawn, run through crashes, held against the truth."""
+"""Random jobs for the simulator, each a function of its seed: drawn, run through crashes, held against the truth.
+
+Some start from a snapshot, some have thousands of events, some sums that are exact and must be; in some an attempt that
+was thought dead goes on beside the next one.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from gnn.model import Model
 from gnn.plan import Plan, compile_plan
+from operators.cut import Cut
 from operators.cut_log import CutLog
-from operators.factory import Settings
+from operators.cut_segments import KEPT, FencedError, segments_in
+from operators.factory import Settings, make_core
 from operators.inbox import INBOX_BYTES
+from operators.initial import build_image
 from operators.lanes import WAITING_BYTES
+from operators.messages import SINK
 from operators.simulation import Faults, Simulation
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
-from state.sweep import Mutations, Sweeper
-from tests.support.models import IN_WIDTH, all_small_models, random_model
+from tests.support.cuts import copied, newest_segment
+from tests.support.left_out import leave_a_page_out
+from tests.support.models import IN_WIDTH, all_small_models, exact_small_models, random_model
 from tests.support.oracle import NO_FAULTS, assert_exact, job_settings
 from tests.support.pages import page_bytes
-from tests.support.streams import random_records, to_events
+from tests.support.streams import Record, random_records, to_events
 
+ONE_SEGMENT = 1 << 20  # bytes: what an attempt cuts stands in one
+LONG_EVERY = 33  # one seed of so many has thousands of events
 BREAKAGES = ("page", "cut", "cut in the middle", "cut at the tail")
 
 
@@ -43,6 +55,7 @@ class Case:
     faults: Faults
     page_bytes: int
     spread_epochs: int
+    snapshot: Events | None = None
 
     @property
     def plan(self) -> Plan:
@@ -52,7 +65,15 @@ class Case:
     def __str__(self) -> str:
         options = self.settings.partitioner
         partitions = len(set(zip(self.events.source.tolist(), self.events.partition.tolist(), strict=True)))
-        flags = [name for name, on in (("undirected", options["undirected"]), ("string ids", self.strings)) if on]
+        given = 0 if self.snapshot is None else len(self.snapshot)
+        named = {
+            "undirected": options["undirected"],
+            "string ids": self.strings,
+            "exact": self.exact,
+            f"a snapshot of {given} events": given > 0,
+            "attempts that linger": self.faults.linger > 0,
+        }
+        flags = [name for name, on in named.items() if on]
         return (
             f"seed {self.seed}: {self.model}, {self.settings.parts} parts, {options['strategy']} "
             f"(threshold {options['hybrid_threshold']}), {len(self.events)} events in epochs of "
@@ -60,6 +81,11 @@ class Case:
             f"sweeps of {self.spread_epochs} epochs, {partitions} partitions, up to {self.faults.crashes} crashes"
             + "".join(f", {flag}" for flag in flags)
         )
+
+    @property
+    def exact(self) -> bool:
+        """Whether all sums are exact, so that embeddings must equal a full pass bit by bit."""
+        return self.model.startswith("exact ")
 
     @property
     def strings(self) -> bool:
@@ -75,14 +101,19 @@ class Result:
     crashes: int
     rows: int
     markers: int
+    kept: int  # segments of the cut log that it has let go of
     lost_cuts: int  # lines that the cut log has lost on purpose
     aside_bytes: dict[str, int]  # by level, the most that waited in one stage's file
+    lingered: int = 0  # crashes of which the attempt went on
+    worst: float = 0.0  # largest error of an embedding, relative to its own scale
 
 
 @cache
 def _model(name: str) -> Model:
-    kind, _, number = name.partition(" ")
-    return random_model(int(number)) if kind == "random" else all_small_models()[name]()
+    kind, _, rest = name.partition(" ")
+    if kind == "exact":
+        return exact_small_models()[rest]()
+    return random_model(int(rest)) if kind == "random" else all_small_models()[name]()
 
 
 @cache
@@ -94,48 +125,80 @@ def draw(seed: int) -> Case:
     """Everything but the schedule, which the simulation draws from the same seed."""
     rng = random.Random(seed)
     name = rng.choice([*sorted(all_small_models()), *[f"random {number}" for number in range(60)]])
+    if exact := random.Random(f"exact {seed}").random() < 0.15:
+        name = f"exact {random.Random(f'exact model {seed}').choice(sorted(exact_small_models()))}"
     model, parts = _model(name), rng.randint(1, 4)
     typed, strings = rng.random() < 0.25, rng.random() < 0.25
-    records = random_records(
+    count, is_long = rng.randint(50, 110), seed % LONG_EVERY == LONG_EVERY // 2
+    records = _records(
         rng,
-        rng.randint(50, 110),
-        IN_WIDTH,
+        random.Random(f"length {seed}").randint(1500, 4000) if is_long else count,
         vertices=rng.choice([6, 9, 40]),
         types=("a", "b") if typed else (),
         strings=strings,
         weighted=rng.random() < 0.7,
+        integer=exact,
     )
-    for record in records:  # GCN layers refuse a second self-loop of a vertex
-        if typed and "src" in record and record["src"] == record["dst"] and rng.random() < 0.5:
-            record["type"] = rng.choice(["a", "b"])
     events = to_events(records, IN_WIDTH)
     settings = job_settings(
         model,
         parts,
-        rng.randint(4, 14),
+        random.Random(f"epochs {seed}").randint(15, 60) if is_long else rng.randint(4, 14),
         strategy=rng.choice(STRATEGIES),
         undirected=rng.random() < 0.25,
         hybrid_threshold=rng.randint(0, 4),
         id_kind="string" if strings else "int",
+        hash_seed=seed,
     )
     waiting_bytes = (0, 2000, WAITING_BYTES)[seed // 3 % 3]
     settings = replace(settings, marker_interval_ms=rng.choice([1, 4, 15]), waiting_bytes=waiting_bytes)
+    settings = replace(settings, publish_ms=(0, 10, 60)[seed // 2 % 3])
     if seed % 4 == 0:  # as fast as by the clock: a journal of a few blocks, or of the state's bytes where they are more
         settings = replace(settings, marker_interval_ms=10**9, journal_bytes=1000)
     events, settings = _through_partitions(seed, events, settings)
+    pages, spread = rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200])
+    case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, _snapshot(seed, typed, strings, exact))
+    return replace(case, faults=_faults(seed, rng, case))
+
+
+def _records(rng: random.Random, count: int, *, types: tuple[str, ...] = (), **options: Any) -> list[Record]:
+    """Random events; GCN layers refuse a second self-loop of a vertex."""
+    records = random_records(rng, count, IN_WIDTH, types=types, **options)
+    for record in records:
+        if types and "src" in record and record["src"] == record["dst"] and rng.random() < 0.5:
+            record["type"] = rng.choice(["a", "b"])
+    return records
+
+
+def _snapshot(seed: int, typed: bool, strings: bool, exact: bool) -> Events | None:
+    """In a third of the cases the graph that the job starts from: additions alone, and no self-loop of a type."""
+    rng = random.Random(f"snapshot {seed}")
+    if rng.random() > 0.35:
+        return None
+    types = ("a", "b") if typed else ()
+    records = random_records(
+        rng, rng.choice([3, 40, 150]), IN_WIDTH, vertices=rng.choice([6, 12, 50]), types=types, strings=strings,
+        integer=exact,
+    )  # fmt: skip
+    given = [record for record in records if record["op"].startswith("add_")]
+    return to_events(given, IN_WIDTH) if given else None
+
+
+def _faults(seed: int, rng: random.Random, case: Case) -> Faults:
+    settings, parts, events = case.settings, case.settings.parts, case.events
     # a delivery is a step; so much of them an epoch has
-    layers = len(compile_plan(model).layers)
+    layers = len(case.plan.layers)
     steps_per_epoch = 1.3 * parts * (1 + parts * (1 + layers * (1 if parts == 1 else 3)))
     steps = steps_per_epoch * (len(events) / settings.epoch_events + 3)
-    faults = Faults(
+    return Faults(
         barrier=rng.choice([0.3, 1.0, 2.0]) / steps_per_epoch,
         tick=rng.choice([0.3, 0.6, 2.0]) / steps_per_epoch,
         feed=min(0.8, rng.choice([0.5, 1.0, 4.0]) / steps_per_epoch),
         crashes=rng.randint(1, 3),
         crash=rng.choice([2, 5]) / steps,
         inbox_bytes=(0, 4000, INBOX_BYTES)[seed % 3],
+        linger=0.7 if random.Random(f"linger {seed}").random() < 0.5 else 0.0,
     )
-    return Case(seed, name, settings, model, events, faults, rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200]))
 
 
 def _through_partitions(seed: int, events: Events, settings: Settings) -> tuple[Events, Settings]:
@@ -162,18 +225,37 @@ Hook = Callable[[Simulation], None]
 
 def simulate(case: Case, log: CutLog, seed: int, faults: Faults, hook: Hook | None = None) -> Simulation:
     """A finished simulation of the case."""
-    simulation = Simulation(case.settings, case.plan, case.events, log, seed, faults)
+    if log.path is None:  # nobody takes it over: all attempts would have the same one
+        faults = replace(faults, linger=0.0)
+    with ExitStack() as stack:
+        settings = case.settings
+        if case.snapshot is not None:
+            image = stack.enter_context(TemporaryDirectory(prefix="freshet-image-"))
+            settings = replace(settings, image=image)
+        simulation = Simulation(settings, case.plan, case.events, log, seed, faults)
 
-    def spread(stage: Any) -> None:
-        stage.sweeper._spread = case.spread_epochs
+        def spread(stage: Any) -> None:
+            stage.sweeper._spread = case.spread_epochs
 
-    simulation.on_stage = spread
-    if hook is not None:
-        hook(simulation)
-    pages: AbstractContextManager[None] = page_bytes(case.page_bytes)
-    with pages:
+        simulation.on_stage = spread
+        if hook is not None:
+            hook(simulation)
+        stack.enter_context(page_bytes(case.page_bytes))
+        if case.snapshot is not None:
+            _build_image(case, simulation)
         simulation.run()
     return simulation
+
+
+def _build_image(case: Case, simulation: Simulation) -> None:
+    """Epoch 0, of which the simulation's sinks get the rows."""
+
+    def core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
+        return simulation.make_sink(part) if operator == SINK else make_core(settings, plan, operator, part)
+
+    assert case.snapshot is not None
+    with patch("operators.initial.make_core", core), patch("operators.initial.load_plan", lambda _: case.plan):
+        build_image(simulation.settings, [case.snapshot])
 
 
 def check(case: Case, broken: str = "") -> Result:
@@ -184,15 +266,17 @@ def check(case: Case, broken: str = "") -> Result:
     """
     if broken:
         case = eager(case, ticking=broken == "cut at the tail")
+        case = replace(case, faults=replace(case.faults, linger=0.0))  # what is lost is lost at once
     lost = [0]
     with TemporaryDirectory(prefix="freshet-simulation-") as folder:
-        path = Path(folder) / "cuts.jsonl"
-        run = simulate(case, CutLog(path), case.seed, case.faults, _hook(case, path, broken, lost))
+        path = Path(folder) / "cuts"
+        log = open_log(path, ONE_SEGMENT if broken.startswith("cut") else 1)
+        run = simulate(case, log, case.seed, case.faults, _hook(case, path, broken, lost))
         run.log.close()
-    rows = assert_exact(case.plan_model, case.events, run)
-    cuts = CutLog()
-    for cut in run.log.cuts.values():
-        cuts.append(cut)
+        kept = len(segments_in(path / KEPT))
+        # Without what an attempt that was thought dead has cut behind the end.
+        cuts = run.log = copied(CutLog(path), run.log.last)
+    judged = assert_exact(case.plan_model, case.events, run, bitwise=case.exact, snapshot=case.snapshot)
     calm = simulate(case, cuts, case.seed + 1, NO_FAULTS)
     assert list(calm.log.cuts.values()) == list(run.log.cuts.values()), "the run without crashes cut otherwise"
     calm_rows, run_rows = calm.rows(), run.rows()
@@ -200,17 +284,22 @@ def check(case: Case, broken: str = "") -> Result:
     for epoch, expected in calm_rows.items():
         assert run_rows[epoch] == expected, f"epoch {epoch} differs from the run without crashes"
     markers = sum(cut.marker for cut in cuts.cuts.values())
-    return Result(len(calm_rows), run.crashes, rows, markers, lost[0], run.aside_bytes)
+    rows, worst = judged
+    return Result(len(calm_rows), run.crashes, rows, markers, kept, lost[0], run.aside_bytes, run.lingered, worst)
 
 
 def eager(case: Case, *, ticking: bool = False) -> Case:
-    """The case with more markers, checkpoints and crashes; `ticking`: with more cuts by the clock instead."""
+    """The case with more markers, checkpoints and crashes; `ticking`: with more cuts by the clock instead.
+
+    Of a long stream only the beginning: its epochs become many.
+    """
     faults = replace(case.faults, crashes=3, crash=case.faults.crash / 4)
     if ticking:
         faults.tick *= 4
     else:
         faults.barrier *= 4
-    return replace(case, faults=faults, settings=replace(case.settings, marker_interval_ms=1, epoch_events=4))
+    settings = replace(case.settings, marker_interval_ms=1, epoch_events=4)
+    return replace(case, faults=faults, settings=settings, events=case.events.slice(0, min(len(case.events), 120)))
 
 
 def _hook(case: Case, path: Path, broken: str, lost: list[int]) -> Hook:
@@ -218,64 +307,55 @@ def _hook(case: Case, path: Path, broken: str, lost: list[int]) -> Hook:
         return lose_a_cut(case, path, broken.removeprefix("cut").strip(), lost)
 
     def hook(simulation: Simulation) -> None:
+        simulation.log.retention = simulation.checkpoints
         simulation.before_restore = lambda: reopen(simulation, path)
         if broken == "page":
-            leave_a_page_out(case)(simulation)
+            leave_a_page_out(case.seed, case.settings.parts)(simulation)
 
     return hook
+
+
+def open_log(path: Path, segment_bytes: int = 1) -> CutLog:
+    """The cut log in a folder; a marker ends each segment, and what is let go of is kept for the end, unreadable."""
+    log = CutLog(path, keep=True, segment_bytes=segment_bytes)
+    log._segments = [segment for segment in log._segments if segment.path.parent.name != KEPT]
+    return log
 
 
 def reopen(simulation: Simulation, path: Path, lost: Callable[[list[bytes]], None] | None = None) -> None:
-    """What a process finds that starts anew: the cut log's file, its last line torn."""
-    simulation.log.close()
-    if lost is not None:
-        lines = path.read_bytes().splitlines(keepends=True)
-        lost(lines)
-        path.write_bytes(b"".join(lines))
-    with path.open("ab") as file:
-        file.write(b"[999,1")
-    simulation.log = CutLog(path)
+    """What a process finds that starts anew: the cut log's files, and in turn one of two things.
+
+    The last line is torn; or the process before, which was thought dead, cuts one epoch more and must not send it. One
+    that lingers does so by itself.
+    """
+    before, is_dead = simulation.log, simulation.crashes % 2 == 1 and not simulation.lingers
+    if before.last and not simulation.lingers:
+        file = newest_segment(path)
+        if lost is not None:
+            lines = file.read_bytes().splitlines(keepends=True)
+            cuts = lines[1:]
+            lost(cuts)
+            file.write_bytes(b"".join([lines[0], *cuts]))
+        with file.open("ab") as torn:
+            torn.write(b"[999,1" if is_dead else b"")
+    end = before.of(before.last).end if before.last and lost is None else None
+    simulation.log = open_log(path, 1 if lost is None else ONE_SEGMENT)
+    simulation.log.retention = simulation.checkpoints
+    if simulation.lingers:
+        return
+    if is_dead or end is None:
+        before.close()
+        return
+    try:
+        before.append(Cut(before.last + 1, end, True))  # an empty epoch: a later attempt may obey it
+    except FencedError:
+        before.close()
+    else:
+        message = "an attempt that was thought dead has cut an epoch"
+        raise AssertionError(message)
 
 
 # -- jobs that are broken on purpose ----------------------------------------------------------------------------------
-
-
-# Not the Partitioner's: without a page of its edges it would follow links in circles.
-_TABLES = {
-    "FeatureStorage": ["x", "flags"],
-    "LayerStorage": ["z", "s", "local", "flags", "in.head", "x"],
-    "LayerTail": ["partial", "index", "flags", "x"],
-}
-
-
-class LeavesPagesOut(Sweeper):
-    """A sweep that leaves one page out: always the same one."""
-
-    left_out = ""
-
-    def _write(self, limit: int | None) -> Mutations:
-        out = super()._write(limit)
-        out.puts = [(key, value) for key, value in out.puts if not key.startswith(f"{self.left_out}@")]
-        return out
-
-
-def leave_a_page_out(case: Case) -> Hook:
-    """The first page of one table of one operator never becomes durable."""
-    rng = random.Random(f"page {case.seed}")
-
-    def hook(simulation: Simulation) -> None:
-        kind = rng.choice([*_TABLES][: 3 if case.settings.parts > 1 else 2])
-        table, before = rng.choice(_TABLES[kind]), simulation.on_stage
-
-        def on_stage(stage: Any) -> None:
-            before(stage)
-            if type(stage.core).__name__ == kind:
-                stage.sweeper.__class__ = LeavesPagesOut
-                stage.sweeper.left_out = f"{table}/0"
-
-        simulation.on_stage = on_stage
-
-    return hook
 
 
 def lose_a_cut(case: Case, path: Path, where: str, lost: list[int]) -> Hook:
@@ -291,6 +371,7 @@ def lose_a_cut(case: Case, path: Path, where: str, lost: list[int]) -> Hook:
         lost[0] += before - len(lines)
 
     def hook(simulation: Simulation) -> None:
+        simulation.log.retention = simulation.checkpoints
         simulation.before_restore = lambda: reopen(simulation, path, lose)
 
     return hook

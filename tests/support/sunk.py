@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import pyarrow.parquet as pq
 
+from operators.messages import control_values
 from operators.sink import Sink
 from state.codec import ROWS, Block, Header
 
@@ -24,7 +25,7 @@ def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, sou
         "del_key": np.array(dead, np.int64),
     }
     if control is not None:
-        columns["ctl"] = np.array(control, np.int64)
+        columns["ctl"] = control
     if names:
         texts = [text.encode() for text in names.values()]
         columns["m_key"] = np.array(list(names), np.int64)
@@ -37,8 +38,9 @@ def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, sou
     return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
 
 
-def control(marker=-1, events=1, arrival=0, flags=0, rejected=0, accepted=0, vertices=0, streamed=0):
-    return (marker, events, arrival, flags, rejected, accepted, vertices, streamed)
+def control(events=1, arrival=0, streamed=0, **values):
+    """Control values, by default of an epoch of one event."""
+    return control_values(events=events, arrival_ms=arrival, streamed_ms=streamed, **values)
 
 
 def sink_of(out, part=0, parts=1, kind="int", **options):

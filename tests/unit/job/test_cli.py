@@ -101,6 +101,7 @@ def test_help_shows_the_defaults(freshet: Any, monkeypatch: pytest.MonkeyPatch) 
     shown = freshet("run", "--help").out
     for text in ("(default: 1000)", "(default: 20)", "(default: hybrid)", "(default: 10s)", "(default: flink)"):
         assert text in shown
+    assert "(default: 1GiB)" in shown
 
 
 def test_version(freshet: Any) -> None:
@@ -203,7 +204,7 @@ def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand
     (((), named),) = calls
     assert named == {
         "model": files["M"], "events": [str(files["E"])], "out": files["O"], "snapshot": None, "oracle": "own",
-        "tolerance": 1e-4, "undirected": None, "id_type": None, "properties": {},
+        "tolerance": 1e-4, "undirected": None, "id_type": None, "properties": {}, "every": None,
     }  # fmt: skip
 
 

@@ -42,7 +42,10 @@ def test_parts_default_to_the_parallelism() -> None:
 def test_quantities_are_read_with_their_units() -> None:
     config = load(checkpoint_interval="500ms", memory="2GiB")
     assert config.checkpoint_interval_s == 0.5
+    assert (config.publish_ms, config.dead_letters_max_bytes) == (10_000, 1 << 30)
     assert config.memory_bytes == 2 << 30
+    config = load(publish_within="1.5s", dead_letters_max="2MiB")
+    assert (config.publish_ms, config.dead_letters_max_bytes) == (1500, 2 << 20)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,8 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"partitioner": "metis"}, "--partitioner: got 'metis', expected 'hybrid', 'hdrf', 'locality' or 'hash'"),
         ({"runtime": "spark"}, "--runtime: got 'spark', expected 'flink' or 'local'"),
         ({"id_type": "uuid"}, "--id-type: got 'uuid'"),
+        ({"id_bytes_max": 0}, "--id-bytes-max: got 0, expected greater than or equal to 1"),
+        ({"id_bytes_max": True}, "--id-bytes-max: got True, expected a number"),
         ({"hdrf_epsilon": 0.0}, "--hdrf-epsilon: got 0.0"),
         ({"hdrf_lambda": float("nan")}, "--hdrf-lambda: got nan"),
         ({"checkpoint_interval": "10"}, "--checkpoint-interval: got '10', expected a duration such as 10s"),
@@ -85,6 +90,12 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"delivery": "twice"}, "--delivery: got 'twice', expected 'upsert' or 'exactly-once'"),
         ({"embedding_format": "csv"}, "--embedding-format: got 'csv', expected 'base64' or 'list'"),
         ({"coalesce": "5"}, "--coalesce: got '5'"),
+        ({"publish_within": "10"}, "--publish-within: got '10', expected a duration such as 10s"),
+        ({"publish_within": "0s"}, "--publish-within: got '0s', expected a duration longer than zero"),
+        ({"publish_within": "5ms"}, "--publish-within: got 5ms, expected at least 100ms"),
+        ({"dead_letters_max": "1"}, "--dead-letters-max: got '1', expected a size such as 2GiB"),
+        ({"dead_letters_max": "5kB"}, "--dead-letters-max: got 5000 bytes, expected at least 1MiB"),
+        ({"stay": True, "runtime": "local"}, "--stay: --runtime local ends when its input does"),
         ({"events": []}, "--events: got []"),
         ({"parts": 2, "parallelism": 4}, "--parts: got 2 with --parallelism 4"),
     ],

@@ -178,13 +178,13 @@ def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypa
 def test_what_the_state_needs_and_is_not_there_is_named(done: Given, tmp_path: Path) -> None:
     job = tmp_path / "O"
     shutil.copytree(done.folder / "O", job)
-    (job / "checkpoints" / "cuts.jsonl").unlink()
-    (done.folder / "O" / "checkpoints" / "cuts.jsonl").rename(tmp_path / "cuts.jsonl")
+    shutil.rmtree(job / "checkpoints" / "cuts")
+    (done.folder / "O" / "checkpoints" / "cuts").rename(tmp_path / "cuts")
     try:
         with pytest.raises(UsageError, match="has no epoch 1"):
             export(tmp_path / "S", job)
     finally:
-        (tmp_path / "cuts.jsonl").rename(done.folder / "O" / "checkpoints" / "cuts.jsonl")
+        (tmp_path / "cuts").rename(done.folder / "O" / "checkpoints" / "cuts")
     assert not (tmp_path / "S").exists()
 
 

@@ -48,6 +48,21 @@ def test_a_job_whose_tasks_start_or_end_is_asked_again(rest: FlinkRest) -> None:
     assert rest.stop("file:/states", timeout_s=30.0) == "/states/savepoint-1"
 
 
+def test_the_checkpoints_that_are_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = [
+        {"id": 12, "status": "IN_PROGRESS", "is_savepoint": False, "trigger_timestamp": 1200},
+        {"id": 11, "status": "COMPLETED", "is_savepoint": True, "trigger_timestamp": 1100},
+        {"id": 10, "status": "COMPLETED", "is_savepoint": False, "trigger_timestamp": 1000},
+        {"id": 9, "status": "FAILED", "is_savepoint": False, "trigger_timestamp": 900},
+        {"id": 8, "status": "COMPLETED", "is_savepoint": False, "trigger_timestamp": 800},
+        {"id": 7, "status": "COMPLETED", "is_savepoint": False, "trigger_timestamp": 700},
+    ]
+    monkeypatch.setattr(FlinkRest, "_call", lambda *_: {"history": history})
+    assert FlinkRest("localhost:1", "job").retained_since_ms(2) == 800
+    history[:] = history[:2]
+    assert FlinkRest("localhost:1", "job").retained_since_ms(2) is None
+
+
 @pytest.mark.parametrize("rest", [[trace("Checkpoint expired before completing.")]], indirect=True)
 def test_another_failure_is_told(rest: FlinkRest) -> None:
     with pytest.raises(FlinkRestError, match="no savepoint: Checkpoint expired before completing"):

@@ -3,9 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from job.errors import UsageError
-from job.kafka_client import OWN, ClientProperties
+from job.kafka_client import _LIBRDKAFKA, OWN, ClientProperties
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SASL = {
@@ -68,6 +69,48 @@ def test_kafka_python_connects_in_the_same_way() -> None:
         "request_timeout_ms": 1000,
     }
     assert ClientProperties().kafka_python() == {}
+
+
+def test_librdkafka_connects_in_the_same_way() -> None:
+    assert ClientProperties(SASL).librdkafka({"SECRET": "s"}) == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "s",
+    }
+    tls = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "/me.pem",
+        "ssl.key.password": "p",
+        "ssl.endpoint.identification.algorithm": "",
+        "request.timeout.ms": 1000,
+        "metadata.max.age.ms": 2000,
+        "fetch.min.bytes": 1,
+    }
+    found = ClientProperties(tls).librdkafka()
+    assert found == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.key.password": "p",
+        "ssl.endpoint.identification.algorithm": "none",
+        "request.timeout.ms": 1000,
+        "metadata.max.age.ms": 2000,
+    }
+    assert ClientProperties().librdkafka() == {}
+    without = {"sasl.jaas.config": f'{PLAIN} username="me" password="x";'}
+    assert ClientProperties(without).librdkafka()["sasl.mechanism"] == "PLAIN"
+
+
+def test_librdkafka_knows_these_names() -> None:
+    known = {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"}  # files that it would look for
+    names = dict.fromkeys(set(_LIBRDKAFKA.values()) - known, "x")
+    numbers = {name: 1000 for name in names if name.endswith(".ms")}
+    Producer(names | numbers | {"security.protocol": "plaintext", "sasl.mechanism": "PLAIN"})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from job.kafka_client import ClientProperties
 from job.kafka_output import TopicOutput
 from job.kafka_sink import connector_options
 from job.output_topics import plan_output
-from job.outputs import Outputs, outlet_settings, plan_outputs
+from job.outputs import Outputs, outlet_settings, plan_outputs, refuse_large_records
 
 
 class Brokers:
@@ -24,6 +24,7 @@ class Brokers:
 
     def __init__(self, topics: dict[str, str], cap_ms: int = 900_000) -> None:
         self.topics, self.cap_ms = topics, cap_ms
+        self.max_bytes: dict[str, str] = {}
 
     def list_topics(self) -> list[str]:
         return list(self.topics)
@@ -42,7 +43,8 @@ class Brokers:
         if kind == "broker":
             assert resource.name == "7"
             return {"broker": {"7": {"transaction.max.timeout.ms": {"value": str(self.cap_ms)}}}}
-        return {"topic": {resource.name: {"cleanup.policy": {"value": self.topics[resource.name]}}}}
+        found = {"cleanup.policy": self.topics[resource.name], "max.message.bytes": self.max_bytes.get(resource.name)}
+        return {"topic": {resource.name: {name: {"value": value} for name, value in found.items() if value}}}
 
 
 @pytest.fixture
@@ -90,6 +92,49 @@ def test_transactions_may_last_as_long_as_the_brokers_allow(brokers: Brokers) ->
     assert "needs transactions of up to 80 s, but the brokers cap them at 79.999 s" in str(caught.value)
     assert "(transaction.max.timeout.ms); raise that, take a shorter --checkpoint-interval" in str(caught.value)
     assert plan("kept", []).transaction_timeout_ms == 0, "nobody asks without transactions"
+
+
+def test_a_record_may_be_as_large_as_producer_and_topic_take(brokers: Brokers) -> None:
+    def record_bytes(**properties: str) -> int:
+        address, given = (
+            KafkaAddress("h:1", "kept"),
+            ClientProperties({k.replace("_", "."): v for k, v in properties.items()}),
+        )
+        return plan_output("--embeddings-to", address, given, print, compacted=True).record_bytes
+
+    assert record_bytes() == 1 << 20
+    assert record_bytes(max_request_size="2000000") == 1 << 20, "the topic takes no more"
+    brokers.max_bytes["kept"] = "5000000"
+    assert record_bytes() == 1 << 20, "nor does the producer"
+    assert record_bytes(max_request_size="2000000") == 2_000_000
+    brokers.max_bytes["kept"] = "30000"
+    assert record_bytes() == 30_000
+
+
+@pytest.mark.parametrize(
+    ("width", "form", "kind", "longest", "said"),
+    [
+        (300_000, "base64", "int", 1024, "an embedding of 300,000 numbers as base64 may take 1,600,"),
+        (70_000, "list", "int", 1024, "an embedding of 70,000 numbers as list may take"),
+        (8, "base64", "string", 300_000, "with ids of up to 300000 bytes (--id-bytes-max) may take 2,100,"),
+        (150_000, "base64", "int", 1024, None),
+        (150_000, "base64", "string", 1024, None),
+        (8, "base64", "int", 300_000, None),
+    ],
+)
+def test_records_that_a_topic_would_not_take_are_refused_at_the_start(
+    width: int, form: str, kind: str, longest: int, said: str | None
+) -> None:
+    config = options_of(embeddings_to="kafka://h:1/kept", embedding_format=form)
+    outputs = Outputs(TopicOutput(bootstrap="h:1", topic="kept"))
+    if said is None:
+        refuse_large_records(config, width, kind, longest, outputs)
+        return
+    with pytest.raises(UsageError) as caught:
+        refuse_large_records(config, width, kind, longest, outputs)
+    assert said in str(caught.value)
+    assert "the producer and the topic take records of 1,048,576; raise max.request.size" in str(caught.value)
+    refuse_large_records(config, width, kind, longest, Outputs())
 
 
 def options_of(**flags: Any) -> RunConfig:

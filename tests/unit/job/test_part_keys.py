@@ -3,6 +3,7 @@ from collections import Counter
 import pytest
 
 from job.part_keys import key_group, part_keys, subtask_of
+from operators.flink_shells import parts_of_subtask
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 8, 16, 128])
@@ -19,6 +20,32 @@ def test_parts_spread_evenly_at_every_parallelism(parts: int) -> None:
         load = Counter(subtask_of(group, 128, parallelism) for group in groups)
         assert len(load) == parallelism, load
         assert max(load.values()) - min(load.values()) <= 1, load
+
+
+class Task:
+    """What a shell asks Flink about its subtask."""
+
+    def __init__(self, index: int, parallelism: int) -> None:
+        self.index, self.parallelism = index, parallelism
+
+    def getIndexOfThisSubtask(self) -> int:
+        return self.index
+
+    def getNumberOfParallelSubtasks(self) -> int:
+        return self.parallelism
+
+    def getMaxNumberOfParallelSubtasks(self) -> int:
+        return 128
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 8, 16, 100, 128])
+def test_a_shell_preloads_the_parts_that_flink_sends_it(parts: int) -> None:
+    keys = part_keys(parts, 128)
+    for parallelism in {1, 2, 3, 7, parts}:
+        owner = [subtask_of(key_group(key, 128), 128, parallelism) for key in keys]
+        for index in range(parallelism):
+            expected = [part for part in range(parts) if owner[part] == index]
+            assert parts_of_subtask(parts, Task(index, parallelism)) == expected
 
 
 def test_keys_are_the_same_for_ever() -> None:

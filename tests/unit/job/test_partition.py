@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from job import cli
+from job.config import RunConfig
+from job.partition import Trial
 from operators.snapshot import write_snapshot
 from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
@@ -145,3 +147,12 @@ def test_too_many_parts(freshet: Any, snapshot: Path) -> None:
     ended = freshet("--snapshot", snapshot, "--parts", 40_000)
     assert ended.code == 2
     assert "--parts: expected 1 to 32767, got 40000" in ended.err
+
+
+def test_it_shows_what_a_run_does() -> None:
+    """Without options of its own, each partitioner has those that a run gives it."""
+    trial = Trial("hybrid", 2, "int", False).core.config
+    for name in ("hybrid_threshold", "hdrf_lambda", "hdrf_epsilon"):
+        assert getattr(trial, name) == RunConfig.model_fields[name].default, name
+    assert trial.strategy == RunConfig.model_fields["partitioner"].default
+    assert trial.hybrid_threshold == 1000

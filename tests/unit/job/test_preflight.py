@@ -4,6 +4,7 @@ import pytest
 
 from job.errors import UsageError
 from job.preflight import check_model, check_out, check_snapshot, event_files
+from operators.event_files import list_files
 
 
 def write(path: Path, content: bytes = b"") -> Path:
@@ -25,6 +26,13 @@ def test_both_arrow_formats_pass(tmp_path: Path) -> None:
     assert event_files(map(str, files)) == files
 
 
+@pytest.mark.parametrize("name", ["a.JSONL", "b.Parquet", "c.ARROW"])
+def test_a_suffix_may_be_in_capitals_wherever_files_are_looked_at(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "in" / name, {"b": b"PAR1", "c": b"ARROW1"}.get(name[0], b""))
+    assert event_files([str(path.parent)]) == [path]
+    assert [Path(file.path) for file in list_files([str(path.parent)])] == [path]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -33,6 +41,7 @@ def test_both_arrow_formats_pass(tmp_path: Path) -> None:
         ("e.parquet", b'{"op":"add', "is no parquet file"),
         ("e.parquet", b"", "is no parquet file"),
         ("e.arrow", b"PAR1", "is no arrow file"),
+        ("e.ARROW", b"PAR1", "is no arrow file"),
     ],
 )
 def test_files_of_other_formats_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:

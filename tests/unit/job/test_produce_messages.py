@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from kafka.partitioner.default import murmur2 as one_by_one
 
-from job.produce_messages import MESSAGE_BYTES, Line, Message, NoArrowError, Packer, Router, read_lines, to_arrow
+from job.produce_messages import (
+    MESSAGE_BYTES,
+    Line,
+    Message,
+    NoArrowError,
+    Packer,
+    Router,
+    murmur2,
+    read_lines,
+    to_arrow,
+)
 from operators.event_files import ChunkReader, plan_chunks
 
 EDGE = b'{"op":"add_edge","src":1,"dst":2}'
@@ -28,7 +40,7 @@ MALFORMED = (
 
 
 def partition(by: str, data: bytes, count: int = 64) -> int:
-    return Router(by, count).route(data).partition  # type: ignore[arg-type]
+    return Router(by, count).route([data])[0].partition  # type: ignore[arg-type]
 
 
 def test_what_stays_together() -> None:
@@ -41,14 +53,24 @@ def test_what_stays_together() -> None:
 
 def test_the_partition_is_the_one_of_kafkas_own_producers() -> None:
     # org.apache.kafka.common.utils.Utils.murmur2 of "21" and "foobar", from Kafka's own tests
-    for key, murmur2 in ((21, -973932308), ("foobar", -790332482)):
+    for key, number in ((21, -973932308), ("foobar", -790332482)):
         line = json.dumps({"op": "add_vertex", "id": key}).encode()
-        assert Router("dst", 1000).route(line) == Line((murmur2 & 0x7FFFFFFF) % 1000, str(key).encode(), line)
+        assert Router("dst", 1000).route([line])[0] == Line((number & 0x7FFFFFFF) % 1000, str(key).encode(), line)
+
+
+def test_all_keys_at_once_hash_as_one_by_one() -> None:
+    rng = random.Random(5)
+    keys = [rng.randbytes(length) for length in (*range(70), 1000, 30_001) for _ in range(3)]
+    rng.shuffle(keys)
+    expected = [one_by_one(key) & 0xFFFFFFFF for key in keys]
+    assert murmur2(keys).tolist() == expected
+    assert murmur2([]).tolist() == []
+    assert murmur2([b""]).tolist() == [one_by_one(b"") & 0xFFFFFFFF]
 
 
 @pytest.mark.parametrize("data", MALFORMED)
 def test_a_malformed_line_goes_by_its_bytes(data: bytes) -> None:
-    assert Router("dst", 7).route(data) == Line(zlib.crc32(data) % 7, None, data)
+    assert Router("dst", 7).route([data]) == [Line(zlib.crc32(data) % 7, None, data)]
 
 
 def lines(*places: int) -> list[Line]:
@@ -56,7 +78,7 @@ def lines(*places: int) -> list[Line]:
 
 
 def pack(packer: Packer, *given: Line) -> list[Message]:
-    return [message for line in given for message in packer.add(line)] + list(packer.rest())
+    return [*packer.add(given), *packer.rest()]
 
 
 def test_messages_keep_the_order_of_their_partition() -> None:

@@ -3,7 +3,15 @@ import io
 from job.progress import Progress, Stats, format_stats
 
 FULL = Stats(
-    events=12_345, events_per_s=6789.4, epoch=12, rows=90_000, lag_events=1500, latency_ms_p50=2.34, latency_ms_p99=16.0
+    events=12_345,
+    events_per_s=6789.4,
+    epoch=12,
+    rows=90_000,
+    lag_events=1500,
+    latency_ms_p50=4800.34,
+    latency_ms_p99=9600.0,
+    applied_ms_p50=2.34,
+    applied_ms_p99=16.0,
 )
 
 
@@ -22,12 +30,15 @@ class Terminal(io.StringIO):
 
 def test_the_line_has_every_field() -> None:
     assert format_stats(FULL) == (
-        "events 12,345  events/s 6,789  epoch 12  lag 1,500  p50 2.3 ms  p99 16.0 ms  rows 90,000"
+        "events 12,345  events/s 6,789  epoch 12  lag 1,500  p50 4800.3 ms  p99 9600.0 ms  "
+        "applied p50 2.3 ms  p99 16.0 ms  rows 90,000"
     )
 
 
 def test_unknown_figures_show_as_dashes() -> None:
-    assert "lag -  p50 -  p99 -" in format_stats(Stats(events=0, events_per_s=0.0, epoch=0, rows=0))
+    assert "lag -  p50 -  p99 -  applied p50 -  p99 -" in format_stats(
+        Stats(events=0, events_per_s=0.0, epoch=0, rows=0)
+    )
 
 
 def test_without_a_terminal_a_line_every_ten_seconds_and_the_last() -> None:

@@ -16,12 +16,14 @@ import pytest
 
 from gnn.model import save_model
 from job import run_file
-from job.checkpoints import follow_move, local_folder, prune, replace_paths
+from job.checkpoints import dir_of_job, follow_move, local_folder, prune, replace_paths
 from job.config import load_run_config
 from job.errors import UsageError
 from job.prepare import prepare
 from job.resume import has_finished, resume, state_to_resume
+from job.runner import _spec
 from job.stop import stop
+from operators.cut import Cut
 from operators.parsing import read_plan
 from tests.support.models import IN_WIDTH, conv, make_model
 
@@ -55,6 +57,14 @@ def resumed(folder: Path, **options: Any) -> Any:
     return resume(load_run_config(flags(folder, resume="latest", **options)), folder / "out")
 
 
+def id_of(folder: Path) -> str:
+    return str(orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["job_id"])
+
+
+def state(config: Any, folder: Path) -> str | None:
+    return state_to_resume(config, folder / "out", id_of(folder))
+
+
 def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) -> None:
     config, job = resumed(folder)
     settings = job.settings
@@ -65,6 +75,16 @@ def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) ->
     assert (config.parallelism, config.epoch_ms, settings.epoch_ms, settings.parts) == (2, 0, 0, 2)
     assert settings.partitioner["strategy"] == "hdrf"
     assert job.records == 20
+
+
+def test_the_seed_of_its_hashes_is_drawn_with_the_job_and_stays(folder: Path, tmp_path: Path) -> None:
+    saved = orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["partitioner"]
+    _, job = resumed(folder)
+    assert (
+        job.settings.partitioning.hash_seed == saved["hash_seed"] == resumed(folder)[1].settings.partitioning.hash_seed
+    )
+    other = prepare(load_run_config(flags(folder) | {"out": tmp_path / "other"}), tmp_path / "other")
+    assert other.settings.partitioning.hash_seed != saved["hash_seed"]
 
 
 def test_epochs_may_change_from_the_next_one_on(folder: Path) -> None:
@@ -82,6 +102,7 @@ def test_epochs_may_change_from_the_next_one_on(folder: Path) -> None:
         ({"hdrf_lambda": 9}, r"--hdrf-lambda 9\.0: .* has 2\.0"),
         ({"undirected": True}, "--undirected True"),
         ({"id_type": "string"}, "--id-type string: .* has int"),
+        ({"id_bytes_max": 7}, "--id-bytes-max 7: .* has 1024 for its life"),
         ({"parts": 3}, "--parts 3: .* has 2 for its life"),
         ({"parallelism": 3}, "--parallelism 3: .* has 2 parts"),
         ({"runtime": "local"}, "--runtime local: .* runtime flink"),
@@ -152,30 +173,30 @@ def checkpoint(path: Path, when: int, data: bytes = b"x") -> Path:
 
 def test_the_latest_state_may_be_a_savepoint_elsewhere(folder: Path) -> None:
     config, _ = resumed(folder)
-    assert state_to_resume(config, folder / "out") is None, "it died before its first checkpoint"
+    assert state(config, folder) is None, "it died before its first checkpoint"
     checkpoints, jobs = folder / "out" / "checkpoints", ["a" * 32, "b" * 32]
     old, new = (checkpoint(checkpoints / job / "chk-3", when) for job, when in zip(jobs, (100, 200), strict=True))
     kept = checkpoint(checkpoints / "savepoints" / "savepoint-1", 50)
-    assert state_to_resume(config, folder / "out") == str(new)
+    assert state(config, folder) == str(new)
     assert not old.exists(), "of earlier attempts nothing is needed any more"
     assert kept.exists()
     elsewhere = checkpoint(folder / "savepoint-2", 300)
     run_file.update_run(folder / "out", savepoint=str(elsewhere))
-    assert state_to_resume(config, folder / "out") == str(elsewhere)
+    assert state(config, folder) == str(elsewhere)
 
 
 def test_checkpoints_in_another_store(folder: Path) -> None:
     config, _ = resumed(folder, checkpoint_dir="s3://bucket/job")
     assert local_folder(config.checkpoint_dir, folder) == folder / "checkpoints"
-    with pytest.raises(UsageError, match="--resume s3://bucket/job/JOB/chk-N"):
-        state_to_resume(config, folder / "out")
+    with pytest.raises(UsageError, match=f"--resume s3://bucket/job/{id_of(folder)}/JOB/chk-N"):
+        state(config, folder)
     run_file.update_run(folder / "out", state="stopped", savepoint="s3://bucket/job/savepoints/savepoint-1")
-    assert state_to_resume(config, folder / "out") == "s3://bucket/job/savepoints/savepoint-1"
+    assert state(config, folder) == "s3://bucket/job/savepoints/savepoint-1"
     given = config.model_copy(update={"resume": "s3://bucket/job/x/chk-1"})
-    assert state_to_resume(given, folder / "out") == "s3://bucket/job/x/chk-1"
+    assert state(given, folder) == "s3://bucket/job/x/chk-1"
     missing = config.model_copy(update={"resume": str(folder / "model")})
     with pytest.raises(UsageError, match="no complete checkpoint or savepoint below"):
-        state_to_resume(missing, folder / "out")
+        state(missing, folder)
 
 
 def utf(text: str) -> bytes:
@@ -204,10 +225,81 @@ def test_what_only_looks_like_a_path_stays() -> None:
 def test_pruning_leaves_what_is_no_checkpoint(tmp_path: Path) -> None:
     checkpoint(tmp_path / ("d" * 32) / "chk-1", 1)
     checkpoint(tmp_path / "savepoints" / "savepoint-1", 1)
-    (tmp_path / "cuts.jsonl").touch()
+    (tmp_path / "cuts").mkdir()
     prune(tmp_path, keep=None)
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["cuts.jsonl", "savepoints"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["cuts", "savepoints"]
     prune(tmp_path / "nowhere", keep=None)
+
+
+# -- a folder that many jobs share ------------------------------------------------------------------------------------
+
+
+def test_each_job_has_a_folder_of_its_own() -> None:
+    job = "0123456789abcdef"
+    assert dir_of_job(None, job) is None, "OUT/checkpoints is one job's"
+    assert dir_of_job("/shared/", job) == f"/shared/{job}"
+    assert dir_of_job(f"/shared/{job}", job) == f"/shared/{job}"
+    assert dir_of_job("s3://bucket/all", job) == f"s3://bucket/all/{job}"
+    assert dir_of_job("file:///shared", job) == f"file:///shared/{job}"
+
+
+def shared_by_two(folder: Path, tmp_path: Path) -> list[tuple[Any, Any, Path]]:
+    """Two jobs, prepared with one folder for their checkpoints: options, job, folder of its output."""
+    found = []
+    for name in ("one", "two"):
+        config = load_run_config(flags(folder, checkpoint_dir=str(tmp_path / "shared")) | {"out": tmp_path / name})
+        found.append((config, prepare(config, tmp_path / name), tmp_path / name))
+        run_file.update_run(tmp_path / name, pids={}, state="stopped")
+    return found
+
+
+def test_jobs_that_share_a_folder_have_cut_logs_and_checkpoints_of_their_own(folder: Path, tmp_path: Path) -> None:
+    (config, one, out), (_, two, _) = shared_by_two(folder, tmp_path)
+    shared, ids = tmp_path / "shared", [one.settings.job_id, two.settings.job_id]
+    assert [job.settings.cut_log for job in (one, two)] == [str(shared / job / "cuts") for job in ids]
+    assert one.settings.checkpoints == str(shared / ids[0])
+    assert _spec(one, config, out).checkpoint_uri == f"file://{shared}/{ids[0]}"
+    assert _spec(one, config, out).savepoint_uri == f"file://{shared}/{ids[0]}/savepoints"
+    kept = shared / ids[1] / ("b" * 32) / "chk-1"
+    checkpoint(kept, 200)
+    again = load_run_config(flags(folder, resume="latest") | {"out": out})
+    going_on, job = resume(again, out)
+    assert job.settings.cut_log == one.settings.cut_log
+    assert state_to_resume(going_on, out, ids[0]) is None, "the newest state is the other job's"
+    mine = checkpoint(shared / ids[0] / ("a" * 32) / "chk-3", 100)
+    assert state_to_resume(going_on, out, ids[0]) == str(mine)
+    by_path = going_on.model_copy(update={"resume": str(shared)})
+    assert state_to_resume(by_path, out, ids[0]) == str(mine)
+    prune(_spec(one, config, out).checkpoints, keep=None)
+    assert kept.exists(), "a normal end removes its own"
+    assert not mine.exists()
+
+
+def test_the_state_of_another_job_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    (config, one, out), (_, two, _) = shared_by_two(folder, tmp_path)
+    ids = [one.settings.job_id, two.settings.job_id]
+    found = checkpoint(tmp_path / "shared" / ids[1] / "savepoints" / "savepoint-1", 200)
+    given = config.model_copy(update={"resume": str(found)})
+    with pytest.raises(UsageError, match=f"savepoint-1 is a state of job {ids[1]}, the job in .* is {ids[0]}"):
+        state_to_resume(given, out, ids[0])
+    theirs = checkpoint(folder / "out" / "checkpoints" / ("c" * 32) / "chk-2", 200)
+    given = config.model_copy(update={"resume": str(theirs)})
+    with pytest.raises(UsageError, match=f"chk-2 is a state of job {id_of(folder)}, the job in .* is {ids[0]}"):
+        state_to_resume(given, out, ids[0])
+    elsewhere = checkpoint(tmp_path / "savepoint-7", 300)
+    given = config.model_copy(update={"resume": str(elsewhere)})
+    assert state_to_resume(given, out, ids[0]) == str(elsewhere), "its content tells, once it is read"
+
+
+def test_a_job_that_starts_anew_reads_nothing_of_the_one_before(folder: Path, tmp_path: Path) -> None:
+    (config, one, out), _ = shared_by_two(folder, tmp_path)
+    log = one.settings.open_cut_log()
+    log.append(Cut(1, 7, False))
+    log.close()
+    shutil.rmtree(out)
+    anew = prepare(config, out).settings
+    assert anew.cut_log != one.settings.cut_log
+    assert anew.open_cut_log().last == 0
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------

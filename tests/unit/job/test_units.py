@@ -1,6 +1,6 @@
 import pytest
 
-from job.units import format_duration, parse_duration, parse_size
+from job.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,8 @@ def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize("text", ["10s", "500ms", "2m", "1h", "90s", "1.5ms"])
 def test_a_formatted_duration_reads_back(text: str) -> None:
     assert format_duration(parse_duration(text)) == text
+
+
+@pytest.mark.parametrize("text", ["1GiB", "1536MiB", "3KiB", "5B", "2048GiB"])
+def test_a_formatted_size_reads_back(text: str) -> None:
+    assert format_size(parse_size(text)) == text

@@ -19,8 +19,9 @@ from operators.initial import build_image
 from operators.messages import SINK
 from operators.network import PARTITIONER, Network, operators_of
 from operators.sealing import PartitionerStage
-from operators.simulation import Id, RecordingSink, Simulation
+from operators.simulation import Simulation
 from operators.stage import Stage
+from operators.survivors import Id, RecordingSink
 from partitioner.config import STRATEGIES
 from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
 from tests.support.data import data_set
@@ -134,7 +135,7 @@ def edge_events(op: np.ndarray, src: np.ndarray, dst: np.ndarray, x: np.ndarray)
         a=Ids.of_ints(src),
         b=Ids.of_ints(dst),
         weight=np.ones(n, np.float32),
-        etype=np.zeros(n, np.int16),
+        etype=np.zeros(n, np.int32),
         x_row=np.where(op == OP_ADD_VERTEX, np.arange(n), -1).astype(np.int32),
         x=x,
         position=np.arange(1, n + 1),

@@ -1,9 +1,10 @@
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from operators.direct_file import BLOCK_BYTES, BUFFER_BYTES, DirectFile
+from operators.direct_file import BLOCK_BYTES, BUFFER_BYTES, DirectFile, replace_whole
 
 SIZES = [0, 1, BLOCK_BYTES, BUFFER_BYTES - 1, BUFFER_BYTES, 2 * BUFFER_BYTES + 17]
 
@@ -21,3 +22,27 @@ def test_a_file_holds_what_was_written(size: int, folder: str, tmp_path: Path) -
         assert path.read_bytes() == data
     finally:
         path.unlink(missing_ok=True)
+
+
+def test_what_is_seen_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is synced before it has its name, the folder after that; of a failure nothing is seen."""
+    path, calls = tmp_path / "file", []
+    for name, real in (("fdatasync", os.fdatasync), ("replace", os.replace), ("fsync", os.fsync)):
+
+        def note(*args: Any, call: Any = real, name: str = name) -> None:
+            calls.append((name, path.read_bytes() if path.exists() else None))
+            call(*args)
+
+        monkeypatch.setattr(os, name, note)
+    replace_whole(path, lambda file: file.write(b"first"))
+    replace_whole(path, lambda file: file.write(b"second"))
+    expected = [("fdatasync", None), ("replace", None), ("fsync", b"first")]
+    assert calls == [*expected, ("fdatasync", b"first"), ("replace", b"first"), ("fsync", b"second")]
+
+    def fails(file: DirectFile) -> None:
+        file.write(b"half")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        replace_whole(path, fails)
+    assert path.read_bytes() == b"second"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from operators.coalesce import Changes, TextIds
-from operators.kafka_lines import BLOCK_BYTES, Lines
+from operators.kafka_lines import BLOCK_BYTES, Lines, record_bytes_max
 from tests.support.kafka_records import parse, split
 
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "日本", "😀 and é", "\x00\x1f\x7f", "x" * 300, " "]
@@ -91,3 +91,19 @@ def test_nothing():
 def test_an_unknown_form():
     with pytest.raises(ValueError, match="got 'csv', expected base64 or list"):
         Lines("m", "csv")
+
+
+WIDEST = np.array([-1.1754944e-38, -3.4028235e38, -1e-45, 1.2345679e-10, -0.000123456], np.float32)
+
+
+@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 5, 1000])
+def test_no_record_is_larger_than_said(form, width):
+    for ids in (["\x01" * 50, "\x7f" * 50, "é" * 25, "😀" * 12, "x" * 50], [-(2**63), 2**63 - 1]):
+        given = changes(ids, width)
+        given.rows[:] = np.resize(WIDEST, (len(ids), width))
+        given.epochs[:] = 2**63 - 1
+        most = record_bytes_max(width, form, "m0d", 50 if isinstance(ids[0], str) else 20)
+        sizes = [len(key) + len(value) for key, value in records(given, form=form)]
+        assert max(sizes) <= most
+        assert most < 2 * max(sizes) + 200, "nor is it much less"

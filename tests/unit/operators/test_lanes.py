@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from operators.cut_log import FILES, Cut, CutLog, LostCutError
+from operators.cut import FILES, Cut, LostCutError, Share
+from operators.cut_log import CutLog
+from operators.cut_positions import positions
 from operators.lanes import WAITING_BYTES, Lanes
 from operators.messages import Outcome
-from operators.sealing import PartitionerStage, SealingConfig, positions
+from operators.sealing import PartitionerStage, SealingConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.events import Events
+from tests.support.cuts import lines
 
 TOPIC = 1  # the index of the topic among the sources; 0 is a file
 
@@ -73,7 +76,7 @@ def test_in_an_epoch_the_order_is_source_partition_offset() -> None:
 
 def test_a_cut_waits_for_each_of_its_lanes() -> None:
     lanes = filled()
-    cut = Cut(1, 8, False, ((TOPIC, 0, 3), (TOPIC, 1, 2)))
+    cut = Cut(1, 8, False, (Share(0, 0, 3), Share(TOPIC, 0, 3), Share(TOPIC, 1, 2)))
     assert lanes.counts_of(cut) == {FILES: 3, (TOPIC, 0): 3, (TOPIC, 1): 2}
     assert lanes.missing(lanes.counts_of(cut)) == [(TOPIC, 0)]
     lanes.add(9, 1, block([21, 22], 0, [1, 2]))
@@ -126,19 +129,19 @@ def test_next_offset_is_that_of_the_first_message_not_covered_whole() -> None:
     assert positions(encoded, [encoded])["pos_next"].tolist() == [7], "a block that was cut within a message says so"
 
 
-def test_streams_stand_in_the_cut_log(tmp_path: Path) -> None:
-    cuts = [Cut(1, 4, False), Cut(2, 9, True, ((1, 0, 2), (1, 3, 1))), Cut(3, 10, False, ((1, 3, 1),))]
-    log = CutLog(tmp_path / "cuts.jsonl")
+def test_lanes_stand_in_the_cut_log(tmp_path: Path) -> None:
+    cuts = [
+        Cut(1, 4, False, (Share(0, 0, 4, 4),)),
+        Cut(2, 9, True, (Share(0, 0, 2, 6), Share(1, 0, 2, 17), Share(1, 3, 1, 5))),
+        Cut(3, 10, False, (Share(1, 3, 1, 7),)),
+    ]
+    log = CutLog(tmp_path / "cuts")
     for cut in cuts:
         log.append(cut)
     log.close()
-    assert (tmp_path / "cuts.jsonl").read_text().splitlines()[:2] == ["[1,4,0]", "[2,9,1,[[1,0,2],[1,3,1]]]"]
-    again = CutLog(tmp_path / "cuts.jsonl")
+    assert lines(tmp_path / "cuts")[:2] == ["[1,4,0,[[0,0,4,4]]]", "[2,9,1,[[0,0,2,6],[1,0,2,17],[1,3,1,5]]]"]
+    again = CutLog(tmp_path / "cuts")
     assert list(again.cuts.values()) == cuts
-    assert again.ends(1) == {FILES: 4}
-    assert again.ends(2) == {FILES: 6, (1, 0): 2, (1, 3): 1}
-    assert again.ends(3) == {FILES: 6, (1, 0): 2, (1, 3): 2}
-    again.close()
 
 
 class Job:

@@ -8,14 +8,15 @@ import pytest
 from operators.dead_letters import DeadLetter, DeadLetterFile
 from operators.letter_box import (
     BLOCK_BYTES,
-    LETTER_BYTES,
     OTHER_REASONS,
     REASONS_MAX,
     LetterBox,
     LetterQueue,
+    read_dropped,
     read_reasons,
     reason_of,
 )
+from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.parser import Origin, Parser, RawMessage
 from tests.support.kafka_records import split
 
@@ -47,12 +48,49 @@ def test_a_record_that_is_too_long_for_kafka_is_cut(byte):
     queue = LetterQueue()
     queue.write([letter(raw=byte * 5_000_000)])
     [block] = queue.take()
-    assert len(block) < LETTER_BYTES
-    [(_, value)] = split(block.encode())
+    [(key, value)] = split(block.encode())
+    assert len(key) + len(value) < RECORD_BYTES - RECORD_SPARE
     record = json.loads(value)
     assert record["raw_bytes"] == 5_000_000
     assert base64.b64decode(record["raw_base64"]) == byte * (64 << 10)
+    assert record["note"] == "raw_base64 holds the first 65536 of 5000000 bytes: the topic takes no more"
     assert "raw" not in record
+
+
+@pytest.mark.parametrize("record_bytes", [4_000, 10_000, 100_000, RECORD_BYTES])
+@pytest.mark.parametrize("size", [0, 500, 2_000, 9_000, 80_000, 1_040_000, 1_048_000])
+def test_no_record_is_larger_than_its_topic_takes(record_bytes, size):
+    queue = LetterQueue(record_bytes)
+    queue.write([letter(raw=b"x" * size), letter(raw=b"\x01" * (size // 6)), letter("é" * 300, raw=b"\xff" * size)])
+    for block in queue.take():
+        for key, value in split(block.encode()):
+            assert len(key) + len(value) <= record_bytes - RECORD_SPARE
+            record = json.loads(value)
+            assert ("note" in record) == ("raw_bytes" in record)
+
+
+def test_a_letter_for_many_counts_them_all(tmp_path):
+    box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"))
+    box.write([letter(), DeadLetter("the rest of it, got 41", "s", 0, 0, b"", 41)])
+    assert box.reasons == {"x: missing": 1, "the rest of it": 41}
+    lines = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_bytes().splitlines()]
+    assert ["records" in line for line in lines] == [False, True]
+    assert lines[1]["records"] == 41
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"reasons": {"x', b"[]", b'{"reasons": 3}', b"\xff\x00" * 40])
+def test_a_damaged_status_is_set_aside_and_counting_goes_on(tmp_path, caplog, damage):
+    path = tmp_path / "status" / "letters-parser.json"
+    path.parent.mkdir()
+    path.write_bytes(damage)
+    assert read_reasons(tmp_path) == {}
+    box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "parser")
+    box.write([letter()])
+    box.close()
+    assert read_reasons(tmp_path) == {"x: missing": 1}
+    if damage[:9] != b'{"reasons' or damage[-1:] != b"}":
+        assert path.with_name("letters-parser.json.damaged").read_bytes() == damage
+        assert "letters-parser.json" in caplog.text
 
 
 def test_many_come_in_blocks():
@@ -135,3 +173,14 @@ def test_counts_go_on_after_a_restart(tmp_path):
     assert read_reasons(tmp_path) == {"x: missing": 2, "op: missing": 1, "weight: too small": 1}
     assert again.take() == []
     assert len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 3
+
+
+def test_what_is_dropped_is_counted_across_restarts(tmp_path):
+    for attempt in (1, 2):
+        box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl", 8 * 1000), tmp_path, "parser")
+        for offset in range(100):
+            box.write([letter(raw=b"x" * 100, offset=offset)])
+        kept = sum(len(path.read_bytes().splitlines()) for path in tmp_path.glob("dead*.jsonl"))
+        # told at once, for a kill comes without a word
+        assert read_dropped(tmp_path) == box.dropped == 100 * attempt - kept > 0
+    assert LetterBox(LetterQueue()).dropped == 0

@@ -13,10 +13,13 @@ import pytest
 from job.change_log_reader import Positions
 from operators.dead_letters import DeadLetter
 from operators.parser import Origin, Parser, RawMessage
+from operators.rejects import Refusals
+from operators.replay_graph import ReferenceGraph
+from partitioner.core import Partitioner
 from tests.support.bad_letters import REASON_LENGTH, Letters, judge
-from tests.support.bad_stream import Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
+from tests.support.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
 from tests.support.job_watch import states_in_log
-from tests.support.malformed import ROW, Way, all_ways, edge_event, vertex_event
+from tests.support.malformed import FLOOD, ROW, Way, all_ways, edge_event, vertex_event
 from tests.support.malformed_arrow import rows_to_ipc
 from tests.support.models import IN_WIDTH
 from tests.support.plain_graph import replay
@@ -32,14 +35,44 @@ def test_a_malformed_record_is_rejected_alone_and_for_the_true_reason(way: Way) 
         rng = random.Random(seed)
         made = way.make(rng)
         value = rows_to_ipc([edge_event(rng), made, vertex_event(rng)]) if way.kind == ROW else made
+        value, records = made if way.kind == FLOOD else (value, 1)
         messages = [RawMessage(3, GOOD), RawMessage(4, value), RawMessage(5, GOOD)]
         events, letters = Parser(IN_WIDTH, "int").parse_messages(messages, ORIGIN)
         assert events.position.tolist() == ([4, 5, 5, 6] if way.kind == ROW else [4, 6]), f"seed {seed}"
-        assert [(one.source, one.partition, one.offset) for one in letters] == [(SOURCE, 2, 4)], f"seed {seed}"
+        assert {(one.source, one.partition, one.offset) for one in letters} == {(SOURCE, 2, 4)}, f"seed {seed}"
+        assert sum(one.records for one in letters) == records, f"seed {seed}"
+        assert len(letters) == min(records, 1_001)
         assert all(word in letters[0].error for word in way.words), (letters[0].error, seed)
         assert len(letters[0].error) <= REASON_LENGTH
-        if way.kind != ROW and way.known_raw:
+        if way.kind not in (ROW, FLOOD) and way.known_raw:
             assert letters[0].raw == (made or b""), f"seed {seed}"
+
+
+def test_what_the_partitioner_refuses_is_judged_too() -> None:
+    messages = list(BadStream(2_000, 0.1, seed=3, refused=True).messages())[-2:]
+    for message in messages:
+        events, letters = Parser(IN_WIDTH, "int").parse_messages(
+            [RawMessage(0, message.value)], ORIGIN._replace(source=0)
+        )
+        core = Partitioner(2, IN_WIDTH)
+        refused = list(Refusals([SOURCE]).letters(events, core.apply(events).rejected))
+        found = judge((letter.to_json() for letter in refused), {(2, 0): message.bad}, SOURCE)
+        assert not letters and not any(found.wrong.values()), found.notes
+        assert found.right == len(message.bad) > 100
+        assert len(events) == len(message.good)
+        assert message.good.count(NOTHING) == len(message.bad)
+        assert core.edges == len({orjson.loads(line)["src"] for line in message.good if line != NOTHING})
+
+
+def test_the_rest_of_a_flood_is_judged_by_its_number(messages: list[Message]) -> None:
+    way = next(way for way in all_ways() if way.name == "lines of a letter")
+    value, records = way.make(random.Random(1))
+    bad = [*[Bad(way, None)] * 1000, Bad(way, None, records - 1000)]
+    _, letters = Parser(IN_WIDTH, "int").parse_messages([RawMessage(0, value)], ORIGIN)
+    found = judged({(2, 0): bad}, letters)
+    assert (found.right, any(found.wrong.values())) == (records, False)
+    wrong = judged({(2, 0): bad}, [*letters[:-1], letters[-1]._replace(records=records)])
+    assert wrong.missing == 1 and wrong.right == 1000
 
 
 def parsed(messages: list[Message]) -> tuple[dict[Place, list[Bad]], list[DeadLetter], int]:
@@ -125,6 +158,12 @@ def positions(rows: list[tuple[int, int, int]]) -> Positions:
     return Positions(epoch, np.full(len(rows), SOURCE, object), partition, np.zeros(len(rows), np.int64), events)
 
 
+def edges_of(graph: ReferenceGraph) -> dict[tuple[Any, Any], float]:
+    ids, _, src, dst, weight = graph.arrays()
+    ends = zip(src.tolist(), dst.tolist(), strict=True)
+    return {(ids[a], ids[b]): w for (a, b), w in zip(ends, weight.tolist(), strict=True)}
+
+
 def test_good_events_are_replayed_in_the_order_of_the_epochs() -> None:
     def events(*records: dict[str, Any]) -> list[bytes]:
         return [orjson.dumps(record) for record in records]
@@ -136,10 +175,10 @@ def test_good_events_are_replayed_in_the_order_of_the_epochs() -> None:
     ]
     graph, count = replay(good, positions([(1, 0, 1), (1, 1, 1), (2, 0, 1), (2, 1, 1), (3, 2, 2)]), 1)
     assert count == 6
-    assert graph.x == {2: [7.0], 1: [0.0], 3: [0.0]}
-    assert graph.out == {2: {}, 1: {3: 2.0}, 3: {}}
+    assert dict(zip(graph.arrays().ids, graph.arrays().x[:, 0].tolist(), strict=True)) == {2: 7.0, 1: 0.0, 3: 0.0}
+    assert edges_of(graph) == {(1, 3): 2.0}
     graph, _ = replay(good, positions([(1, 1, 2), (2, 2, 2), (3, 0, 2)]), 1)
-    assert graph.out == {1: {3: 2.0, 2: 1.0}, 2: {2: 0.5}, 3: {}}
+    assert edges_of(graph) == {(1, 3): 2.0, (1, 2): 1.0, (2, 2): 0.5}
     with pytest.raises(AssertionError, match="the epochs took"):
         replay(good, positions([(1, 0, 2), (2, 1, 2), (3, 2, 1)]), 1)
 

@@ -90,6 +90,16 @@ def test_the_journal_is_cut_at_the_marker_before_the_last() -> None:
     assert kept == {4: 0, 8: 0, 12: 0, 16: 8, 20: 8, 24: 16, 28: 16}
 
 
+def test_a_restart_does_not_put_off_where_the_journal_is_cut() -> None:
+    log = CutLog()
+    job = Job(log, marker_interval_ms=10**9, marker_epochs_max=2)
+    for first in range(0, 20, 4):
+        job.receive(4, first=first)
+    again = Job(log, job.entries, marker_interval_ms=10**9, marker_epochs_max=2)
+    again.receive(4, first=20)
+    assert (again.journal[0], again.journal_bytes) == (16, again.stage.levels["journal_bytes"].now)
+
+
 def test_a_block_that_reaches_over_the_marker_is_kept_whole() -> None:
     job = Job(CutLog(), marker_interval_ms=10**9, marker_epochs_max=2)
     job.receive(10)

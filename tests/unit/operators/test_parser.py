@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.parser import Parser
+from operators.parser import Parser, RawMessage
 from partitioner.events import DEFAULT_TYPE, OP_NAMES
 from tests.support.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl
 
@@ -25,7 +25,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"op": "add_edge", "src": 7, "dst": 9, "weight": 0.5, "type": "cites", "attr": [1, 2.5]},
     {"op": "add_edge", "src": 7, "dst": 7, "weight": 3},
     {"op": "add_edge", "src": 9, "dst": 7, "weight": None, "type": None, "attr": None, "ts": None},
-    {"op": "add_edge", "src": 9, "dst": 7, "type": "", "ts": 1_700_000_000_000},
+    {"op": "add_edge", "src": 9, "dst": 7, "type": None, "ts": 1_700_000_000_000},
     {"op": "add_edge", "src": 9, "dst": 7, "type": "writes", "weight": -0.0},
     {"op": "del_edge", "src": 7, "dst": 9, "type": "cites"},
     {"op": "del_edge", "src": 7, "dst": 9, "unknown": 1},
@@ -79,7 +79,7 @@ def test_a_rejected_record_is_set_aside_with_its_reason(record: dict[str, Any], 
     events, letters = Parser(2, "int").parse_jsonl(b"\n".join([good, line, good]), ORIGIN, 40)
     assert len(letters) == 1
     assert reason in letters[0].error
-    assert letters[0][1:] == ("stream.jsonl", 2, 41, line)
+    assert letters[0][1:5] == ("stream.jsonl", 2, 41, line)
     assert events.position.tolist() == [41, 43]
     assert events.reject_rows.tolist() == [1]
 
@@ -253,3 +253,63 @@ def test_any_json_is_accepted_or_set_aside(rows: list[dict[str, Any]]) -> None:
 def test_integers_that_are_too_large_for_an_id_are_told_so(number: int, kind: str | None, reason: str) -> None:
     _, letters = Parser(2, kind).parse_jsonl(b'{"op":"del_vertex","id":%d}' % number, ORIGIN)
     assert [letter.error for letter in letters] == [reason]
+
+
+# -- ids and names have a length ---------------------------------------------------------------------------------------
+
+LONG = [("x" * 1025, 1025), ("é" * 513, 1026), ("x" * 300_000, 300_000), ("😀" * 257, 1028)]
+
+
+@pytest.mark.parametrize(("text", "size"), LONG)
+def test_an_id_that_is_too_long_is_rejected(text: str, size: int) -> None:
+    rows = [
+        {"op": "add_vertex", "id": text},
+        {"op": "del_vertex", "id": text},
+        {"op": "add_edge", "src": text, "dst": "a"},
+        {"op": "del_edge", "src": "a", "dst": text},
+        {"op": "add_edge", "src": "a", "dst": "b", "type": text},
+    ]
+    for kind in (None, "string"):
+        parser = Parser(2, kind)
+        events, letters = parser.parse_jsonl(jsonl(rows), ORIGIN)
+        error = f"expected at most 1024 bytes, got {size}"
+        fields = ["id", "id", "src", "dst", "type"]
+        assert [letter.error for letter in letters] == [f"{field}: {error}" for field in fields]
+        assert (len(events), events.rejected, parser.id_kind) == (0, 5, kind), "it decides nothing"
+
+
+@pytest.mark.parametrize("text", ["x" * 1024, "é" * 512, "😀" * 256, ""])
+def test_an_id_may_be_as_long_as_the_job_says(text: str) -> None:
+    row = {"op": "add_edge", "src": text, "dst": text, "type": text or None}
+    assert len(Parser(2).parse_jsonl(jsonl([row]), ORIGIN)[0]) == 1
+    assert len(Parser(2, id_bytes_max=1023).parse_jsonl(jsonl([row]), ORIGIN)[0]) == (not text)
+
+
+def test_an_empty_type_is_no_type() -> None:
+    rows = [{"op": op, "src": 1, "dst": 2, "type": ""} for op in ("add_edge", "del_edge")]
+    _, letters = Parser(2).parse_jsonl(jsonl(rows), ORIGIN)
+    assert [letter.error for letter in letters] == ["type: expected a name, got an empty string"] * 2
+    _, letters = Parser(2, edge_types=["a"]).parse_jsonl(jsonl(rows), ORIGIN)
+    assert all("expected one of the model's edge types a, got" in letter.error for letter in letters)
+
+
+def test_the_width_of_attr_goes_with_the_event() -> None:
+    rows = [{"op": "add_edge", "src": 1, "dst": 2}, {"op": "add_edge", "src": 1, "dst": 2, "attr": [1, 2.5]}]
+    rows += [{"op": "del_edge", "src": 1, "dst": 2, "attr": [1]}, {"op": "add_vertex", "id": 1, "attr": [1]}]
+    events, letters = Parser(2).parse_jsonl(jsonl(rows), ORIGIN)
+    assert not letters and events.attr is not None
+    assert events.attr.tolist() == [-1, 2, -1, -1]
+    assert Parser(2).parse_jsonl(jsonl(rows[:1]), ORIGIN)[0].attr is None
+
+
+def test_a_message_of_bad_lines_has_a_thousand_letters_and_one_for_the_rest() -> None:
+    good = b'{"op":"add_vertex","id":1}'
+    messages = [RawMessage(7, b"\n".join([good, *[b"x"] * 5_000, good])), RawMessage(8, b"\n".join([b"y"] * 1_000))]
+    events, letters = Parser(2).parse_messages(messages, ORIGIN)
+    assert (len(events), events.rejected, len(letters)) == (2, 6_000, 2_001)
+    rest = letters[1_000]
+    assert (rest.offset, rest.records, rest.raw) == (7, 4_000, b"")
+    assert rest.error == "the rest of a message with more than 1,000 bad records, got 4000"
+    assert sum(letter.records for letter in letters) == 6_000
+    _, letters = Parser(2).parse_jsonl(messages[0].value or b"", ORIGIN)
+    assert len(letters) == 5_000, "each line of a file has its own place"

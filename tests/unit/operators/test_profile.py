@@ -72,3 +72,16 @@ def test_an_idle_thread_writes_only_what_is_new(tmp_path: Path, monkeypatch: pyt
     profile.write_if_changed()
     assert len(puts) == 1
     assert [*written, read_profiles(tmp_path)["sink"]["acts"]] == [0, 3]
+
+
+def test_what_sums_have_shown_is_put_together(tmp_path: Path) -> None:
+    for subtask, differed in ((0, 0), (1, 2)):
+        profile = Profile(tmp_path, "storage1", subtask)
+        sums = {"recomputed": 1, "scrubbed": 16, "differed": differed, "largest_difference": differed * 1e-9}
+        core = SimpleNamespace(sums=sums)
+        profile.stages |= {
+            part: SimpleNamespace(memory_bytes=1, levels={}, core=core) for part in (subtask, subtask + 2)
+        }
+        profile.write()
+    found = read_profiles(tmp_path)["storage1"]["sums"]
+    assert found == {"recomputed": 4, "scrubbed": 64, "differed": 4, "largest_difference": 2e-9}

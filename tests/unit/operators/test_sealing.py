@@ -1,26 +1,37 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 
-from operators.cut_log import Cut, CutLog, LostCutError
+from operators.cut import Cut, ForeignStateError, LostCutError, Share
+from operators.cut_log import CutLog
 from operators.dead_letters import DeadLetterFile
 from operators.letter_box import LetterBox
 from operators.messages import (
     ACCEPTED,
+    ARRIVAL_MS,
     EVENTS_IN_EPOCH,
     FLAGS,
     LAST,
     MARKER,
+    PUBLISH,
     REJECTED,
     REPLAY,
     STREAMED_MS,
     VERTICES,
+    control_values,
 )
 from operators.parser import Origin, Parser
+from operators.rejects import Refusals
+from operators.retention import Commits
+from partitioner.config import PartitionerConfig
+from partitioner.core import Partitioner
+from partitioner.event_builder import events_of
 from partitioner.events import Events
-from state.codec import encode
+from state.codec import UnknownFormatError, encode
+from tests.support.cuts import lines
 from tests.support.sealed import WIDTH, Job, edges, ends, events
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
@@ -57,15 +68,15 @@ def test_the_end_of_the_input_cuts_the_rest() -> None:
     job.receive(6)
     job.keep(job.stage.finish())
     assert ends(log) == [4, 6]
-    assert [int(ctl[FLAGS]) for ctl in job.sent.values()] == [0, LAST]
+    assert [int(ctl[FLAGS]) for ctl in job.sent.values()] == [0, LAST | PUBLISH]
     assert not job.keep(job.stage.finish()).messages
 
 
 def test_the_log_has_a_cut_before_the_epoch_is_sent(tmp_path: Path) -> None:
-    log = CutLog(tmp_path / "cuts.jsonl")
+    log = CutLog(tmp_path / "cuts")
     outcome = Job(log).stage.receive(edges(4), 0.0)
     assert outcome.messages
-    assert (tmp_path / "cuts.jsonl").read_text() == "[1,4,0]\n"
+    assert lines(tmp_path / "cuts") == ["[1,4,0,[[0,0,4,4]]]"]
     log.close()
 
 
@@ -79,6 +90,14 @@ def test_one_block_of_events_may_be_many_epochs_and_the_other_way_round() -> Non
     assert ends(log) == [4, 8, 12, 16]
 
 
+def test_control_values_stand_at_the_places_that_they_are_read_from() -> None:
+    found = control_values(1, 2, 3.9, 4, rejected=5, accepted=6, vertices=7, streamed_ms=8.9)
+    places = (MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, STREAMED_MS)
+    assert [int(found[place]) for place in places] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len(found) == len(places)
+    assert [int(control_values()[place]) for place in places] == [-1, 0, 0, 0, 0, 0, 0, 0]
+
+
 def test_control_values() -> None:
     job = Job(CutLog())
     job.receive(4, 0.0)
@@ -89,7 +108,7 @@ def test_control_values() -> None:
     assert [int(ctl[ACCEPTED]) for ctl in (one, two, three)] == [4, 8, 12]
     assert [int(ctl[VERTICES]) for ctl in (one, two, three)] == [5, 9, 13]
     positions = job.blocks[2][0].columns
-    assert (positions["pos_next"].tolist(), positions["pos_events"].tolist()) == ([4], [4]), "lines of that block"
+    assert (positions["pos_next"].tolist(), positions["pos_events"].tolist()) == ([8], [4])
     assert "pos_next" not in job.blocks[2][1].columns, "the first part alone carries them"
 
 
@@ -181,6 +200,49 @@ def test_a_lost_cut_is_noticed() -> None:
             Job(shorter, job.entries)
 
 
+def test_a_state_says_whose_it_is() -> None:
+    job = Job(CutLog(job="one"))
+    job.receive(1)
+    assert not job.sent, "from its first entries on"
+    Job(CutLog(job="one"), job.entries)
+    with pytest.raises(ForeignStateError, match="the state is that of job one, expected one of job two"):
+        Job(CutLog(job="two"), job.entries)
+
+
+def test_a_restore_needs_no_cuts_before_the_marker_that_it_begins_at(tmp_path: Path) -> None:
+    commits = Commits()
+    log = CutLog(tmp_path / "cuts", retention=commits, segment_bytes=1)
+    job = Job(log, marker_interval_ms=10**9, marker_epochs_max=3)
+    for first in range(0, 400, 4):
+        job.receive(4, first=first)
+        commits.begin()
+        commits.commit(1)
+    log.close()
+    again = CutLog(tmp_path / "cuts")
+    assert again.first > 90
+    restored = Job(again, job.entries, marker_interval_ms=10**9, marker_epochs_max=3)
+    assert (restored.stage.epoch, restored.stage.accepted, min(restored.sent)) == (100, 400, 97)
+    del job.entries["markers"]
+    with pytest.raises(UnknownFormatError, match="does not say where the input stood at epoch 96"):
+        Job(CutLog(tmp_path / "cuts"), job.entries)
+
+
+def test_a_state_from_before_a_marker_finds_its_cuts_behind_it(tmp_path: Path) -> None:
+    """What was committed last is older than the marker that lets cuts go: killed in between, it goes on."""
+    commits, saved = Commits(), dict[str, bytes]()
+    log = CutLog(tmp_path / "cuts", retention=commits, segment_bytes=1)
+    job = Job(log, marker_interval_ms=10**9, marker_epochs_max=3)
+    for epoch in range(1, 100):  # the last one is a marker, and not committed
+        saved = dict(job.entries)
+        job.receive(4, first=4 * epoch - 4)
+        commits.begin()
+        commits.commit(int(epoch < 99))
+    log.close()
+    again = CutLog(tmp_path / "cuts")
+    restored = Job(again, saved, marker_interval_ms=10**9, marker_epochs_max=3)
+    assert (again.first, restored.stage.epoch, min(restored.sent)) == (94, 98, 94)
+
+
 def test_a_lost_journal_is_noticed() -> None:
     log = CutLog()
     job = Job(log)
@@ -197,10 +259,11 @@ def test_a_lost_journal_is_noticed() -> None:
 
 def test_an_input_that_has_become_shorter_is_noticed() -> None:
     log = CutLog()
-    log.append(Cut(1, 7, False))
+    log.append(Cut(1, 7, False, (Share(0, 0, 7, 7),)))
     job = Job(log)
     job.receive(5)
-    with pytest.raises(LostCutError, match="the input ends at event 5, but epoch 1 reached further before"):
+    lacks = r"epoch 1 was cut before the restart and lacks 2 of 7 events of a\.jsonl, up to position 7"
+    with pytest.raises(LostCutError, match=f"the input ends at event 5, but {lacks}"):
         job.stage.finish()
 
 
@@ -225,6 +288,21 @@ def test_a_second_typed_loop_goes_to_the_dead_letters_once(tmp_path: Path) -> No
     assert len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 1, "a replay tells nobody"
 
 
+def test_a_message_of_refused_edges_has_a_thousand_letters_and_one_an_epoch() -> None:
+    core, letters = Partitioner(1, WIDTH, PartitionerConfig(types_max=1)), Refusals(["topic"])
+    rows = [("add_edge", 1, 2, 1.0, f"t{k}") for k in range(2501)]
+    block = replace(events_of(rows, WIDTH), position=np.full(2501, 7))
+    found = []
+    for start in range(0, 2501, 700):
+        piece = block.slice(start, start + 700)
+        found.append(list(letters.letters(piece, core.apply(piece).rejected)))
+    assert [len(one) for one in found] == [699, 302, 1, 1]
+    assert sum(letter.records for one in found for letter in one) == 2500
+    assert [one[-1].records for one in found] == [1, 399, 700, 401]
+    assert {(letter.source, letter.offset) for one in found for letter in one} == {("topic", 6)}
+    assert found[0][0].error == "type: expected at most 1 edge types at a time in a job, got 't1' as one more"
+
+
 def test_records_that_the_parser_rejected_are_counted() -> None:
     block = Parser(WIDTH, None, None).parse_jsonl(
         b'{"op":"add_vertex","id":1}\nnonsense\n{"op":"add_vertex","id":2}\n', Origin()
@@ -235,6 +313,20 @@ def test_records_that_the_parser_rejected_are_counted() -> None:
     again = Job(log, job.entries)
     again.keep(again.stage.tick(1.0))
     assert (again.sent[1][REJECTED], again.sent[1][ACCEPTED]) == (1, 2)
+
+
+def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
+    bad = Parser(WIDTH, None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
+    for killed in (False, True):
+        job = Job(log := CutLog())
+        job.receive(4)
+        job.keep(job.stage.receive(bad, 0.0))
+        if killed:
+            job = Job(log, job.entries)
+        job.keep(job.stage.finish())
+        assert (job.sent[2][REJECTED], job.sent[2][ACCEPTED], job.sent[2][EVENTS_IN_EPOCH]) == (2, 4, 0), killed
+        job.keep(job.stage.finish())
+        assert 3 not in job.sent, "once"
 
 
 # -- time across attempts ---------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def story(epochs, kind, seed=3):
         names = {key: f"name {key}" for key in born} if kind == "string" else None
         flags = 2 if epoch == epochs else 0
         blocks[epoch] = block(
-            epoch, changed, dead, control(marker, arrival=epoch, flags=flags), names, [(0, 0, 5 * epoch, 5)]
+            epoch, changed, dead, control(marker=marker, arrival=epoch, flags=flags), names, [(0, 0, 5 * epoch, 5)]
         )
     return blocks
 
@@ -42,7 +42,7 @@ class Life:
         self.out, self.kind, self.entries = out, kind, {}
 
     def start(self):
-        self.sink = sink_of(self.out, kind=self.kind, rows_per_file=40)
+        self.sink = sink_of(self.out, kind=self.kind, rows_per_file=40, group_rows=12)
         self.stage = Stage("sink", self.sink, 1)
         self.stage.restore(self.checkpoint.items() if hasattr(self, "checkpoint") else ())
         return self.stage.epoch + 1

@@ -122,6 +122,12 @@ def test_folders_and_columns_are_refused_by_name(tmp_path: Path) -> None:
         ("edges", {"src": [1, 1], "dst": [1, 2**63]}, "row 1: dst: expected an integer within int64"),
         ("edges", {"src": [1], "dst": [1], "weight": [float("inf")]}, "row 0: weight: not finite"),
         ("edges", {"src": [1], "dst": [1], "type": [5]}, "row 0: type: expected a string"),
+        (
+            "edges",
+            {"src": [1, 1], "dst": [1, 1], "type": ["a", ""]},
+            "row 1: type: expected a name, got an empty string",
+        ),
+        ("edges", {"src": [1], "dst": [1], "type": ["é" * 513]}, "row 0: type: expected at most 1024 bytes, got 1026"),
     ],
 )
 def test_bad_rows_are_refused_by_file_and_row(
@@ -133,3 +139,10 @@ def test_bad_rows_are_refused_by_file_and_row(
     with pytest.raises(SnapshotError, match=error) as caught:
         list(open_snapshot(tmp_path, 1).blocks())
     assert f"{name}.parquet" in str(caught.value)
+
+
+def test_an_id_that_is_too_long_is_refused_by_file_and_row(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, ["a", "x" * 1025], np.ones((2, 1)), ["a"], ["a"])
+    with pytest.raises(SnapshotError, match=r"vertices\.parquet: row 1: id: expected at most 1024 bytes, got 1025"):
+        list(open_snapshot(tmp_path, 1).blocks())
+    assert sum(map(len, open_snapshot(tmp_path, 1, id_bytes_max=1025).blocks())) == 3

@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from operators.messages import MARKER, Message
+from operators.messages import Message, control_values
 from operators.stage import OutOfOrderError, Stage
 from state.codec import PARTIAL, SYNC, Block, Header, encode
 from state.table import TableSet
@@ -31,9 +31,7 @@ class Notebook:
 
 
 def block(epoch: int, source: int, value: int = 1, *, flags: int = 0, kind: int = SYNC, marker: int = -1) -> bytes:
-    ctl = np.full(8, -1)
-    ctl[MARKER] = marker
-    columns = {"value": np.array([value])} | ({"ctl": ctl} if source == 0 and flags == 0 else {})
+    columns = {"value": np.array([value])} | ({"ctl": control_values(marker)} if source == 0 and flags == 0 else {})
     return encode(Header(kind, epoch, 1, source, flags), columns)
 
 

@@ -23,7 +23,8 @@ class Bench:
         self.strings = config.get("id_kind") == "string"
         self.partitioner = Partitioner(parts, 1, PartitionerConfig(**config))
         self.receivers = [Receiver() for _ in range(parts)]
-        self.reference = ReferenceGraph(config.get("undirected", False), config.get("forbid_typed_loops", False))
+        options = {"one_loop": config.get("forbid_typed_loops", False), "types_max": config.get("types_max", 32_767)}
+        self.reference = ReferenceGraph(config.get("undirected", False), **options)
         self.epoch = 0
 
     def run(self, *rows: tuple) -> list[Block]:
@@ -78,12 +79,13 @@ class Bench:
 def rows_of(ids: list) -> st.SearchStrategy:
     """Event rows over a tiny domain, so that they meet often."""
     vertex, number = st.sampled_from(ids), st.sampled_from([-2.0, 0.0, 1.0, 3.0])
-    etype = st.sampled_from(["", "", "t"])
+    etype, attr = st.sampled_from(["", "", "t", "t", "u", "v"]), st.integers(0, 2)
     x = st.tuples(number)
     edges = st.one_of(
         st.tuples(st.just("add_edge"), vertex, vertex),
         st.tuples(st.just("add_edge"), vertex, vertex),
         st.tuples(st.just("add_edge"), vertex, vertex, number, etype),
+        st.tuples(st.just("add_edge"), vertex, vertex, number, etype, attr),
         st.tuples(st.just("del_edge"), vertex, vertex),
         st.tuples(st.just("del_edge"), vertex, vertex, etype),
     )
@@ -104,6 +106,7 @@ configs = st.fixed_dictionaries(
         "hdrf_lambda": st.sampled_from([0.0, 1.0, 8.0]),
         "undirected": st.booleans(),
         "forbid_typed_loops": st.booleans(),
+        "types_max": st.integers(1, 3),
     }
 )
 

@@ -111,6 +111,43 @@ def test_a_restore_takes_the_cut_before_the_last() -> None:
             assert (again["a"].data[1 : again["a"].rows] == 7).all()
 
 
+def test_a_restored_table_has_the_rows_of_its_cut_however_many_its_last_page_holds() -> None:
+    tables, entries = small_tables(), dict[str, bytes]()
+    sweeper = Sweeper(tables)
+    tables["a"].reserve(PAGE * 4 + 3)
+    put(tables, "a", 4, 9)
+    keep(entries, sweeper.mark(1))
+    keep(entries, sweeper.mark(2))
+    again = small_tables(0)
+    assert Sweeper(again).restore(entries.items()) == 1
+    assert again["a"].rows == PAGE * 4 + 3
+    assert again["a"].data[PAGE * 4] == 9
+
+
+def test_what_was_superseded_before_a_restore_goes_too() -> None:
+    """However often a job is killed between markers, its state has what one without kills has."""
+    tables, entries = small_tables(), dict[str, bytes]()
+    sweeper, calm = Sweeper(tables), dict[str, bytes]()
+    without_kills = Sweeper(other := small_tables())
+    for marker in range(1, 9):
+        for each, of in ((tables, sweeper), (other, without_kills)):
+            put(each, "a", marker % 2, marker)
+            put(each, "b", 0, marker)
+            held = entries if of is sweeper else calm
+            keep(held, of.mark(10 * marker))
+            keep(held, of.step())
+        again = small_tables()
+        sweeper = Sweeper(again)
+        sweeper.restore(entries.items())  # it stands at the marker before, whose epochs come again
+        put(again, "a", marker % 2, marker)
+        put(again, "b", 0, marker)
+        keep(entries, sweeper.mark(10 * marker))
+        keep(entries, sweeper.step())
+        tables = again
+    assert pages_in(entries) == pages_in(calm)
+    assert len(pages_in(entries)) <= 5
+
+
 def test_nothing_to_restore() -> None:
     sweeper = Sweeper(small_tables(), epoch=-1)
     assert sweeper.restore([]) == -1

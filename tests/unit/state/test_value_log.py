@@ -1,6 +1,9 @@
+import errno
 import subprocess
 import sys
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +70,42 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         log.read(pointer)
     with pytest.raises(LostValueError, match="no pointer"):
         Pointer.decode(b"value")
+
+
+class Slow(FileIO):
+    """Takes three bytes at a time, as a disk does that fills up, and `room` in all."""
+
+    room = 10**9
+
+    def write(self, data: Any) -> int:
+        if not Slow.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = super().write(memoryview(data)[: min(3, Slow.room)])
+        Slow.room -= count
+        return count
+
+
+def test_a_value_is_written_whole_however_little_a_write_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state.value_log.FileIO", Slow)
+    values = [b"", b"a", bytes(range(200)), b"last"]
+    log = ValueLog(tmp_path)
+    pointers = [log.append(value) for value in values]
+    assert [log.read(pointer) for pointer in pointers] == values
+
+
+def test_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state.value_log.FileIO", Slow)
+    log = ValueLog(tmp_path)
+    first = log.append(b"first")
+    monkeypatch.setattr(Slow, "room", 7)
+    with pytest.raises(OSError, match="No space left"):
+        log.append(b"more than there is room for")
+    monkeypatch.setattr(Slow, "room", 10**9)
+    second = log.append(b"second")
+    assert (log.read(first), log.read(second)) == (b"first", b"second")
+    monkeypatch.setattr(Slow, "write", lambda file, data: 0)
+    with pytest.raises(OSError, match="nothing of 5 bytes could be written"):
+        log.append(b"third")
 
 
 def test_a_kill_leaves_what_was_appended(tmp_path: Path) -> None:

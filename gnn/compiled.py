@@ -1,0 +1,184 @@
+"""Kernels compiled by numba for a fixed target, and kept on disk under a hash of all sources that they may depend on.
+
+numba's own cache looks at the file of the outer function alone: a kernel goes on with the machine code of what it
+calls, and with the constants that it imports, as they were when it was compiled. Here a module's kernels lie in a
+folder named by a hash of its source, of all project modules that it imports, directly or not, and of the compiler's
+versions. The processor, as numba sees it, is part of the key inside the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import inspect
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import caching
+
+from gnn.processor import compile_for_fixed_target
+
+PACKAGES = ("gnn", "state", "partitioner", "operators")
+UNUSED_DAYS = 7
+_DAY_S = 86_400.0
+_PROJECT = Path(__file__).resolve().parents[1]
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.MULTILINE
+)
+
+compile_for_fixed_target()
+
+
+def compiled(**options: Any) -> Any:
+    """Numba's njit with these options and our cache; without a cache where no folder can be written to."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = numba.njit(**options)(function)
+        folder = None if numba.config.DISABLE_JIT else cache_folder(inspect.getfile(function))
+        if folder is not None:
+            dispatcher._cache = _Cache(function)
+        return dispatcher
+
+    return decorate
+
+
+def sources_of(file: Path, project: Path = _PROJECT) -> list[Path]:
+    """The file, and all project modules that it imports, directly or not."""
+    found, left = {file}, [file]
+    while left:
+        for path in _imported(left.pop(), project) - found:
+            found.add(path)
+            left.append(path)
+    return sorted(found)
+
+
+@cache
+def cache_folder(file: str) -> Path | None:
+    """Where the kernels of a source file lie, by `NUMBA_CACHE_DIR`, beside the file, or in the user's cache.
+
+    What no process has used for some days is taken away when a new folder is made beside it.
+    """
+    path = Path(file)
+    if not path.is_file():
+        return None
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for source in sources_of(path.resolve()):
+        digest.update(source.name.encode())
+        digest.update(_hash_of(source))
+    label = f"{path.parent.name}.{path.stem}"
+    for root in _roots(path):
+        folder = root / f"{label}-{digest.hexdigest()[:16]}"
+        with contextlib.suppress(OSError):
+            _use(folder, label)
+            return folder
+    return None
+
+
+def _roots(path: Path) -> list[Path]:
+    if numba.config.CACHE_DIR:
+        return [Path(numba.config.CACHE_DIR)]
+    given = os.environ.get("FRESHET_CACHE")
+    user = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "freshet"
+    return [path.parent / "__pycache__", user / "kernels"]
+
+
+def _use(folder: Path, label: str) -> None:
+    """Make the folder, or note that it is used.
+
+    Raises: OSError where it can't be written to.
+    """
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        if time.time() - folder.stat().st_mtime > _DAY_S:
+            os.utime(folder)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".lock").touch()
+    for other in folder.parent.glob(f"{label}-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+@cache
+def _hash_of(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+@cache
+def _imported(path: Path, project: Path) -> frozenset[Path]:
+    """The project's modules that a file imports, wherever in it."""
+    names: set[str] = set()
+    for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        if module:
+            names.add(module)
+            names.update(f"{module}.{member}" for member in re.findall(r"\w+", members))  # may be modules
+        else:
+            names.update(re.findall(r"[\w.]+", plain))
+    modules = _modules(project)
+    return frozenset(modules[name] for name in names if name in modules)
+
+
+@cache
+def _modules(project: Path) -> dict[str, Path]:
+    """Every module of the packages, by name."""
+    found = {}
+    for package in PACKAGES:
+        for path in (project / package).rglob("*.py"):
+            parts = path.relative_to(project).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+class _Locator(caching._CacheLocator):  # type: ignore[misc, unused-ignore]
+    """Tells numba our folder; its name says all about the sources, so there is no stamp beside it."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._folder, self._line = cache_folder(file), function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return ""
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> _Locator:
+        return cls(function, file)
+
+
+class _Kept(caching.CompileResultCacheImpl):  # type: ignore[misc, unused-ignore]
+    _locator_classes = (_Locator,)
+
+
+class _Cache(caching.FunctionCache):  # type: ignore[misc, unused-ignore]
+    """numba's cache, written to by one process at a time.
+
+    numba numbers the files of a function's signatures by its index, which two processes may read at once: then the
+    index of one names the code of the other.
+    """
+
+    _impl_class = _Kept
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        with _alone_in(Path(self.cache_path)):
+            super().save_overload(signature, data)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,164 @@
+"""The full pass in float64, and beside every value the scale at which its error is to be judged.
+
+An error relative to a value itself says nothing where large terms cancel, and one relative to the largest value of the
+graph hides what happens to the small ones. So the scale of a value is the magnitude of what was summed to get it: the
+sum of the absolute terms, from the actual values of the step before, and what the scales of these values bring
+through, as errors that have nothing to do with one another add up: the root of their squares.
+
+A value that may pass float32's range on the way has the scale infinity: it is no fault to find infinity or NaN there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn import oracle
+from gnn.model import Model
+from gnn.oracle import Edges
+from gnn.spec import BatchNorm, Conv, GCNConv, GINConv, GraphConv, Identity, Layer, Linear, SAGEConv
+
+Array = np.ndarray
+Weights = dict[str, Array]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+_TOLERANCE_MIN = 1e-7
+
+
+class Scaled(NamedTuple):
+    """Rows, and how large an error of 1 is in each value.
+
+    Shapes: rows, scale (n, width) float64
+    """
+
+    rows: Array
+    scale: Array
+
+
+def forward(
+    model: Model, x: Array, src: Array, dst: Array, weight: Array | None = None, *, tolerance: float = 1e-4
+) -> Scaled:
+    """Return the embeddings, as `gnn.oracle.forward`, and the scale of each of their values.
+
+    `tolerance` is how large an error is allowed: an activation gets as its scale what such an error of its input makes
+    of its output.
+
+    Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
+    """
+    weight = np.ones(len(src)) if weight is None else weight.astype(np.float64)
+    edges = Edges(len(x), np.asarray(src, np.int64), np.asarray(dst, np.int64), weight)
+    given = x.astype(np.float64)
+    at, step = Scaled(given, np.zeros_like(given)), max(tolerance, _TOLERANCE_MIN)
+    with np.errstate(all="ignore"):
+        for i, layer in enumerate(model.layers):
+            weights = {name: w.astype(np.float64) for name, w in model.weights_of(f"layers.{i}").items()}
+            at = _conv(layer, weights, at, edges, step) if isinstance(layer, Conv) else _dense(layer, weights, at, step)
+    return at
+
+
+def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    if isinstance(layer, GraphConv):
+        sums = _gathered(x, edges, edges.weight if layer.edge_weights else None, layer.aggr == "mean")
+        own = _linear(x, weights["lin_root.weight"])
+        return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
+    if isinstance(layer, SAGEConv):
+        return _sage_conv(layer, weights, x, edges, step)
+    if isinstance(layer, GCNConv):
+        return _gcn_conv(layer, weights, x, edges)
+    if isinstance(layer, GINConv):
+        at = _added(_multiplied(x, np.array(1 + layer.eps)), _gathered(x, edges, None))
+        for i, inner in enumerate(layer.nn):
+            start = f"nn.{i}."
+            own_weights = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
+            at = _dense(inner, own_weights, at, step)
+        return at
+    msg = f"the oracle knows no {type(layer).__name__}"
+    raise TypeError(msg)
+
+
+def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    source = x
+    if layer.project:
+        source = _activated(
+            _linear(x, weights["lin.weight"], weights["lin.bias"]), lambda rows: np.maximum(rows, 0), step
+        )
+    at = _linear(
+        _gathered(source, edges, None, layer.aggr == "mean"), weights["lin_l.weight"], weights.get("lin_l.bias")
+    )
+    if layer.root_weight:
+        at = _added(at, _linear(x, weights["lin_r.weight"]))
+    return _normalized(at) if layer.normalize else at
+
+
+def _gcn_conv(layer: GCNConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
+    edges, factor = oracle.gcn_factors(layer, edges)
+    at = _gathered(_linear(x, weights["lin.weight"]), edges, factor)
+    return _with_bias(at, weights["bias"]) if layer.bias else at
+
+
+def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
+    if isinstance(layer, Linear):
+        return _linear(x, weights["weight"], weights.get("bias"))
+    if isinstance(layer, BatchNorm):
+        return _with_bias(_multiplied(x, weights["scale"]), weights["shift"])
+    if isinstance(layer, Identity):
+        return x
+    return _activated(x, lambda rows: oracle.dense(layer, weights, rows), step)
+
+
+# -- steps: the values, the magnitude of what was summed, and what comes through of the scales before ----------------
+
+
+def _gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
+    """Sums (or means) of (factor *) the rows of the in-neighbours."""
+    square = None if factor is None else factor**2
+    rows = edges.sum_at_destinations(x.rows, factor)
+    size = _past_range(edges.sum_at_destinations(np.abs(x.rows), None if factor is None else np.abs(factor)))
+    through = np.sqrt(edges.sum_at_destinations(x.scale**2, square))
+    count = np.maximum(edges.count(), 1)[:, None] if mean else 1
+    return Scaled(rows / count, _known((size + through) / count))
+
+
+def _linear(x: Scaled, weight: Array, bias: Array | None = None) -> Scaled:
+    size = _past_range(np.abs(x.rows) @ np.abs(weight).T)
+    at = Scaled(x.rows @ weight.T, _known(size + np.sqrt(x.scale**2 @ (weight**2).T)))
+    return at if bias is None else _with_bias(at, bias)
+
+
+def _multiplied(x: Scaled, factor: Array) -> Scaled:
+    rows = x.rows * factor
+    return Scaled(rows, _known(_past_range(np.abs(rows)) + x.scale * np.abs(factor)))
+
+
+def _with_bias(x: Scaled, bias: Array) -> Scaled:
+    return Scaled(x.rows + bias, x.scale + np.abs(bias))
+
+
+def _added(one: Scaled, other: Scaled) -> Scaled:
+    return Scaled(one.rows + other.rows, _known(np.hypot(one.scale, other.scale)))
+
+
+def _activated(x: Scaled, function: Callable[[Array], Array], step: float) -> Scaled:
+    """A value by value function, whose kinks and flat ends the difference over a whole step sees."""
+    rows, off = function(x.rows), step * x.scale
+    change = np.maximum(np.abs(function(x.rows + off) - rows), np.abs(function(x.rows - off) - rows))
+    return Scaled(rows, np.where(np.isfinite(x.scale), _known(np.abs(rows) + change / step), np.inf))
+
+
+def _normalized(x: Scaled) -> Scaled:
+    """Rows of length 1: what moves a value moves the length of its row, too."""
+    length = np.maximum(np.linalg.norm(x.rows, axis=1, keepdims=True), 1e-12)
+    rows = x.rows / length
+    of_length = np.abs(rows) * np.linalg.norm(rows * x.scale, axis=1, keepdims=True)
+    return Scaled(rows, _known(np.abs(rows) + (x.scale + of_length) / length))
+
+
+def _past_range(size: Array) -> Array:
+    """Infinity where float32 may have run over; the terms of a sum that stays below can't."""
+    return np.where(size <= FLOAT32_MAX, size, np.inf)
+
+
+def _known(scale: Array) -> Array:
+    return np.where(np.isnan(scale), np.inf, scale)

@@ -1,0 +1,159 @@
+"""What counts as an event, judged a second time for `freshet check`: slow, obvious, and none of the Parser's code.
+
+Whoever changes what the job accepts changes it here as well; until then `freshet check` fails, which is its purpose.
+Each rule is a small function that says whether one value keeps it.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import jmespath
+import numpy as np
+
+Id = int | str
+
+VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
+KINDS: dict[str, type] = {"int": int, "string": str}
+ID_BYTES_MAX = 1024
+_NUMBERS = frozenset((int, float))
+NO_TYPE = ""  # the edge type of models without types where an event names none
+
+
+class Event(NamedTuple):
+    """An accepted event; `x`, `weight` and `attr` are what the event brings with it, None where it does not.
+
+    Shapes: x (in_width,) float32; `attr` is the number of its values
+    """
+
+    op: str
+    a: Id
+    b: Id | None = None
+    x: np.ndarray | None = None
+    weight: float = 1.0
+    type: str = NO_TYPE
+    attr: int | None = None
+
+
+class PlainRules:
+    """The rules of one job: what it takes, and what an event without a type means.
+
+    Args:
+        in_width: width of the model's raw features.
+        id_kind: "int" or "string"; None while the first accepted event is to decide it.
+        edge_types: the edge types of a typed model.
+        events_map: JMESPath expressions by event field.
+        id_bytes_max: longest id, and name of an edge type, in bytes of UTF-8.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        id_kind: str | None = None,
+        edge_types: Sequence[str] | None = None,
+        events_map: Mapping[str, str] | None = None,
+        id_bytes_max: int = ID_BYTES_MAX,
+    ) -> None:
+        self.in_width, self.edge_types, self.id_bytes_max = in_width, tuple(edge_types or ()), id_bytes_max
+        self._id_type: type | None = None if id_kind is None else KINDS[id_kind]
+        self._default_type = self.edge_types[0] if self.edge_types else NO_TYPE
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PendingDeprecationWarning)  # a literal without JSON quotes, as people write
+            self._fields = {name: jmespath.compile(expression) for name, expression in (events_map or {}).items()}
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether records are foreign, and any of their fields may be needed."""
+        return bool(self._fields)
+
+    def judge(self, record: Any) -> Event | None:
+        """The event that a record is; None where it is rejected."""
+        if self._fields:
+            record = self._mapped(record)
+        if type(record) is not dict or not is_time(record.get("ts")):
+            return None
+        op = record.get("op")
+        if type(op) is not str:
+            return None
+        event = self._vertex(op, record) if op in VERTEX_OPS else self._edge(op, record) if op in EDGE_OPS else None
+        if event is not None and self._id_type is None:
+            self._id_type = type(event.a)
+        return event
+
+    def _mapped(self, record: Any) -> dict[str, Any] | None:
+        try:
+            return {name: expression.search(record) for name, expression in self._fields.items()}
+        except Exception:  # an expression that does not apply to this record
+            return None
+
+    def _vertex(self, op: str, record: dict[str, Any]) -> Event | None:
+        vertex, x = record.get("id"), record.get("x")
+        if not self._is_id(vertex):
+            return None
+        if op == "del_vertex" or (op == "add_vertex" and x is None):
+            return Event(op, vertex)
+        row = float32s(x)
+        return None if row is None or len(row) != self.in_width else Event(op, vertex, x=row)
+
+    def _edge(self, op: str, record: dict[str, Any]) -> Event | None:
+        src, dst, kind = record.get("src"), record.get("dst"), record.get("type")
+        if not (self._is_id(src) and self._is_id(dst) and type(src) is type(dst) and self._is_type(kind)):
+            return None
+        weight, attr = 1.0, None
+        if op == "add_edge":
+            given, listed = record.get("weight"), record.get("attr")
+            number = 1.0 if given is None else float32(given)
+            values = None if listed is None else float32s(listed)
+            if number is None or (listed is not None and values is None):
+                return None
+            weight, attr = number, None if values is None else len(values)
+        return Event(op, src, dst, weight=weight, type=self._default_type if kind is None else kind, attr=attr)
+
+    def _is_id(self, value: Any) -> TypeGuard[Id]:
+        if type(value) not in KINDS.values() or self._id_type not in (None, type(value)):
+            return False
+        return is_int64(value) if type(value) is int else is_short_text(value, self.id_bytes_max)
+
+    def _is_type(self, value: Any) -> bool:
+        """Absent, or a name: one of the model's where it has types."""
+        if value is None or type(value) is not str:
+            return value is None
+        return value in self.edge_types if self.edge_types else value != "" and is_short_text(value, self.id_bytes_max)
+
+
+def is_time(value: Any) -> bool:
+    """Absent, or an integer."""
+    return value is None or type(value) is int
+
+
+def is_int64(value: int) -> bool:
+    """Whether it takes at most 64 bits."""
+    return -(2**63) <= value < 2**63
+
+
+def is_short_text(value: str, bytes_max: int) -> bool:
+    """Whether it is text (a lone surrogate is none) of at most so many bytes."""
+    try:
+        return len(value) <= bytes_max and len(value.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        return False
+
+
+def float32(value: Any) -> float | None:
+    """A number as float32; None where it is none, or not finite there."""
+    row = float32s([value])
+    return None if row is None else float(row[0])
+
+
+def float32s(values: Any) -> np.ndarray | None:
+    """A list of numbers as float32; None where it is something else, or one of them is not finite there."""
+    if type(values) is not list or not _NUMBERS.issuperset(map(type, values)):
+        return None
+    try:
+        row = np.frombuffer(struct.pack(f"{len(values)}f", *values), np.float32)
+    except OverflowError:
+        return None
+    return row if np.isfinite(row).all() else None

@@ -1,0 +1,153 @@
+"""What an Arrow IPC message would take, read from its metadata before anything in it is decoded or decompressed.
+
+A few bytes of metadata can announce any number of rows (columns of nulls take none), and a few kilobytes of ZSTD any
+number of bytes. pyarrow shows neither ahead of decoding, so the tables that tell are read here: `RecordBatch` has the
+lengths of the batch and of every array in it, and where its buffers lie; a compressed buffer begins with the size that
+it will have (int64, -1: it is not compressed after all). Arrow decompresses into that size exactly, or fails.
+
+pyarrow has verified the metadata by the time it hands a message out; offsets are followed within it.
+Source: the Arrow columnar format, Message.fbs and File.fbs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+_DICTIONARY, _RECORDS = 2, 3  # of Message.header
+_MAGIC = b"ARROW1"
+
+
+class PastBoundError(ValueError):
+    """A message announces more than is taken."""
+
+
+class _Table:
+    """A flatbuffer table: its fields by number."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._fields = at - self._read("<i", at)
+        self._size = self._read("<H", self._fields)
+
+    @staticmethod
+    def root(data: bytes) -> _Table:
+        """The table that a buffer holds."""
+        return _Table(data, struct.unpack_from("<I", data, 0)[0])
+
+    def _read(self, form: str, at: int) -> int:
+        if at < 0:
+            message = f"metadata points outside of itself, to {at}"
+            raise ValueError(message)
+        return int(struct.unpack_from(form, self._data, at)[0])
+
+    def _place(self, number: int) -> int:
+        """Where a field stands, 0 where it is left out."""
+        entry = 4 + 2 * number
+        offset = self._read("<H", self._fields + entry) if entry < self._size else 0
+        return self._at + offset if offset else 0
+
+    def integer(self, number: int, form: str) -> int:
+        """A number, 0 where it is left out."""
+        at = self._place(number)
+        return self._read(form, at) if at else 0
+
+    def table(self, number: int) -> _Table | None:
+        """A table, if it is there."""
+        at = self._place(number)
+        return _Table(self._data, at + self._read("<I", at)) if at else None
+
+    def int64s(self, number: int, columns: int) -> np.ndarray:
+        """(n, columns) int64: a vector of structs of int64s."""
+        at = self._place(number)
+        if not at:
+            return np.empty((0, columns), np.int64)
+        at += self._read("<I", at)
+        count = self._read("<I", at)
+        return np.frombuffer(self._data, "<i8", count * columns, at + 4).reshape(-1, columns)
+
+
+class Bounds:
+    """Adds up what the messages of a stream announce, and refuses what is too much.
+
+    Units: bytes_max bytes after decompression, of the stream or (`by_batch`) of each batch.
+    """
+
+    def __init__(self, rows_max: int, values_max: int, bytes_max: int, by_batch: bool = False) -> None:
+        self._rows_max, self._values_max, self._bytes_max, self._by_batch = rows_max, values_max, bytes_max, by_batch
+        self._rows = self._bytes = 0
+        self._values: Counter[tuple[int, int]] = Counter()  # by dictionary (-1: none) and number of the array
+
+    def add(self, message: pa.ipc.Message) -> None:
+        """Take a message into account.
+
+        Raises:
+            PastBoundError: it announces too much.
+            ValueError, struct.error: it lies about where its parts are.
+        """
+        head = _Table.root(message.metadata.to_pybytes())
+        kind, batch, dictionary = head.integer(1, "<B"), head.table(2), -1
+        if kind not in (_DICTIONARY, _RECORDS) or batch is None:
+            return
+        if kind == _DICTIONARY:
+            dictionary, inner = batch.integer(0, "<q"), batch.table(1)
+            if inner is None:
+                return
+            batch = inner
+        else:
+            self._rows += batch.integer(0, "<q")
+        if self._rows > self._rows_max:
+            text = f"too many rows in an Arrow IPC stream: expected at most {self._rows_max:,}"
+            raise PastBoundError(text)
+        for number, length in enumerate(batch.int64s(1, 2)[:, 0].tolist()):
+            self._values[dictionary, number] += length
+            if self._values[dictionary, number] > self._values_max:
+                text = f"too many values in an Arrow IPC stream: expected at most {self._values_max:,} in a column"
+                raise PastBoundError(text)
+        if batch.table(3) is not None:
+            self._decompressed(batch, message.body)
+
+    def _decompressed(self, batch: _Table, body: pa.Buffer) -> None:
+        if self._by_batch:
+            self._bytes = 0
+        for offset, length in batch.int64s(2, 2).tolist():
+            if length < 8:
+                continue
+            if offset < 0 or offset + length > body.size:
+                message = f"a buffer of {length} bytes at {offset} in a body of {body.size}"
+                raise ValueError(message)
+            size = int(struct.unpack("<q", body.slice(offset, 8).to_pybytes())[0])
+            if size < -1:
+                message = f"a buffer of {size} bytes"
+                raise ValueError(message)
+            self._bytes += size if size >= 0 else length
+        if self._bytes > self._bytes_max:
+            what = "a record batch" if self._by_batch else "an Arrow IPC stream"
+            text = f"too much in {what}: expected at most {self._bytes_max >> 20:,} MiB once it is decompressed"
+            raise PastBoundError(text)
+
+
+def messages_of_stream(source: pa.NativeFile | bytes) -> Iterator[pa.ipc.Message]:
+    """The messages of a stream, nothing in them decoded."""
+    yield from pa.ipc.MessageReader.open_stream(source)
+
+
+def messages_of_file(data: pa.Buffer) -> Iterator[pa.ipc.Message]:
+    """The dictionaries and batches that the footer of an IPC file names."""
+    tail = data.slice(data.size - 10, 10).to_pybytes()
+    size = struct.unpack("<i", tail[:4])[0]
+    if tail[4:] != _MAGIC or not 0 < size <= data.size - 10:
+        message = "not an Arrow IPC file: it has no footer"
+        raise ValueError(message)
+    footer = _Table.root(data.slice(data.size - 10 - size, size).to_pybytes())
+    for number in (2, 3):
+        for offset, head, body in footer.int64s(number, 3).tolist():
+            head &= 0xFFFFFFFF  # an int32 and padding
+            if offset < 0 or body < 0 or offset + head + body > data.size:
+                message = f"not an Arrow IPC file: a batch of {body} bytes at {offset} in {data.size}"
+                raise ValueError(message)
+            yield pa.ipc.read_message(data.slice(offset, head + body))

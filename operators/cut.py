@@ -1,0 +1,75 @@
+"""What an epoch holds of each lane of the input, as the cut log says it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+Lane = tuple[int, int]  # source and partition of a Kafka topic
+FILES: Lane = (-1, 0)  # all files, which are read one after the other
+UNKNOWN = -1  # position of a share that says none
+
+
+class LostCutError(RuntimeError):
+    """Epochs can't be cut again as they were: the cut log misses one, or the input has changed since."""
+
+
+class ForeignStateError(RuntimeError):
+    """A checkpoint or savepoint belongs to another job."""
+
+
+def refuse_foreign(owner: str, job: str) -> None:
+    """Make sure that a state is this job's, as far as both say whose they are.
+
+    Raises:
+        ForeignStateError: it is not.
+    """
+    if owner and job and owner != job:
+        message = f"the state is that of job {owner}, expected one of job {job}: give --resume a state of this job"
+        raise ForeignStateError(message)
+
+
+class Share(NamedTuple):
+    """An epoch has so many `events` of a lane; the record of the last of them ends before `position`.
+
+    `source` and `partition` are those of that last event. For a partition of a topic that is the lane; an epoch has one
+    share of all files together, whichever of them it ends in. The number decides what the epoch holds, since a message
+    may hold many events and an epoch may end in it; the position shows that these are the events of then.
+    """
+
+    source: int
+    partition: int
+    events: int
+    position: int = UNKNOWN
+
+
+class Cut(NamedTuple):
+    """Epoch `epoch` holds the accepted events up to number `end` since the job began; a `marker` is swept after.
+
+    `shares`: how many of them each lane has, in ascending order; lanes without are not named. Without any share all
+    are of files. `flush`: it ends an interval of the coalesced output. `publish`: the files of the change log close
+    after it, whether it is a marker or not.
+    """
+
+    epoch: int
+    end: int
+    marker: bool
+    shares: tuple[Share, ...] = ()
+    flush: bool = False
+    publish: bool = False
+
+    def encode(self) -> bytes:
+        """The cut as a line."""
+        flags = self.marker | self.flush << 1 | self.publish << 2
+        return orjson.dumps([self.epoch, self.end, flags, [tuple(share) for share in self.shares]]) + b"\n"
+
+    @staticmethod
+    def decode(line: bytes) -> Cut | None:
+        """The inverse of `encode`; None for what is no cut."""
+        try:
+            epoch, end, flags, shares = orjson.loads(line)
+            found = tuple(Share(*map(int, share)) for share in shares)
+            return Cut(int(epoch), int(end), bool(flags & 1), found, bool(flags & 2), bool(flags & 4))
+        except (ValueError, TypeError):
+            return None

@@ -1,0 +1,32 @@
+"""What the sums of a layer have shown: rows that were worn, and what the scrubber found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+
+class SumReport(TypedDict):
+    """Counted since the attempt began.
+
+    `recomputed` rows were worn and summed afresh; `scrubbed` rows were summed afresh whatever their notes said, and
+    `differed` of them were not the same: by `largest_difference` at most, beside the largest value of the row.
+    """
+
+    recomputed: int
+    scrubbed: int
+    differed: int
+    largest_difference: float
+
+
+def all_sums(reports: Iterable[SumReport]) -> SumReport | None:
+    """The reports of several parts together; None where there is none."""
+    found = list(reports)
+    if not found:
+        return None
+    return SumReport(
+        recomputed=sum(one["recomputed"] for one in found),
+        scrubbed=sum(one["scrubbed"] for one in found),
+        differed=sum(one["differed"] for one in found),
+        largest_difference=max(one["largest_difference"] for one in found),
+    )

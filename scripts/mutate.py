@@ -1,0 +1,226 @@
+"""Breaks the code on purpose, one line at a time, and sees whether the tests named beside it notice.
+
+    .venv/bin/python scripts/mutate.py [--only NAME] [--list]
+
+Each mutation is made in a copy of the checkout, and its tests run there. Ends with a table, and with 1 if one survives
+or no longer fits its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+TIMEOUT_S = 900
+
+
+class Mutation(NamedTuple):
+    """In `file`, `old` (which is there once) becomes `new`; `tests` (those of the file, if empty) should fail then.
+
+    `plain`: kernels run as plain Python there, which is sooner done than compiling them.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str = ""
+    tests: str = ""
+    plain: bool = False
+
+
+_STATE, _OPERATORS = "tests/unit/state/test_", "tests/unit/operators/test_"
+SEEDS = "tests/simulation/test_simulation.py::test_some_seeds"
+PAGES = "tests/simulation/test_simulation.py::test_no_page_changes_unnoticed"
+TESTS = {
+    "state/sweep.py": f"{_STATE}sweep.py",
+    "state/table.py": f"{_STATE}table.py",
+    "state/image.py": f"{_STATE}image.py",
+    "state/value_log.py": f"{_STATE}value_log.py",
+    "operators/sealing.py": f"{_OPERATORS}sealing.py {_OPERATORS}markers.py {SEEDS}",
+    "operators/journal.py": f"{_OPERATORS}markers.py {SEEDS}",
+    "operators/stage.py": f"{_OPERATORS}stage.py",
+    "operators/inbox.py": f"{_OPERATORS}stage.py",
+    "operators/owner.py": PAGES,
+    "operators/tail.py": PAGES,
+    "operators/sink.py": f"{_OPERATORS}sink.py",
+    "operators/change_log.py": f"{_OPERATORS}sink_replay.py",
+    "operators/cut_segments.py": f"{_OPERATORS}cut_log.py",
+}
+SUMS = (
+    f"{_OPERATORS}exact_sums.py --deselect {_OPERATORS}exact_sums.py::test_small_steps_of_many_neighbours_are_not_lost"
+)
+
+
+def of_sums(name: str, file: str, old: str, new: str = "") -> Mutation:
+    """One of the exact sums."""
+    return Mutation(name, file, old, new, SUMS, plain=True)
+
+
+MUTATIONS = [
+    Mutation(
+        "a restore takes the last cut, which may lack pages", "state/sweep.py", "max(metas[-1] - 1, 0)", "metas[-1]"
+    ),
+    Mutation(
+        "superseded pages go one marker early",
+        "state/sweep.py",
+        'self._superseded += [f"{page}@{tag}" for tag in older]',
+        'out.deletes += [f"{page}@{tag}" for tag in older]',
+    ),
+    Mutation("the cut of a restore goes", "state/sweep.py", "{_META}@{self.marker - 1}", "{_META}@{self.marker}"),
+    Mutation("a restored table ends with a page", "state/sweep.py", "            self.tables[name].rows = rows\n"),
+    Mutation("a page is written as it is now", "state/table.py", "if self._copied[place]:", "if False:"),
+    Mutation("checksums are not looked at", "state/image.py", "if data.size and zlib", "if False and zlib"),
+    Mutation("an old manifest stays", "state/image.py", '    (folder / "image.json").unlink(missing_ok=True)\n'),
+    Mutation("a write may be short", "state/value_log.py", "rest = rest[written:]", "rest = rest[len(rest) :]"),
+    Mutation("a replay ends early", "operators/sealing.py", "self.epoch < self._sealed_before:", "self.epoch < 0:"),
+    Mutation(
+        "the last replayed epoch does not say so",
+        "operators/sealing.py",
+        "epoch <= self._sealed",
+        "epoch < self._sealed",
+    ),
+    Mutation(
+        "the journal is cut at the last marker",
+        "operators/journal.py",
+        "before = self._markers[-1]",
+        "before = _Marker(epoch, ends)",
+    ),
+    Mutation(
+        "an epoch's block is taken again", "operators/stage.py", "epoch <= self.epoch or", "epoch < self.epoch or"
+    ),
+    Mutation("a lost epoch goes unnoticed", "operators/stage.py", "epoch != self.epoch + 1", "epoch <= self.epoch"),
+    Mutation("blocks come in the order of arrival", "operators/inbox.py", "in sorted(complete)]", "in complete]"),
+    Mutation("a replica's row is not durable", "operators/owner.py", "        self.replica.touch_rows(added)\n"),
+    Mutation(
+        "what a dropped master held stays durable",
+        "operators/owner.py",
+        "if dead.size else ():\n            table.touch_rows(dead)\n",
+        "if dead.size else ():\n",
+    ),
+    Mutation("partials are not durable", "operators/tail.py", "        self.partial.touch_rows(places[held])\n"),
+    Mutation("own rows of the tail are not durable", "operators/tail.py", "            self.own.touch_rows(selves)\n"),
+    Mutation(
+        "a shorter file replaces a longer",
+        "operators/change_log.py",
+        "return file.partial and rows",
+        "return False and rows",
+    ),
+    Mutation("a marker waits for no file", "operators/sink.py", "self._writer.wait(self._at_marker)", "pass"),
+    Mutation("a cut may be short", "operators/cut_segments.py", "done += written", "done = len(line)"),
+    Mutation("half a cut stays", "operators/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),
+    Mutation(
+        "an attempt thought dead goes on",
+        "operators/cut_segments.py",
+        "if not self.segment.path.exists():",
+        "if False:",
+    ),
+    Mutation("positions are not held", "operators/sealing.py", "        self._positions.hold(cut, pieces)\n"),
+    of_sums("a worn sum stays", "operators/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
+    of_sums(
+        "a lossy channel is forgotten",
+        "operators/exact_sums.py",
+        "    note[row, CHANNELS] |= np.int32(",
+        "    np.int32(",
+    ),
+    of_sums(
+        "what was lost is that of the term",
+        "operators/exact_sums.py",
+        "size = max(size, abs(sums[row, j]))",
+        "size = size",
+    ),
+    of_sums(
+        "fresh sums are not compensated",
+        "operators/exact_sums.py",
+        "            fresh[0, j] = whole\n",
+        "            pass\n",
+    ),
+    of_sums(
+        "a fresh sum has lost nothing",
+        "operators/exact_sums.py",
+        "    if lossy:\n        lose(sums, note, row, lossy, 0.0)\n",
+    ),
+    of_sums("a rounded difference is exact", "operators/scatter.py", "if scratch.rough[r]:", "if False:"),
+    of_sums(
+        "what differences lose is not kept",
+        "operators/scatter.py",
+        "lose(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])",
+        "pass",
+    ),
+    of_sums("an empty row keeps its rest", "operators/synopses.py", "            clear_sums(syn.s, row)\n"),
+    of_sums(
+        "what the scrubber mends is not told",
+        "operators/synopses.py",
+        "            mark(syn, row, serial)\n            renew",
+        "            renew",
+    ),
+]
+
+
+def copy_tree(target: Path) -> None:
+    """The files of the checkout, with the machine code that numba keeps beside them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    kept = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/__pycache__/**/*.nb[ic]")]
+    for name in (*listed, *(one for one in kept if not one.startswith("."))):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def run(mutation: Mutation, tree: Path) -> str:
+    """What became of a mutation: killed, SURVIVED, or why it could not be tried."""
+    path = tree / mutation.file
+    text = path.read_text()
+    if text.count(mutation.old) != 1:
+        return f"DOES NOT FIT: {mutation.file} has its line {text.count(mutation.old)} times"
+    environ = os.environ | ({"NUMBA_DISABLE_JIT": "1"} if mutation.plain else {})
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    try:
+        path.write_text(text.replace(mutation.old, mutation.new))
+        done = subprocess.run(
+            [*command, *(mutation.tests or TESTS[mutation.file]).split()],
+            cwd=tree, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"killed: nothing came within {TIMEOUT_S} s"
+    finally:
+        path.write_text(text)
+    if done.returncode == 0:
+        return "SURVIVED"
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if done.returncode != 1 or not failed:
+        return f"NOT TRIED: pytest ended with {done.returncode}: {done.stdout.strip()[-300:]}"
+    return f"killed by {failed[0].split()[1].rpartition('/')[2]}"
+
+
+def main() -> int:
+    """Try the mutations; a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="TEXT", help="those whose name or file has this in it")
+    parser.add_argument("--list", action="store_true", help="name them, and try none")
+    options = parser.parse_args()
+    chosen = [one for one in MUTATIONS if options.only in f"{one.file}: {one.name}"]
+    survived = 0
+    with tempfile.TemporaryDirectory(prefix="freshet-mutate-") as folder:
+        copy_tree(Path(folder))
+        for mutation in chosen:
+            began = time.monotonic()
+            result = "" if options.list else run(mutation, Path(folder))
+            survived += not (options.list or result.startswith("killed"))
+            print(f"{mutation.file}: {mutation.name}: {result} ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{len(chosen)} mutations, {survived} not killed")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
