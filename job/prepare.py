@@ -29,7 +29,7 @@ from operators.parser import Origin, Parser, RawMessage
 from operators.parsing import write_plan
 from operators.snapshot import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
-from state.salt import new_seed
+from state.seed import new_seed
 
 IMAGE_FOLDER = "base"
 CHUNKS, SAVED = "chunks.jsonl", "job.json"

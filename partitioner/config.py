@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state.salt import SEED_BITS
+from state.seed import SEED_BITS
 
 HYBRID, HDRF, LOCALITY, HASH = range(4)
 STRATEGIES = ("hybrid", "hdrf", "locality", "hash")

@@ -9,15 +9,14 @@ Source: Aumasson and Bernstein, SipHash: a fast short-input PRF (2012).
 
 from __future__ import annotations
 
-import secrets
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from state.kernel import kernel
+from state.seed import new_seed
 
-SEED_BITS = 63  # so that a seed fits any JSON reader
 _WORD = 2**64 - 1
 
 
@@ -38,11 +37,6 @@ def make_salt(seed: int) -> Salt:
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _WORD
         words.append(z ^ (z >> 31))
     return Salt(np.uint64(words[0]), np.uint64(words[1] | 1), np.uint64(words[2] | 1))
-
-
-def new_seed() -> int:
-    """A seed for a job."""
-    return secrets.randbits(SEED_BITS)
 
 
 @lru_cache(maxsize=1)

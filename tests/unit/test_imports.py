@@ -141,5 +141,12 @@ for name in {[module_name(f) for f in shells]} + ["freshet"]:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_command_reads_its_options_without_numpy() -> None:
+    """OpenBLAS chooses its kernels when numpy is loaded: after `--processor` and `--resume` are read."""
+    code = "import job.cli, sys; assert not {'numpy', 'pyarrow', 'numba'} & set(sys.modules), 'loaded too early'"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def module_name(file: str) -> str:
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -1,0 +1,12 @@
+"""The seed of a job's hashes; apart from the hashes, so that who only reads options does not load numpy."""
+
+from __future__ import annotations
+
+import secrets
+
+SEED_BITS = 63  # so that a seed fits any JSON reader
+
+
+def new_seed() -> int:
+    """A seed for a job."""
+    return secrets.randbits(SEED_BITS)
