@@ -26,8 +26,8 @@ from job.plain_replay import Given, PlainReplay
 from job.plain_rules import ID_BYTES_MAX
 from job.positions import JOB_FOLDER, Start
 from job.run_file import read_run
-from operators.replay_graph import GraphArrays
-from operators.status import read_statuses
+from operators.telemetry.status_file import read_statuses
+from partitioner.reference_graph import GraphArrays
 
 PYG, OWN = "pyg", "own"
 

@@ -203,7 +203,7 @@ class RunConfig(OutputOptions):
     @classmethod
     def _mapping(cls, value: object) -> object:
         mapping = _mapping_of(value, "src: user.id")
-        from operators.event_map import EventMap
+        from operators.parser.mapping import EventMap
 
         EventMap(mapping)
         return mapping

@@ -16,12 +16,12 @@ from job.kafka_input import TopicInput, from_recorded
 from job.positions import JOB_FOLDER, Position, Start
 from job.prepare import say
 from job.replay import SourceEvents, apply_stretches, chunk_events, stretches, topic_events
-from operators.event_files import Chunk
 from operators.factory import Settings, load_plan
-from operators.live_state import LiveState
-from operators.parser import Parser
-from operators.parsing import read_plan
-from operators.skipping import records_of
+from operators.live_graph import LiveState
+from operators.parser.core import Parser
+from operators.parser.file_stage import read_plan
+from operators.parser.files import Chunk
+from operators.parser.skipping import records_of
 
 
 class Covered:

@@ -31,14 +31,14 @@ from job.kafka_client import ClientProperties
 from job.positions import JOB_FOLDER
 from job.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
 from job.resume import job_of_state
-from operators.cut import ForeignStateError, LostCutError
-from operators.cut_log import CutLog, copy_log
-from operators.cut_segments import ForeignLogError
-from operators.event_files import EventFileError
+from operators.epochs.cut import ForeignStateError, LostCutError
+from operators.epochs.cut_log import CutLog, copy_log
+from operators.epochs.cut_segments import ForeignLogError
 from operators.factory import Settings, load_plan
-from operators.live_state import FEATURES, Entries, LiveState
+from operators.live_graph import FEATURES, Entries, LiveState
 from operators.network import PARTITIONER
-from operators.snapshot_writer import write_live_graph
+from operators.parser.files import EventFileError
+from operators.snapshot.writer import write_live_graph
 from state.codec import UnknownFormatError
 from state.image import DamagedImageError
 from state.value_log import LostValueError

@@ -21,8 +21,8 @@ from job.flink_rest import FlinkRest, FlinkRestError
 from job.gateway import start_gateway, stop_gateway
 from job.graph import build
 from job.spec import JobSpec, location, savepoint_target
-from operators.profile import forget_profiles, input_ended
-from operators.retention import TOLD_FILE
+from operators.epochs.retention import TOLD_FILE
+from operators.telemetry.profile import forget_profiles, input_ended
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 
-    from operators.flink_outlet import OutletShell
+    from operators.flink.outlet_shell import OutletShell
 
 # Part of every savepoint: an operator's state is found by its uid.
 UID = "freshet-{}"
@@ -30,8 +30,8 @@ UID = "freshet-{}"
 
 def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Draw the job's operators on `env`."""
-    from operators.flink_outlet import OutletShell
-    from operators.flink_shells import PartitionerShell, StageShell, element_type, tail_tag
+    from operators.flink.outlet_shell import OutletShell
+    from operators.flink.shells import PartitionerShell, StageShell, element_type, tail_tag
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
@@ -68,7 +68,7 @@ def _write_embeddings(
     env: StreamExecutionEnvironment, spec: JobSpec, stream: DataStream, sink: OutletShell, chained: bool
 ) -> None:
     """Draw a Sink whose lines go to a topic."""
-    from operators.flink_shells import lines_type
+    from operators.flink.shells import lines_type
 
     lines = named(keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
     assert spec.embeddings_to is not None
@@ -77,7 +77,7 @@ def _write_embeddings(
 
 def _write_letters(env: StreamExecutionEnvironment, spec: JobSpec, streams: Sequence[DataStream]) -> None:
     """Draw the way of rejected records to their topic."""
-    from operators.flink_shells import letters_tag
+    from operators.flink.shells import letters_tag
 
     first, *others = [_side_output(stream, letters_tag()) for stream in streams]
     lines = first.union(*others) if others else first
@@ -91,8 +91,8 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-    from operators.flink_messages import MessageParserShell
-    from operators.flink_shells import ParserShell, StartShell, element_type
+    from operators.flink.shells import ParserShell, StartShell, element_type
+    from operators.flink.topic_shell import MessageParserShell
 
     def numbers(name: str, last: int) -> DataStream:
         source = NumberSequenceSource(0, last)
@@ -119,7 +119,7 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     from pyflink.common import Duration, WatermarkStrategy
     from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
-    from operators.flink_shells import StartShell, element_type
+    from operators.flink.shells import StartShell, element_type
 
     folder = spec.out_path / "tmp" / "idle"
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def _side_output(stream: DataStream, tag: object) -> DataStream:
 
 
 def _stage(stream: DataStream, shell: object, parallelism: int, chained: bool = False) -> DataStream:
-    from operators.flink_shells import element_type
+    from operators.flink.shells import element_type
 
     operator: str = shell.operator  # type: ignore[attr-defined]
     return named(keyed(stream, chained).process(shell, element_type()), operator, parallelism)

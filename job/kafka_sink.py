@@ -1,8 +1,8 @@
 r"""Writes a stream of text blocks to a Kafka topic: SQL splits each block into records.
 
-A block is lines parted by line ends (see operators/kafka_lines.py): KEY, or a tab and KEY in hexadecimal; then a tab
-and VALUE, or nothing for a tombstone. One Python element for many records is what makes it fast: row by row, the way
-from Python to Java takes ten times as long.
+A block is lines parted by line ends (see operators/sink/kafka_lines.py): KEY, or a tab and KEY in hexadecimal; then a
+tab and VALUE, or nothing for a tombstone. One Python element for many records is what makes it fast: row by row, the
+way from Python to Java takes ten times as long.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def topic_stream(
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
-    `operators.message_parsing` reads the batches.
+    `operators.parser.topic_stage` reads the batches.
     """
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col

@@ -15,7 +15,7 @@ from job.errors import JobFailed, UsageError, one_line
 from job.kafka_address import KafkaAddress
 from job.kafka_client import ClientProperties
 from job.kafka_input import COMMITTED, LATEST, TIMESTAMP, TopicInput, parse_start
-from operators.message_parsing import TopicMessage
+from operators.parser.topic_stage import TopicMessage
 
 _POLL_MS = 500
 _SILENT_S = 60.0  # a broker that has messages for us and sends none

@@ -9,7 +9,7 @@ from pathlib import Path
 from job.errors import JobFailed
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
-from operators.message_parsing import read_positions
+from operators.parser.topic_stage import read_positions
 
 _ASK_S = 5.0
 

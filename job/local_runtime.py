@@ -19,16 +19,16 @@ from pathlib import Path
 
 from gnn.plan import Plan
 from job.memory import keep_freed_memory
+from operators.epochs.flush_intervals import monotonic_ms
+from operators.epochs.journal import JOURNAL_KEYS
+from operators.epochs.partitioner_stage import PartitionerStage
+from operators.epochs.retention import Commits
 from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
-from operators.intervals import monotonic_ms
-from operators.journal import JOURNAL_KEYS
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
-from operators.retention import Commits
-from operators.sealing import PartitionerStage
 from operators.stage import Stage
-from operators.storage import LayerStorage
-from operators.sum_report import SumReport, all_sums
+from operators.storage.layer import LayerStorage
+from operators.telemetry.sum_report import SumReport, all_sums
 from state.backends import RocksStore
 from state.sweep import Mutations
 

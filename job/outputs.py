@@ -10,8 +10,8 @@ from typing import Any
 from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_output import EXACTLY_ONCE, TopicOutput
-from operators.kafka_lines import record_bytes_max
 from operators.limits import RECORD_BYTES, RECORD_SPARE
+from operators.sink.kafka_lines import record_bytes_max
 from partitioner.events import STRING
 
 _MODEL_DIGITS = 12

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from job.errors import EXIT_DONE, UsageError
-from operators.event_files import ChunkReader, EventFileError, plan_chunks
-from operators.parser import Parser
-from operators.snapshot import SnapshotError, open_snapshot
+from operators.parser.core import Parser
+from operators.parser.files import ChunkReader, EventFileError, plan_chunks
+from operators.snapshot.reader import SnapshotError, open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of

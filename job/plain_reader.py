@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from job.errors import UsageError
 from job.plain_rules import Event, PlainRules
-from operators.arrow_message import ARROW_STREAM, read_arrow
-from operators.event_files import EventFile
+from operators.parser.arrow_message import ARROW_STREAM, read_arrow
+from operators.parser.files import EventFile
 
 FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
 SNAPSHOT_TABLES = {

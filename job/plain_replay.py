@@ -23,7 +23,7 @@ from job.kafka_input import TopicInput
 from job.plain_reader import Judged, file_records, message_records, snapshot_events
 from job.plain_rules import ID_BYTES_MAX, Event, PlainRules
 from job.sources import named_sources
-from operators.replay_graph import ReferenceGraph
+from partitioner.reference_graph import ReferenceGraph
 
 _TELL_EVERY = 1 << 12
 

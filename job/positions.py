@@ -18,8 +18,8 @@ from job.errors import UsageError
 from job.kafka_address import KafkaAddress, is_kafka
 from job.run_file import write_json
 from job.sources import Sources
-from operators.event_files import Chunk
-from operators.skipping import plan_from
+from operators.parser.files import Chunk
+from operators.parser.skipping import plan_from
 
 JOB_FOLDER, START = "job", "start.json"  # OUT/job/start.json
 _KEY = "positions"

@@ -8,7 +8,7 @@ from pathlib import Path
 from job.config import RunConfig
 from job.errors import UsageError
 from job.kafka_address import is_kafka
-from operators.event_formats import SUFFIXES, begins_as, format_of
+from operators.parser.formats import SUFFIXES, begins_as, format_of
 
 
 def check_run(config: RunConfig) -> None:

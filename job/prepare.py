@@ -22,12 +22,12 @@ from job.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refu
 from job.positions import JOB_FOLDER, Start, match, read_positions
 from job.processor import of_new_job
 from job.sources import Sources, find_sources
-from operators.event_files import Chunk, ChunkReader, EventFileError
+from operators.base_image import build_image
 from operators.factory import Settings, load_plan
-from operators.initial import build_image
-from operators.parser import Origin, Parser, RawMessage
-from operators.parsing import write_plan
-from operators.snapshot import Snapshot, SnapshotError, open_snapshot
+from operators.parser.core import Origin, Parser, RawMessage
+from operators.parser.file_stage import write_plan
+from operators.parser.files import Chunk, ChunkReader, EventFileError
+from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
 from state.seed import new_seed
 

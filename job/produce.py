@@ -19,7 +19,7 @@ from job.kafka_address import KafkaAddress
 from job.kafka_client import ClientProperties
 from job.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
 from job.progress import Progress
-from operators.event_files import ChunkReader, EventFileError, plan_chunks
+from operators.parser.files import ChunkReader, EventFileError, plan_chunks
 
 _MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
 _DELIVERY_MS = 180_000  # as long as a broker may be away

@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from operators.event_files import Chunk, ChunkReader
-from operators.event_records import records, to_json
+from operators.parser.files import Chunk, ChunkReader
+from operators.parser.records import records, to_json
 
 RouteBy = Literal["dst", "src", "one"]
 MessageFormat = Literal["jsonl", "arrow"]

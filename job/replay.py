@@ -12,8 +12,8 @@ from job.change_log_reader import Positions
 from job.errors import UsageError
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
-from operators.event_files import Chunk, ChunkReader
-from operators.parser import Origin, Parser, RawMessage
+from operators.parser.core import Origin, Parser, RawMessage
+from operators.parser.files import Chunk, ChunkReader
 from partitioner.events import Events
 
 Say = Callable[[str], None]

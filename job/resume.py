@@ -39,10 +39,10 @@ from job.prepare import (
 )
 from job.processor import of_resumed_job
 from job.sources import Sources, find_sources
-from operators.event_files import Chunk, EventFile, EventFileError
 from operators.factory import Settings, load_plan
-from operators.parsing import read_plan, write_plan
-from operators.skipping import plan_from
+from operators.parser.file_stage import read_plan, write_plan
+from operators.parser.files import Chunk, EventFile, EventFileError
+from operators.parser.skipping import plan_from
 
 # Options that decide the results of a job: name, and how the settings have it.
 _FOR_LIFE = (

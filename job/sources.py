@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from job.errors import UsageError
 from job.kafka_address import KafkaAddress, KafkaAddressError, is_kafka
-from operators.event_files import Chunk, EventFile, EventFileError, list_files, plan_file
+from operators.parser.files import Chunk, EventFile, EventFileError, list_files, plan_file
 
 
 @dataclass(frozen=True, slots=True)

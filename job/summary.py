@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from job.change_log_reader import ChangeLogReader
-from operators.latency import KINDS, percentiles
-from operators.letter_box import read_dropped, read_reasons
-from operators.profile import read_profiles
-from operators.status import BUCKETS, read_statuses
+from operators.parser.letter_box import read_dropped, read_reasons
+from operators.telemetry.latency import KINDS, percentiles
+from operators.telemetry.profile import read_profiles
+from operators.telemetry.status_file import BUCKETS, read_statuses
 
 
 def progress(out: str | Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The operators of the dataflow: engine-free cores, and the thin Flink shells around them (flink_*)."""
+"""The operators of the dataflow: engine-free cores, and the thin Flink shells around them (flink/)."""

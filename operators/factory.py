@@ -9,25 +9,25 @@ from typing import Any
 
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
-from operators.cut_log import CutLog
-from operators.dead_letters import DeadLetterFile
-from operators.journal import JOURNAL_BYTES
-from operators.kafka_lines import Lines
-from operators.lanes import WAITING_BYTES
-from operators.letter_box import LetterBox, LetterQueue
+from operators.epochs.cut_log import CutLog
+from operators.epochs.journal import JOURNAL_BYTES
+from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.retention import CheckpointFolder, ToldCheckpoints
+from operators.epochs.waiting_events import WAITING_BYTES
 from operators.limits import ID_BYTES_MAX, RECORD_BYTES
-from operators.message_parsing import MessageStage
 from operators.messages import SINK, STORAGE, TAIL
 from operators.network import PARTITIONER, senders_of
-from operators.outlet import Outlet, OutletStage
-from operators.parser import Origin, Parser
-from operators.parsing import ParserStage
-from operators.retention import CheckpointFolder, ToldCheckpoints
-from operators.sealing import PartitionerStage, SealingConfig
-from operators.sink import Sink
+from operators.parser.core import Origin, Parser
+from operators.parser.dead_letters import DeadLetterFile
+from operators.parser.file_stage import ParserStage
+from operators.parser.letter_box import LetterBox, LetterQueue
+from operators.parser.topic_stage import MessageStage
+from operators.sink.core import Sink
+from operators.sink.kafka_lines import Lines
+from operators.sink.outlet import Outlet, OutletStage
 from operators.stage import Stage
-from operators.storage import FeatureStorage, LayerShape, LayerStorage
-from operators.tail import LayerTail
+from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
+from operators.storage.tail import LayerTail
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 

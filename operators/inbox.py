@@ -7,8 +7,8 @@ go on with another. Their memory has one.
 
 from __future__ import annotations
 
-from operators.aside import Aside, AsideFile
-from operators.levels import Level
+from operators.spill_file import Aside, AsideFile
+from operators.telemetry.level import Level
 from state.codec import Block, Header, encode
 
 INBOX_BYTES = 16 << 20  # more than was ever seen to wait in all parts of an operator

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from operators.inbox import INBOX_BYTES, Inbox
-from operators.levels import Level
 from operators.messages import MARKER, Message, Outcome
+from operators.telemetry.level import Level
 from state.codec import Block, decode, read_header
 from state.sweep import Sweeper
 from state.table import TableSet

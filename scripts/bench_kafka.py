@@ -23,7 +23,7 @@ from rich.table import Table
 
 from job.broker import start_broker
 from job.produce_messages import read_lines
-from operators.event_files import ChunkReader, plan_chunks
+from operators.parser.files import ChunkReader, plan_chunks
 
 PARTITIONS = 4
 # Name, format and events of a message; those without a format are files.

@@ -36,7 +36,9 @@ class Mutation(NamedTuple):
     plain: bool = False
 
 
-_STATE, _OPERATORS = "tests/unit/state/test_", "tests/unit/operators/test_"
+_STATE = "tests/unit/state/test_"
+_EPOCHS, _SINK = "tests/unit/operators/epochs/test_", "tests/unit/operators/sink/test_"
+_STAGE, _SUMS = "tests/unit/operators/test_stage.py", "tests/unit/operators/storage/test_exact_sums.py"
 SEEDS = "tests/simulation/test_simulation.py::test_some_seeds"
 PAGES = "tests/simulation/test_simulation.py::test_no_page_changes_unnoticed"
 TESTS = {
@@ -44,19 +46,17 @@ TESTS = {
     "state/table.py": f"{_STATE}table.py",
     "state/image.py": f"{_STATE}image.py",
     "state/value_log.py": f"{_STATE}value_log.py",
-    "operators/sealing.py": f"{_OPERATORS}sealing.py {_OPERATORS}markers.py {SEEDS}",
-    "operators/journal.py": f"{_OPERATORS}markers.py {SEEDS}",
-    "operators/stage.py": f"{_OPERATORS}stage.py",
-    "operators/inbox.py": f"{_OPERATORS}stage.py",
-    "operators/owner.py": PAGES,
-    "operators/tail.py": PAGES,
-    "operators/sink.py": f"{_OPERATORS}sink.py",
-    "operators/change_log.py": f"{_OPERATORS}sink_replay.py",
-    "operators/cut_segments.py": f"{_OPERATORS}cut_log.py",
+    "operators/epochs/partitioner_stage.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}markers.py {SEEDS}",
+    "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
+    "operators/stage.py": _STAGE,
+    "operators/inbox.py": _STAGE,
+    "operators/storage/owner.py": PAGES,
+    "operators/storage/tail.py": PAGES,
+    "operators/sink/core.py": f"{_SINK}core.py",
+    "operators/sink/change_log.py": f"{_SINK}replay.py",
+    "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
 }
-SUMS = (
-    f"{_OPERATORS}exact_sums.py --deselect {_OPERATORS}exact_sums.py::test_small_steps_of_many_neighbours_are_not_lost"
-)
+SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
 def of_sums(name: str, file: str, old: str, new: str = "") -> Mutation:
@@ -80,16 +80,21 @@ MUTATIONS = [
     Mutation("checksums are not looked at", "state/image.py", "if data.size and zlib", "if False and zlib"),
     Mutation("an old manifest stays", "state/image.py", '    (folder / "image.json").unlink(missing_ok=True)\n'),
     Mutation("a write may be short", "state/value_log.py", "rest = rest[written:]", "rest = rest[len(rest) :]"),
-    Mutation("a replay ends early", "operators/sealing.py", "self.epoch < self._sealed_before:", "self.epoch < 0:"),
+    Mutation(
+        "a replay ends early",
+        "operators/epochs/partitioner_stage.py",
+        "self.epoch < self._sealed_before:",
+        "self.epoch < 0:",
+    ),
     Mutation(
         "the last replayed epoch does not say so",
-        "operators/sealing.py",
+        "operators/epochs/partitioner_stage.py",
         "epoch <= self._sealed",
         "epoch < self._sealed",
     ),
     Mutation(
         "the journal is cut at the last marker",
-        "operators/journal.py",
+        "operators/epochs/journal.py",
         "before = self._markers[-1]",
         "before = _Marker(epoch, ends)",
     ),
@@ -98,66 +103,74 @@ MUTATIONS = [
     ),
     Mutation("a lost epoch goes unnoticed", "operators/stage.py", "epoch != self.epoch + 1", "epoch <= self.epoch"),
     Mutation("blocks come in the order of arrival", "operators/inbox.py", "in sorted(complete)]", "in complete]"),
-    Mutation("a replica's row is not durable", "operators/owner.py", "        self.replica.touch_rows(added)\n"),
+    Mutation(
+        "a replica's row is not durable", "operators/storage/owner.py", "        self.replica.touch_rows(added)\n"
+    ),
     Mutation(
         "what a dropped master held stays durable",
-        "operators/owner.py",
+        "operators/storage/owner.py",
         "if dead.size else ():\n            table.touch_rows(dead)\n",
         "if dead.size else ():\n",
     ),
-    Mutation("partials are not durable", "operators/tail.py", "        self.partial.touch_rows(places[held])\n"),
-    Mutation("own rows of the tail are not durable", "operators/tail.py", "            self.own.touch_rows(selves)\n"),
+    Mutation(
+        "partials are not durable", "operators/storage/tail.py", "        self.partial.touch_rows(places[held])\n"
+    ),
+    Mutation(
+        "own rows of the tail are not durable", "operators/storage/tail.py", "            self.own.touch_rows(selves)\n"
+    ),
     Mutation(
         "a shorter file replaces a longer",
-        "operators/change_log.py",
+        "operators/sink/change_log.py",
         "return file.partial and rows",
         "return False and rows",
     ),
-    Mutation("a marker waits for no file", "operators/sink.py", "self._writer.wait(self._at_marker)", "pass"),
-    Mutation("a cut may be short", "operators/cut_segments.py", "done += written", "done = len(line)"),
-    Mutation("half a cut stays", "operators/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),
+    Mutation("a marker waits for no file", "operators/sink/core.py", "self._writer.wait(self._at_marker)", "pass"),
+    Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),
+    Mutation("half a cut stays", "operators/epochs/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),
     Mutation(
         "an attempt thought dead goes on",
-        "operators/cut_segments.py",
+        "operators/epochs/cut_segments.py",
         "if not self.segment.path.exists():",
         "if False:",
     ),
-    Mutation("positions are not held", "operators/sealing.py", "        self._positions.hold(cut, pieces)\n"),
-    of_sums("a worn sum stays", "operators/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
+    Mutation(
+        "positions are not held", "operators/epochs/partitioner_stage.py", "        self._positions.hold(cut, pieces)\n"
+    ),
+    of_sums("a worn sum stays", "operators/storage/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(
         "a lossy channel is forgotten",
-        "operators/exact_sums.py",
+        "operators/storage/exact_sums.py",
         "    note[row, CHANNELS] |= np.int32(",
         "    np.int32(",
     ),
     of_sums(
         "what was lost is that of the term",
-        "operators/exact_sums.py",
+        "operators/storage/exact_sums.py",
         "size = max(size, abs(sums[row, j]))",
         "size = size",
     ),
     of_sums(
         "fresh sums are not compensated",
-        "operators/exact_sums.py",
+        "operators/storage/exact_sums.py",
         "            fresh[0, j] = whole\n",
         "            pass\n",
     ),
     of_sums(
         "a fresh sum has lost nothing",
-        "operators/exact_sums.py",
+        "operators/storage/exact_sums.py",
         "    if lossy:\n        lose(sums, note, row, lossy, 0.0)\n",
     ),
-    of_sums("a rounded difference is exact", "operators/scatter.py", "if scratch.rough[r]:", "if False:"),
+    of_sums("a rounded difference is exact", "operators/storage/sum_kernels.py", "if scratch.rough[r]:", "if False:"),
     of_sums(
         "what differences lose is not kept",
-        "operators/scatter.py",
+        "operators/storage/sum_kernels.py",
         "lose(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])",
         "pass",
     ),
-    of_sums("an empty row keeps its rest", "operators/synopses.py", "            clear_sums(syn.s, row)\n"),
+    of_sums("an empty row keeps its rest", "operators/storage/synopses.py", "            clear_sums(syn.s, row)\n"),
     of_sums(
         "what the scrubber mends is not told",
-        "operators/synopses.py",
+        "operators/storage/synopses.py",
         "            mark(syn, row, serial)\n            renew",
         "            renew",
     ),

@@ -17,9 +17,9 @@ from job.checkpoints import complete_states
 from job.kafka_address import KafkaAddress
 from job.produce import produce
 from job.summary import progress
-from operators.parser import Origin, Parser
-from operators.replay_graph import ReferenceGraph
-from operators.snapshot import open_snapshot
+from operators.parser.core import Origin, Parser
+from operators.snapshot.reader import open_snapshot
+from partitioner.reference_graph import ReferenceGraph
 from tests.support.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
 from tests.support.kafka import broker_folder, require_jars
 from tests.support.models import IN_WIDTH

@@ -301,7 +301,7 @@ def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
 
 
 def cuts_of(job: Job) -> list[Any]:
-    from operators.cut_log import CutLog
+    from operators.epochs.cut_log import CutLog
 
     log = CutLog(job.out / "checkpoints" / "cuts")
     log.close()

@@ -19,7 +19,7 @@ from job.broker import Broker, start_broker
 from job.levels import in_flight_bytes, operator_levels
 from job.run_file import read_run
 from job.summary import progress
-from operators.profile import read_profiles
+from operators.telemetry.profile import read_profiles
 from tests.support.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 from tests.support.kafka import read_topic, require_jars, standing
 from tests.support.kafka_records import parse

@@ -19,7 +19,7 @@ from job.kafka_address import KafkaAddress
 from job.local_cluster import LocalCluster
 from job.produce import produce
 from job.run_file import read_run
-from operators.snapshot import write_snapshot
+from operators.snapshot.reader import write_snapshot
 from tests.support.jobs import ROOT, Job, TopicInput, make_input
 from tests.support.kafka import make_topic, read_topic, require_jars
 from tests.support.streams import random_records

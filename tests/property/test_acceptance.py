@@ -11,12 +11,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.cut_log import CutLog
-from operators.dead_letters import DeadLetterFile
-from operators.letter_box import LetterBox
-from operators.message_parsing import MessageStage, TopicMessage
-from operators.parser import Origin, Parser
-from operators.sealing import PartitionerStage, SealingConfig
+from operators.epochs.cut_log import CutLog
+from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.parser.core import Origin, Parser
+from operators.parser.dead_letters import DeadLetterFile
+from operators.parser.letter_box import LetterBox
+from operators.parser.topic_stage import MessageStage, TopicMessage
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from tests.support.batches import batch_of

@@ -11,10 +11,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.kafka_lines import Lines
 from operators.messages import FLUSH, LAST, REPLAY, control_values
-from operators.outlet import Outlet, OutletStage
-from operators.sink import Sink
+from operators.sink.core import Sink
+from operators.sink.kafka_lines import Lines
+from operators.sink.outlet import Outlet, OutletStage
 from state.codec import ROWS, Block, Header
 from tests.support.kafka_records import parse, split
 

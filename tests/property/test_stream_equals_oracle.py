@@ -174,7 +174,7 @@ def assert_last(model: Any, events: Any, simulation: Any) -> None:
     import numpy as np
 
     from gnn import oracle
-    from operators.simulation import embeddings_after
+    from tests.support.simulation import embeddings_after
 
     epoch, graph = _graphs(events, simulation)[-1]
     got = embeddings_after(simulation.rows(), epoch)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from operators.cut_log import CutLog
-from operators.replay_graph import ReferenceGraph
-from operators.simulation import Faults
+from operators.epochs.cut_log import CutLog
+from partitioner.reference_graph import ReferenceGraph
 from tests.support.models import IN_WIDTH, all_small_models
 from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, run
 from tests.support.pages import page_bytes
+from tests.support.simulation import Faults
 from tests.support.streams import random_records, to_events
 
 FAULTS = Faults(barrier=0.05, tick=0.005, crashes=4, crash=0.004)

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from gnn.model import save_model
-from operators.cut import FILES, Lane
-from operators.cut_log import CutLog
+from operators.epochs.cut import FILES, Lane
+from operators.epochs.cut_log import CutLog
 from operators.factory import Settings
-from operators.live_state import LiveState
-from operators.replay_graph import GraphArrays, ReferenceGraph
-from operators.simulation import Simulation, lanes_of
-from operators.snapshot import open_snapshot
-from operators.snapshot_writer import write_live_graph
-from operators.survivors import Checkpoint
+from operators.live_graph import LiveState
+from operators.snapshot.reader import open_snapshot
+from operators.snapshot.writer import write_live_graph
+from partitioner.reference_graph import GraphArrays, ReferenceGraph
 from state.codec import UnknownFormatError
 from state.sweep import STATE_FORMAT
 from tests.support.cuts import ends_by_epoch
@@ -25,6 +23,8 @@ from tests.support.oracle import references
 from tests.support.pages import page_bytes
 from tests.support.savepoint import load
 from tests.support.simulated import Case, draw, eager, simulate
+from tests.support.simulation import Simulation, lanes_of
+from tests.support.survivors import Checkpoint
 
 SAVED = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
 Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], float]]

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnn import oracle
-from operators.cut_log import CutLog
-from operators.simulation import Faults
+from operators.epochs.cut_log import CutLog
 from state.codec import FORMAT_VERSION, UnknownFormatError
 from state.sweep import STATE_FORMAT
 from tests.support.oracle import NO_FAULTS, references
 from tests.support.savepoint import Savepoint, load, make, start
+from tests.support.simulation import Faults
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
 

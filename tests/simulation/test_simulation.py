@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.cut_log import CutLog
-from operators.simulation import Faults, Simulation
-from operators.sink import Sink
+from operators.epochs.cut_log import CutLog
+from operators.sink.core import Sink
 from state.sweep import Mutations, Sweeper
 from state.table import DIRTY
 from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS
 from tests.support.simulated import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
+from tests.support.simulation import Faults, Simulation
 
 ROOT = Path(__file__).resolve().parents[2]
 # FRESHET_SEEDS=1000 for what a change of state, cuts or replay should pass: five minutes.

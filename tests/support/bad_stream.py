@@ -18,7 +18,7 @@ import orjson
 from kafka import KafkaProducer
 
 from job.broker import Broker
-from operators.rejects import LETTERS_MAX
+from operators.parser.rejects import LETTERS_MAX
 from partitioner.config import TYPES_MAX
 from tests.support.kafka import make_topic
 from tests.support.malformed import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways

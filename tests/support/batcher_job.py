@@ -20,7 +20,7 @@ from job.flink_config import flink_options
 from job.flink_runtime import environment
 from job.gateway import start_gateway, stop_gateway
 from job.spec import JobSpec
-from operators.message_parsing import messages_of
+from operators.parser.topic_stage import messages_of
 
 DAY_MS = 86_400_000
 LARGE = 5000  # bytes of one message

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from operators.cut import FILES, Cut, Lane, Share
-from operators.cut_log import CutLog, copy_log
-from operators.cut_segments import newest_attempt, segments_in
+from operators.epochs.cut import FILES, Cut, Lane, Share
+from operators.epochs.cut_log import CutLog, copy_log
+from operators.epochs.cut_segments import newest_attempt, segments_in
 
 CUTS = [Cut(1, 10, False, (Share(0, 0, 10, 12),)), Cut(2, 17, True), Cut(3, 17, False), Cut(4, 30, False, flush=True)]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from operators import factory
-from operators.message_parsing import messages_of
+from operators.parser.topic_stage import messages_of
 from tests.support.batches import batch_of
 from tests.support.cuts import lay
 from tests.support.left_out import LeavesPagesOut
@@ -108,10 +108,10 @@ def _skip_one(stage: Any) -> None:
 def main() -> None:
     """Run the command line with these stages."""
     from job import cli, local_runtime, runner
-    from operators import event_files
+    from operators.parser import files
 
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
-    event_files.CHUNK_LINES = faults.get("chunk", event_files.CHUNK_LINES)
+    files.CHUNK_LINES = faults.get("chunk", files.CHUNK_LINES)
     if "cuts" in faults:
         prepare = runner.prepare
 

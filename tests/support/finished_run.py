@@ -13,10 +13,10 @@ from gnn.model import save_model
 from gnn.plan import compile_plan
 from job.check import check
 from job.run_file import write_json
-from operators.change_log import ChangeLog, EpochRows, LogFile
-from operators.parser import Origin, Parser
-from operators.replay_graph import ReferenceGraph
-from operators.snapshot import write_snapshot
+from operators.parser.core import Origin, Parser
+from operators.sink.change_log import ChangeLog, EpochRows, LogFile
+from operators.snapshot.reader import write_snapshot
+from partitioner.reference_graph import ReferenceGraph
 from tests.support.models import conv, make_model
 
 WIDTH, OUT = 4, 3

@@ -13,10 +13,10 @@ import numpy as np
 
 from gnn import static
 from gnn.plan import Context, LayerPlan, Plan
-from operators.cut_log import CutLog
+from operators.epochs.cut_log import CutLog
 from operators.factory import Settings
-from operators.replay_graph import Id, ReferenceGraph
 from partitioner.events import Events
+from partitioner.reference_graph import Id, ReferenceGraph
 
 EdgeKey = tuple[Id, Id, str]
 Bits = dict[Id, bytes]

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from operators.simulation import Simulation
 from state.sweep import Mutations, Sweeper
+from tests.support.simulation import Simulation
 
 # Not the Partitioner's: without a page of its edges it would follow links in circles.
 _TABLES = {

@@ -16,7 +16,7 @@ import psutil
 
 from job.levels import in_flight_bytes, operator_levels
 from job.summary import progress
-from operators.profile import read_profiles
+from operators.telemetry.profile import read_profiles
 
 MIB = 1 << 20
 INTERVAL_S = 0.5

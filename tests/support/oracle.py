@@ -8,15 +8,15 @@ from gnn import own_scale
 from gnn.model import Model
 from gnn.own_scale import Scaled
 from gnn.plan import compile_plan
-from operators.cut import Cut, Lane
-from operators.cut_log import CutLog
+from operators.epochs.cut import Cut, Lane
+from operators.epochs.cut_log import CutLog
 from operators.factory import Settings
-from operators.replay_graph import GraphArrays, ReferenceGraph
-from operators.simulation import Faults, Simulation, lanes_of
-from operators.survivors import Id, Rows
 from partitioner.config import TYPES_MAX
 from partitioner.events import Events
+from partitioner.reference_graph import GraphArrays, ReferenceGraph
 from tests.support.cuts import ends_by_epoch
+from tests.support.simulation import Faults, Simulation, lanes_of
+from tests.support.survivors import Id, Rows
 
 TOLERANCE = 1e-5  # of a value's own scale: the magnitude of what was summed to get it
 NO_FAULTS = Faults(barrier=0.0, tick=0.0, crashes=0)

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from operators.dead_letters import DeadLetter
-from operators.parser import Origin, Parser
+from operators.parser.core import Origin, Parser
+from operators.parser.dead_letters import DeadLetter
 from partitioner.events import OP_NAMES, Events
 
 ORIGIN = Origin(source=3, name="stream.jsonl", partition=2)

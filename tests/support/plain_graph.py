@@ -11,7 +11,7 @@ from gnn import own_scale
 from gnn.model import Model
 from gnn.own_scale import Scaled
 from job.change_log_reader import Positions
-from operators.replay_graph import ReferenceGraph
+from partitioner.reference_graph import ReferenceGraph
 
 
 def apply(graph: ReferenceGraph, event: dict[str, Any]) -> None:

@@ -21,17 +21,17 @@ import orjson
 
 from gnn.model import Model, load_model, save_model
 from gnn.plan import compile_plan
-from operators.cut import Cut
-from operators.cut_log import CutLog
+from operators.epochs.cut import Cut
+from operators.epochs.cut_log import CutLog
 from operators.factory import Settings
-from operators.simulation import Faults, Simulation
-from operators.sink import Sink
-from operators.survivors import Checkpoint
+from operators.sink.core import Sink
 from partitioner.events import Events
 from state.codec import Header, decode, encode
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.oracle import job_settings
+from tests.support.simulation import Faults, Simulation
 from tests.support.streams import random_records, to_events
+from tests.support.survivors import Checkpoint
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from operators.cut_log import CutLog
+from operators.epochs.cut_log import CutLog
+from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
 from operators.messages import Outcome
-from operators.parser import Origin, Parser
-from operators.sealing import PartitionerStage, SealingConfig
+from operators.parser.core import Origin, Parser
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from state.codec import Block

@@ -20,15 +20,14 @@ import numpy as np
 
 from gnn.model import Model
 from gnn.plan import Plan, compile_plan
-from operators.cut import Cut
-from operators.cut_log import CutLog
-from operators.cut_segments import KEPT, FencedError, segments_in
+from operators.base_image import build_image
+from operators.epochs.cut import Cut
+from operators.epochs.cut_log import CutLog
+from operators.epochs.cut_segments import KEPT, FencedError, segments_in
+from operators.epochs.waiting_events import WAITING_BYTES
 from operators.factory import Settings, make_core
 from operators.inbox import INBOX_BYTES
-from operators.initial import build_image
-from operators.lanes import WAITING_BYTES
 from operators.messages import SINK
-from operators.simulation import Faults, Simulation
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
 from tests.support.cuts import copied, newest_segment
@@ -36,6 +35,7 @@ from tests.support.left_out import leave_a_page_out
 from tests.support.models import IN_WIDTH, all_small_models, exact_small_models, random_model
 from tests.support.oracle import NO_FAULTS, assert_exact, job_settings
 from tests.support.pages import page_bytes
+from tests.support.simulation import Faults, Simulation
 from tests.support.streams import Record, random_records, to_events
 
 ONE_SEGMENT = 1 << 20  # bytes: what an attempt cuts stands in one
@@ -254,7 +254,7 @@ def _build_image(case: Case, simulation: Simulation) -> None:
         return simulation.make_sink(part) if operator == SINK else make_core(settings, plan, operator, part)
 
     assert case.snapshot is not None
-    with patch("operators.initial.make_core", core), patch("operators.initial.load_plan", lambda _: case.plan):
+    with patch("operators.base_image.make_core", core), patch("operators.base_image.load_plan", lambda _: case.plan):
         build_image(simulation.settings, [case.snapshot])
 
 

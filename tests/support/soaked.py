@@ -21,12 +21,12 @@ import psutil
 
 from gnn.model import save_model
 from job.local_runtime import READ_POSITION, open_store
-from operators.change_log import EPOCHS
-from operators.dead_letters import DeadLetter
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, load_plan, make_stage
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER
-from operators.sealing import PartitionerStage
+from operators.parser.dead_letters import DeadLetter
+from operators.sink.change_log import EPOCHS
 from operators.stage import Stage
 from state.codec import ROWS, Block, Header
 from state.sweep import Mutations
@@ -135,7 +135,7 @@ class Soak:
         self._letters = self.settings.letter_box("parser")
         self._start()
 
-    # -- what the cut log asks (operators/retention.py) ---------------------------------------------------------------
+    # -- what the cut log asks (operators/epochs/retention.py) ---------------------------------------------------------
 
     def note(self) -> int:
         """The commits so far."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from operators.parser import Origin, Parser
+from operators.parser.core import Origin, Parser
 from partitioner.events import Events
 
 Record = dict[str, Any]

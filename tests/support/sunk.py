@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from operators.messages import control_values
-from operators.sink import Sink
+from operators.sink.core import Sink
 from state.codec import ROWS, Block, Header
 
 WIDTH = 3

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from job.change_log_reader import ChangeLogReader, NoChangeLogError
-from operators.change_log import ChangeLog, EpochRows, LogFile
+from operators.sink.change_log import ChangeLog, EpochRows, LogFile
 
 WIDTH = 2
 
@@ -94,7 +94,7 @@ def test_positions_are_in_order_of_epochs_without_those_that_read_nothing(tmp_pa
 
 
 def test_random_logs_over_many_row_groups_against_a_dict(tmp_path, monkeypatch):
-    monkeypatch.setattr("operators.parquet_writer.ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr("operators.sink.parquet_writer.ROW_GROUP_ROWS", 7)
     rng = np.random.default_rng(5)
     live, files = {}, {0: [[]], 1: [[]]}
     for epoch in range(60):

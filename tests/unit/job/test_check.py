@@ -9,7 +9,7 @@ from gnn.model import save_model
 from job.change_log_reader import ChangeLogReader
 from job.check import check
 from job.errors import UsageError
-from operators.event_rules import Rules
+from operators.parser.rules import Rules
 from tests.support.finished_run import (
     FIRST,
     OUT,

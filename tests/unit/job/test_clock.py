@@ -16,8 +16,8 @@ from job import local_runtime
 from job.config import load_run_config
 from job.local_runtime import LocalRuntime
 from job.prepare import prepare
-from operators import flink_shells
-from operators.flink_shells import PartitionerShell
+from operators.flink import shells
+from operators.flink.shells import PartitionerShell
 from tests.support.models import IN_WIDTH, conv, make_model
 
 
@@ -26,7 +26,7 @@ def set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wall clock that goes back by a minute each time it is asked."""
     minutes = itertools.count(30_000_000, -1)
     clock = SimpleNamespace(**vars(time) | {"time": lambda: 60.0 * next(minutes)})
-    for module in (local_runtime, flink_shells):
+    for module in (local_runtime, shells):
         monkeypatch.setattr(module, "time", clock)
 
 

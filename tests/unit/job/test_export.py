@@ -20,7 +20,7 @@ from job.export import export
 from job.local_runtime import LocalRuntime
 from job.prepare import prepare
 from job.resume import resume
-from operators.replay_graph import ReferenceGraph
+from partitioner.reference_graph import ReferenceGraph
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records, to_events
 
@@ -101,7 +101,7 @@ def exported(given: Given, name: str, job: Path, capsys: pytest.CaptureFixture[s
 def test_a_job_that_was_stopped_goes_on_in_another_number_of_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("operators.event_files.CHUNK_LINES", 50)
+    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 50)
     given = Given(tmp_path, **options)
     job = given.run("O", stop_after=6, parts=2)
     line = exported(given, "S", job, capsys)
@@ -125,7 +125,7 @@ def test_a_job_that_was_stopped_goes_on_in_another_number_of_parts(
 def test_a_job_that_began_behind_a_snapshot_stops_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.event_files.CHUNK_LINES", 50)
+    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 50)
     given = Given(tmp_path)
     first = exported(given, "S", given.run("O", stop_after=3), capsys)
     out = given.run("O2", "S", stop_after=4, parts=2)

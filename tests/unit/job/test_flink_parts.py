@@ -98,7 +98,7 @@ class FakeThrowable:
 
 
 def test_the_root_cause_is_the_innermost_that_says_something() -> None:
-    worker = "<class 'operators.worker.WorkerError'>: storage1: ValueError: row 7: NaN"
+    worker = "<class 'operators.flink.worker.WorkerError'>: storage1: ValueError: row 7: NaN"
     error = FakeJava(("JobExecutionException", "Job failed."), ("PythonException", worker))
     assert root_cause(error) == "storage1: ValueError: row 7: NaN"
     error = FakeJava(("JobExecutionException", "Job failed."), ("IOException", "No space left"), ("Throwable", None))
@@ -114,7 +114,7 @@ def test_a_job_that_went_with_its_job_manager_is_told_so() -> None:
 def test_the_root_cause_of_a_stack_trace() -> None:
     trace = """org.apache.flink.runtime.JobException: Recovery is suppressed
 \tat org.apache.flink.Some.method(Some.java:1)
-Caused by: pemja.core.PythonException: <class 'operators.worker.WorkerError'>: sink: OSError: disk full
+Caused by: pemja.core.PythonException: <class 'operators.flink.worker.WorkerError'>: sink: OSError: disk full
 \tat pemja.core.Native(Native.java)
 """
     assert root_cause_of_text(trace) == "sink: OSError: disk full"

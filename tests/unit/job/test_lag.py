@@ -7,8 +7,8 @@ from job.errors import JobFailed
 from job.kafka_client import ClientProperties
 from job.kafka_input import TopicInput
 from job.lag import Lag
-from operators.message_parsing import MessageStage, TopicMessage
-from operators.parser import Origin, Parser
+from operators.parser.core import Origin, Parser
+from operators.parser.topic_stage import MessageStage, TopicMessage
 from tests.support.batches import batch_of
 
 TOPIC = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 10, 1: 5})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from job.levels import IN_FLIGHT, LOOK_S, LevelWatch, in_flight_bytes, operator_levels
-from operators.levels import Level
-from operators.profile import Profile, read_profiles
+from operators.telemetry.level import Level
+from operators.telemetry.profile import Profile, read_profiles
 
 
 def tell(out: Path, operator: str, given: int, taken: int, away: int = 0, waiting: int = 0) -> None:

@@ -14,7 +14,7 @@ import pytest
 from job import cli
 from job.config import RunConfig
 from job.partition import Trial
-from operators.snapshot import write_snapshot
+from operators.snapshot.reader import write_snapshot
 from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of

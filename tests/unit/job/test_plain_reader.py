@@ -11,9 +11,9 @@ import pytest
 from job.errors import UsageError
 from job.plain_reader import Judged, file_records, message_records, snapshot_events
 from job.plain_rules import Event, PlainRules
-from operators.event_files import list_files
-from operators.parser import Origin, Parser, RawMessage
-from operators.snapshot import write_snapshot
+from operators.parser.core import Origin, Parser, RawMessage
+from operators.parser.files import list_files
+from operators.snapshot.reader import write_snapshot
 from partitioner.events import OP_NAMES
 from tests.support.malformed import FLOOD, ROW, all_ways, edge_event, vertex_event
 from tests.support.malformed_arrow import rows_to_ipc, to_ipc

@@ -20,8 +20,8 @@ from job.positions import JOB_FOLDER, Position, Start, match, read_positions
 from job.prepare import prepare
 from job.resume import resume
 from job.sources import Sources, find_sources
-from operators.parsing import read_plan
-from operators.snapshot import write_snapshot
+from operators.parser.file_stage import read_plan
+from operators.snapshot.reader import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
 SNAPSHOT = Path("S")

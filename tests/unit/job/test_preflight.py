@@ -4,7 +4,7 @@ import pytest
 
 from job.errors import UsageError
 from job.preflight import check_model, check_out, check_snapshot, event_files
-from operators.event_files import list_files
+from operators.parser.files import list_files
 
 
 def write(path: Path, content: bytes = b"") -> Path:

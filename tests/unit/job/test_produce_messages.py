@@ -20,7 +20,7 @@ from job.produce_messages import (
     read_lines,
     to_arrow,
 )
-from operators.event_files import ChunkReader, plan_chunks
+from operators.parser.files import ChunkReader, plan_chunks
 
 EDGE = b'{"op":"add_edge","src":1,"dst":2}'
 GONE = b'{"op":"del_edge","src":1,"dst":2,"type":"cites"}'

@@ -23,8 +23,8 @@ from job.prepare import prepare
 from job.resume import has_finished, resume, state_to_resume
 from job.runner import _spec
 from job.stop import stop
-from operators.cut import Cut
-from operators.parsing import read_plan
+from operators.epochs.cut import Cut
+from operators.parser.file_stage import read_plan
 from tests.support.models import IN_WIDTH, conv, make_model
 
 EVENTS = b"".join(orjson.dumps({"op": "add_edge", "src": n, "dst": n + 1}) + b"\n" for n in range(20))

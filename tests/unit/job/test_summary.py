@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from job.summary import closing_summary, progress
-from operators.status import bucket_of
+from operators.telemetry.status_file import bucket_of
 
 
 def part(folder, number, **fields):

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from operators.parser import Origin, Parser, RawMessage
+from operators.parser.core import Origin, Parser, RawMessage
 from partitioner.events import Events
 
 ORIGIN = Origin(2, "kafka://localhost:9092/events", 3)

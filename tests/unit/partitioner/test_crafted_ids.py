@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from operators import coalesce, sink
+from operators.sink import coalesce, core
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
@@ -88,10 +88,10 @@ def test_tables_of_an_epoch_have_a_salt_of_their_own(monkeypatch: pytest.MonkeyP
     """Keys of int ids are the ids: the Sink's look at an epoch and the coalescer hash them too."""
     used: list[Salt] = []
     salt = make_salt(3)
-    for module in (sink, coalesce):
+    for module in (core, coalesce):
         monkeypatch.setattr(module, "scratch_salt", lambda: used.append(salt) or salt)
     keys = np.arange(5, dtype=np.int64)
-    one = sink.Sink.__new__(sink.Sink)
+    one = core.Sink.__new__(core.Sink)
     assert one._without_revived(1, keys, keys + 4).tolist() == [5, 6, 7, 8]
     coalesce.Coalescer(1, "int").take()
     assert len(used) == 2

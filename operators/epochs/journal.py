@@ -1,0 +1,112 @@
+"""Which blocks of events keyed state holds: all from the marker before last on, as many bytes as markers allow."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import orjson
+
+from operators.epochs.cut import Lane
+from operators.telemetry.level import Level
+from state.codec import UnknownFormatError
+
+JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
+MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the last two
+# The journal may come to as much without a marker on its account. Below that, a marker (which has every changed page
+# written once) would cost more than it saves.
+JOURNAL_BYTES = 64 << 20
+
+
+def journal_key(block: int, first: int) -> str:
+    """The key of a block: its number, and that of its first event in its lane."""
+    return f"{JOURNAL_KEYS}{block:012}/{first}"
+
+
+def journaled(entries: Mapping[str, bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """The journal among the entries of keyed state, in the order of arrival: block number, first event, block."""
+    for key in sorted(key for key in entries if key.startswith(JOURNAL_KEYS)):
+        block, first = key.removeprefix(JOURNAL_KEYS).split("/")
+        yield int(block), int(first), entries[key]
+
+
+class _Entry(NamedTuple):
+    """A block: its key in keyed state, its lane, the number after its last event there, its bytes."""
+
+    key: str
+    lane: Lane
+    end: int
+    size: int
+
+
+class _Marker(NamedTuple):
+    """An epoch, and how many events of each lane it and those before it hold."""
+
+    epoch: int
+    ends: Mapping[Lane, int]
+
+
+class Journal:
+    """Keeps account of the journaled blocks, and says which of them a marker makes needless.
+
+    Units: `level` and `since_marker` bytes, of the blocks as they are encoded.
+    Invariant: `since_marker` counts the blocks with events behind the last marker; `level` those behind the one before.
+    """
+
+    def __init__(self) -> None:
+        self.level = Level()
+        self.since_marker = 0
+        self._blocks: deque[_Entry] = deque()
+        self._markers: list[_Marker] = [_Marker(0, {})]  # the last two
+
+    def restore(self, epoch: int, markers: bytes | None) -> Mapping[Lane, int]:
+        """Begin at the marker `epoch`, of those that `markers` told; `add` what was kept.
+
+        Returns:
+            How many events of each lane lie behind it.
+
+        Raises:
+            UnknownFormatError: the state does not say.
+        """
+        told = {0: _Marker(0, {})}
+        for at, lanes in orjson.loads(markers) if markers is not None else ():
+            told[at] = _Marker(at, {(source, partition): end for source, partition, end in lanes})
+        if epoch not in told:
+            message = f"the state does not say where the input stood at epoch {epoch}: another version wrote it"
+            raise UnknownFormatError(message)
+        self._markers = [told[epoch]]
+        return told[epoch].ends
+
+    def markers(self) -> bytes:
+        """The last two markers, one of which a restore begins at: each with the events of the lanes behind it."""
+        return orjson.dumps([[one.epoch, [(*lane, end) for lane, end in one.ends.items()]] for one in self._markers])
+
+    @property
+    def restored_to(self) -> int:
+        """The epoch that a state saved now is restored to."""
+        return self._markers[0].epoch
+
+    def add(self, key: str, lane: Lane, end: int, size: int) -> None:
+        """A block is in keyed state."""
+        self._blocks.append(_Entry(key, lane, end, size))
+        self.since_marker += size
+        self.level.add(size)
+
+    def pass_marker(self, epoch: int, ends: Mapping[Lane, int]) -> list[str]:
+        """At a marker with the lanes so far: the keys of the blocks that end before the marker before it."""
+        before = self._markers[-1]
+        self._markers = [before, _Marker(epoch, ends)]
+        keep = before.ends
+        gone, kept = [], deque[_Entry]()
+        self.since_marker = 0
+        for entry in self._blocks:
+            if entry.end <= keep.get(entry.lane, 0):
+                gone.append(entry.key)
+                self.level.take(entry.size)
+                continue
+            kept.append(entry)
+            if entry.end > ends.get(entry.lane, 0):
+                self.since_marker += entry.size
+        self._blocks = kept
+        return gone

@@ -1,0 +1,144 @@
+"""The graph of a job that stands still, from the durable state of the operators that hold it.
+
+The Partitioner has the vertices and edges, Storage 0 the features. They are restored as a resumed job restores them,
+and the journal is replayed to the epoch that the job had sealed: what comes out is what the job would go on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from operators.epochs.cut import FILES, Lane
+from operators.epochs.cut_log import CutLog
+from operators.epochs.journal import journaled
+from operators.epochs.partitioner_stage import PartitionerStage, control_of
+from operators.factory import Settings, load_plan, make_core
+from operators.messages import Message
+from operators.network import PARTITIONER
+from operators.stage import Stage
+from partitioner.core import Partitioner
+from partitioner.events import Events
+from partitioner.report import LiveGraph
+from state.codec import Block
+
+FEATURES = "storage0"  # the operator that holds them
+Entries = Iterable[tuple[str, bytes]]
+
+
+class LiveState:
+    """A job's graph and features: `restore`, then `replay`; `finish_messages` and `apply` take events beyond that.
+
+    Invariant: `graph` and `features` are those of the job after `epoch`; `positions` says how far the epochs that were
+    replayed here reach, by source and partition: the offset of the first record that is not covered whole.
+    """
+
+    def __init__(self, settings: Settings, log: CutLog) -> None:
+        """`settings` as the job has them; `log` is only read."""
+        plan = load_plan(settings.model)
+        core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+        image = settings.image_of(PARTITIONER, 0)
+        self.core, self.settings = core, settings
+        sealing, names = settings.sealing(plan), settings.sources
+        self.partitioner = PartitionerStage(core, sealing, log, image, sources=names, streams=settings.topics)
+        self.storages = [
+            Stage(f"{FEATURES}-{part}", make_core(settings, plan, FEATURES, part), 1, settings.image_of(FEATURES, part))
+            for part in range(settings.parts)
+        ]
+        self.positions: dict[Lane, int] = {}
+        self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
+
+    def restore(self, entries_of: Callable[[str, int], Entries]) -> None:
+        """Load the state that `entries_of` has of an operator's part.
+
+        Raises:
+            UnknownFormatError, DamagedImageError, LostCutError: what a resumed job would fail with.
+        """
+        entries = dict(entries_of(PARTITIONER, 0))
+        self.partitioner.restore(entries.items())
+        self._journal += ((first, block) for _, first, block in journaled(entries))
+        for part, storage in enumerate(self.storages):
+            storage.restore(entries_of(FEATURES, part))
+
+    def replay(self) -> Iterator[int]:
+        """Go on to the epoch at which the state was saved; yields the epochs on the way."""
+        for outcome in self.partitioner.replay():
+            self._deliver(outcome.messages)
+            yield self.epoch
+
+    def finish_messages(self) -> int:
+        """Take in what is left of messages that the epoch ends within, so that positions stand between messages.
+
+        Such a message came whole, so the rest of it is in the journal. Returns how many events that were.
+        """
+        pieces = []
+        for lane, following in sorted(self._following().items()):
+            rest = np.concatenate([events.position for events in following[1:]] or [np.empty(0, np.int64)])
+            count = int(np.argmax(np.append(rest != following[0].position[0], True)))
+            for events in following[1:] if count else ():
+                pieces.append(events.slice(0, count))
+                count -= len(pieces[-1])
+                if not count:
+                    break
+            if rest.size and rest[0] == following[0].position[0]:
+                self.positions[lane] = int(rest[0])
+        if pieces:
+            self.apply(Events.concatenate(pieces))
+        return sum(map(len, pieces))
+
+    def _following(self) -> dict[Lane, list[Events]]:
+        """For each partition of a topic its last sealed event, if the journal still has it, and all that wait."""
+        lanes, found = self.partitioner.lanes, dict[Lane, list[Events]]()
+        ends = lanes.ends()
+        for first, block in self._journal:
+            events = Events.decode(block)
+            lane = lanes.lane_of(events)
+            last = ends.get(lane, 0) - 1  # the number of its last sealed event
+            if lane == FILES or last < 0:
+                continue
+            if first <= last < first + len(events):
+                found[lane] = [events.slice(last - first, last - first + 1)]
+            if lane in found and first + len(events) > last + 1:
+                found[lane].append(events.slice(max(0, last + 1 - first), len(events)))
+        return found
+
+    def apply(self, events: Events) -> None:
+        """Take events as one epoch more, which no log records."""
+        change = self.core.apply(events)
+        control = control_of(self.core, -1, len(events), (0.0, 0.0), 0, 0, 0)
+        self.partitioner.epoch += 1
+        blocks = self.core.split(change, control, self.epoch)
+        self._deliver(Message("storage", part, self.epoch, 0, block) for part, block in enumerate(blocks))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the graph is at."""
+        return self.partitioner.epoch
+
+    def graph(self) -> LiveGraph:
+        """All live vertices and edges."""
+        return self.core.live_graph()
+
+    def features(self, graph: LiveGraph) -> np.ndarray:
+        """The features of the graph's vertices, (n, in_width) float32."""
+        x = np.zeros((len(graph.ids), self.core.in_width), np.float32)
+        for part, storage in enumerate(self.storages):
+            rows = np.flatnonzero(graph.master == part)
+            if rows.size:
+                x[rows] = storage.core.owner.x.data[graph.slot[rows]]  # type: ignore[attr-defined]
+        return x
+
+    def _deliver(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if isinstance(message.block, Block) and "pos_next" in message.block.columns:
+                self._note(message.block)
+            storage = self.storages[message.part]
+            blocks = storage.offer(message.block)
+            if blocks is not None:
+                storage.act(blocks)
+
+    def _note(self, block: Block) -> None:
+        columns = [block.columns[name].tolist() for name in ("pos_source", "pos_partition", "pos_next")]
+        for source, partition, following in zip(*columns, strict=True):
+            self.positions[source, partition] = following

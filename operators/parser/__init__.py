@@ -1,0 +1,1 @@
+"""Bytes of messages and files in, validated columnar events and dead letters out."""

@@ -1,0 +1,88 @@
+"""Kafka messages that are Arrow IPC streams: the table in one, or why it can't be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from operators.parser.arrow_bounds import Bounds, PastBoundError, messages_of_stream
+from operators.parser.columns import is_text
+
+# How an Arrow IPC stream begins (the mark of an encapsulated message), and no JSON.
+ARROW_STREAM = b"\xff\xff\xff\xff"
+# Columns of nulls, run ends and empty lists take no bytes, however many they are: without a bound a message of 300
+# bytes could ask for more memory than there is.
+ROWS_MAX = 1 << 20
+VALUES_MAX = 1 << 24  # of one column, or of one level of a nested one
+# What a stream may become: by decompression, and by rows that share the texts of a dictionary.
+BYTES_MAX = 64 << 20
+
+
+def read_arrow(value: bytes) -> pa.Table | str:
+    """The table in a message, or why there is none."""
+    try:
+        bounds = Bounds(ROWS_MAX, VALUES_MAX, BYTES_MAX)
+        for message in messages_of_stream(value):
+            bounds.add(message)
+        with pa.ipc.open_stream(value) as reader:
+            batches, rows = [], 0
+            for batch in reader:
+                rows += batch.num_rows
+                if rows > ROWS_MAX:
+                    return f"too many rows in an Arrow IPC stream: expected at most {ROWS_MAX:,}"
+                if any(length > VALUES_MAX for column in batch.columns for length in _lengths(column)):
+                    return f"too many values in an Arrow IPC stream: expected at most {VALUES_MAX:,} in a column"
+                batches.append(batch)
+            table = pa.Table.from_batches(batches, reader.schema)
+        table.validate(full=True)  # offsets that point outside would crash the process when they are followed
+        _refuse_shared(table)
+    except PastBoundError as error:
+        return str(error)
+    except Exception as error:  # foreign bytes fail in any way they like
+        return f"not an Arrow IPC stream: {' '.join(str(error).split())[:200]}"
+    return table
+
+
+def _refuse_shared(table: pa.Table) -> None:
+    """See that the rows of dictionaries can be told apart: each may be a large value that stands there once.
+
+    Raises:
+        PastBoundError: that would take too much.
+    """
+    size = 0
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if not pa.types.is_dictionary(column.type):
+            continue
+        kind = column.type.value_type
+        if pa.types.is_nested(kind):
+            message = f"column {name[:80]!r} of an Arrow IPC stream: expected plain values, got a dictionary of {kind}"
+            raise PastBoundError(message[:200])
+        for chunk in (
+            column.chunks if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ()
+        ):
+            lengths = pc.binary_length(chunk.dictionary).fill_null(0).to_numpy().astype(np.int64)
+            size += int(lengths[chunk.indices.drop_null().to_numpy()].sum()) if len(lengths) else 0
+    if size > BYTES_MAX:
+        message = f"too much in an Arrow IPC stream: expected at most {BYTES_MAX >> 20:,} MiB of texts by dictionaries"
+        raise PastBoundError(message)
+
+
+def _lengths(array: pa.Array) -> Iterator[int]:
+    """How long an array and all arrays inside it are; nothing in them is looked at."""
+    yield len(array)
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        yield from _lengths(array.storage)
+    elif pa.types.is_dictionary(kind):
+        yield from _lengths(array.dictionary)
+    elif pa.types.is_struct(kind) or pa.types.is_union(kind):
+        for k in range(kind.num_fields):
+            yield from _lengths(array.field(k))
+    elif pa.types.is_map(kind):
+        yield from _lengths(array.keys)
+        yield from _lengths(array.items)
+    elif hasattr(array, "values"):  # lists of all kinds, run ends
+        yield from _lengths(array.values)

@@ -1,0 +1,164 @@
+"""Where stages put rejected records: counted by reason, then on to a file, or to a queue that fills a topic."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from operators.limits import RECORD_BYTES, RECORD_SPARE
+from operators.parser.dead_letters import DeadLetter, DeadLetterFile
+from operators.telemetry.status_file import StatusFile, read_statuses
+
+STATUS_PREFIX = "letters-"
+BLOCK_BYTES = 128 << 10
+_KEPT_BYTES = 64 << 10
+_ERROR_LENGTH = 400
+_PARTICULARS = re.compile(
+    r",? got .*| as one more$| at index \d+|: .*\(char \d+\)$| at byte \d+$"
+    r"|(?<=^not an Arrow IPC stream): .*|(?<=events_map does not apply): .*",
+    re.DOTALL,
+)
+_REASON_LENGTH = 80
+# Reasons stand in the status file and the summary line: whatever a record can make of one, they stay few.
+REASONS_MAX = 200
+OTHER_REASONS = "other reasons"
+
+
+def reason_of(error: str) -> str:
+    """What all errors of a kind say, without the value at hand: `x: expected 8 numbers`."""
+    return _PARTICULARS.sub("", error)[:_REASON_LENGTH]
+
+
+class LetterQueue:
+    """Rejected records as lines of text for a topic (see operators/sink/kafka_lines.py), until they are taken.
+
+    The key is SOURCE/PARTITION/OFFSET, the value the JSON object of the file form, in ASCII; of a record that Kafka
+    would not take for its length only the beginning is kept (`raw_base64`), with its `raw_bytes` and a `note` that
+    says so.
+
+    Units: record_bytes is what the topic takes, key and value together.
+    """
+
+    def __init__(self, record_bytes: int = RECORD_BYTES) -> None:
+        self._record_bytes = record_bytes - RECORD_SPARE
+        self._lines: list[str] = []
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append letters."""
+        for letter in letters:
+            record = orjson.loads(letter.to_json())
+            text = json.dumps(record)
+            key = f"{record['source']}/{letter.partition}/{letter.offset}".encode()
+            if len(key) + len(text) > self._record_bytes:
+                text = _cut(record, letter.raw, self._record_bytes - len(key))
+            self._lines.append(f"\t{key.hex()}\t{text}")
+
+    def take(self) -> list[str]:
+        """All lines since the last call, in blocks."""
+        blocks: list[str] = []
+        held: list[str] = []
+        size = 0
+        for line in self._lines:
+            held.append(line)
+            size += len(line)
+            if size >= BLOCK_BYTES:
+                blocks.append("\n".join(held))
+                held, size = [], 0
+        self._lines = []
+        return [*blocks, "\n".join(held)] if held else blocks
+
+
+def _cut(record: dict[str, Any], raw: bytes, size: int) -> str:
+    """A letter as JSON of about so many bytes at most, with the beginning of the record alone."""
+    record.pop("raw", None)
+    record["error"] = record["error"][:_ERROR_LENGTH]
+    record |= {"raw_base64": "", "raw_bytes": len(raw), "note": ""}
+    left = size - len(json.dumps(record)) - 100  # the note itself
+    kept = max(0, min(_KEPT_BYTES, left * 3 // 4))
+    record["note"] = f"raw_base64 holds the first {kept} of {len(raw)} bytes: the topic takes no more"
+    record["raw_base64"] = base64.b64encode(raw[:kept]).decode()
+    return json.dumps(record)
+
+
+class LetterBox:
+    """Takes a stage's rejected records; `reasons` counts them as often as they were written, across restarts too.
+
+    `dropped` counts those that files had no room for any more.
+    """
+
+    def __init__(self, target: DeadLetterFile | LetterQueue, out: Path | None = None, operator: str = "") -> None:
+        """Without `out` nothing is told; with it the counts are in the status file of the operator."""
+        self._target = target
+        self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}")
+        self.reasons: Counter[str] = Counter()
+        self._dropped_before = 0
+        if self._status is not None:
+            told = self._status.read()
+            self.reasons.update(_reasons_in(told))
+            self._dropped_before = _dropped_in(told)
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Pass letters on; in a file they are when this returns."""
+        letters = list(letters)
+        if not letters:
+            return
+        dropped = self.dropped
+        self._target.write(letters)
+        for letter in letters:
+            reason = reason_of(letter.error)
+            known = reason in self.reasons or len(self.reasons) < REASONS_MAX
+            self.reasons[reason if known else OTHER_REASONS] += letter.records
+        now_ms = time.time() * 1e3
+        # What is dropped is counted at once: nobody can count it later.
+        if self._status is not None and (self.dropped > dropped or self._status.is_due(now_ms)):
+            self._tell(now_ms)
+
+    def take(self) -> list[str]:
+        """Blocks of lines for the topic; none where there is a file."""
+        return self._target.take() if isinstance(self._target, LetterQueue) else []
+
+    def close(self) -> None:
+        """Write the last counts."""
+        if self._status is not None and self.reasons:
+            self._tell(time.time() * 1e3)
+
+    @property
+    def dropped(self) -> int:
+        """Letters that were dropped, across restarts too."""
+        return self._dropped_before + (self._target.dropped if isinstance(self._target, DeadLetterFile) else 0)
+
+    def _tell(self, now_ms: float) -> None:
+        assert self._status is not None
+        self._status.write({"reasons": self.reasons, "dropped": self.dropped}, now_ms)
+
+
+def _reasons_in(status: Mapping[str, Any]) -> dict[str, int]:
+    """The counts in a status, without what can't be one."""
+    found = status.get("reasons")
+    return {name: n for name, n in found.items() if type(n) is int} if isinstance(found, dict) else {}
+
+
+def _dropped_in(status: Mapping[str, Any]) -> int:
+    found = status.get("dropped")
+    return found if type(found) is int else 0
+
+
+def read_reasons(out: Path) -> dict[str, int]:
+    """How many records were rejected for what reason, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for status in read_statuses(out, STATUS_PREFIX):
+        counts.update(_reasons_in(status))
+    return dict(counts.most_common())
+
+
+def read_dropped(out: Path) -> int:
+    """How many rejected records are in no file any more, since the files have a limit."""
+    return sum(_dropped_in(status) for status in read_statuses(out, STATUS_PREFIX))

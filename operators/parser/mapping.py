@@ -1,0 +1,55 @@
+"""Foreign records as events, by JMESPath (`events_map:` of the configuration)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from operators.parser.rules import FIELDS
+
+
+class MapFailedError(ValueError):
+    """An expression that does not apply to a record; the record is rejected."""
+
+
+class EventMap:
+    """Applies one JMESPath expression per event field; fields without an expression are absent.
+
+    Raises:
+        ValueError: a field that events do not have, or an expression that does not parse; both are named.
+    """
+
+    def __init__(self, expressions: Mapping[str, str]) -> None:
+        unknown = sorted(set(expressions) - set(FIELDS))
+        if unknown:
+            message = f"events_map: expected fields among {', '.join(FIELDS)}, got {', '.join(unknown)}"
+            raise ValueError(message)
+        self._compiled = {}
+        for field, expression in expressions.items():
+            try:
+                with warnings.catch_warnings():
+                    # `add_edge` as a literal without JSON quotes is old JMESPath, and still what people write
+                    warnings.simplefilter("ignore", PendingDeprecationWarning)
+                    self._compiled[field] = jmespath.compile(expression)
+            except (JMESPathError, TypeError) as error:
+                message = f"events_map: {field}: {expression!r} is no JMESPath expression: {error}"
+                raise ValueError(message) from error
+
+    def __call__(self, record: Any) -> dict[str, Any]:
+        """The event's fields.
+
+        Raises:
+            MapFailedError: an expression does not apply to this record.
+        """
+        fields = {}
+        for field, expression in self._compiled.items():
+            try:
+                fields[field] = expression.search(record)
+            except Exception as error:  # a foreign expression on foreign data fails in any way it likes
+                message = f"{field}: events_map does not apply: {error}"
+                raise MapFailedError(message) from error
+        return fields

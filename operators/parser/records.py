@@ -1,0 +1,84 @@
+"""Rows of Arrow tables as Python records, for the rows that are looked at one by one, and as JSON for dead letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from operators.parser.columns import is_number, is_text
+
+_TYPE_LENGTH = 100  # that of a struct names all of its fields
+
+
+class Foreign:
+    """A value that no event field can be, shown by its Arrow type in reasons and as text in dead letters."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+def records(columns: Mapping[str, pa.Array], rows: np.ndarray) -> list[dict[str, Any]]:
+    """The given rows as dicts without their nulls."""
+    values = {name: _to_python(array, rows) for name, array in columns.items()}
+    return [
+        {name: value for name, value in zip(values, row, strict=True) if value is not None}
+        for row in zip(*values.values(), strict=True)
+    ] or [{} for _ in rows]
+
+
+def to_json(record: Mapping[str, Any]) -> bytes:
+    """A record as compact JSON (with NaN and Infinity as JavaScript writes them)."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=lambda value: value.text)
+    return text.encode(errors="replace")
+
+
+def _to_python(array: pa.Array, rows: np.ndarray) -> list[Any]:
+    try:
+        taken = array.take(pa.array(rows, pa.int64()))
+        if pa.types.is_dictionary(taken.type):
+            taken = taken.dictionary_decode()
+    except pa.ArrowException:  # Arrow can't take from views, unions and run ends
+        return [_foreign(array[row]) for row in rows.tolist()]
+    if is_text(taken.type):
+        binary = taken.cast(pa.large_string()).cast(pa.large_binary())
+        return [None if text is None else _text(text) for text in binary.to_pylist()]
+    if _is_json(taken.type):
+        try:
+            return taken.to_pylist()
+        except ValueError:  # text that is not UTF-8; a struct with two fields of one name
+            pass
+    return [_foreign(scalar) for scalar in taken]
+
+
+def _foreign(scalar: pa.Scalar) -> Foreign | None:
+    if not scalar.is_valid:
+        return None
+    try:
+        text = str(scalar)
+    except Exception:  # a date in the year 275,000, a time zone that nobody knows, ...
+        text = "(Python can't show it)"
+    return Foreign(f"a value of type {str(scalar.type)[:_TYPE_LENGTH]}", text)
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    """Types whose Python values are what JSON would give."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _is_json(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_json(kind.field(k).type) for k in range(kind.num_fields))
+    return is_number(kind) or is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+
+
+def _text(text: bytes) -> str | Foreign:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return Foreign("bytes that are not UTF-8", text.decode(errors="backslashreplace"))

@@ -1,0 +1,124 @@
+"""The dead letters of a block of records: a letter each, and past a bound one for the rest of a message.
+
+A message of a few hundred bytes can hold a million bad rows, and one of a megabyte as many bad lines. All of them count
+as rejected, but a million letters would say nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from operators.parser.dead_letters import DeadLetter
+from operators.parser.records import to_json
+from partitioner.events import OP_NAMES, Events
+
+LETTERS_MAX = 1000  # of one message
+_RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose rows may share what they show
+
+
+class Origin(NamedTuple):
+    """Where a block of records comes from: the source's index and name, and the partition (0 of a file)."""
+
+    source: int = 0
+    name: str = ""
+    partition: int = 0
+
+
+def rest_of_message(origin: Origin, offset: int, records: int) -> DeadLetter:
+    """The letter of all bad records of a message beyond those that have one."""
+    error = f"the rest of a message with more than {LETTERS_MAX:,} bad records, got {records}"
+    return DeadLetter(error, origin.name, origin.partition, offset, b"", records)
+
+
+class Place(NamedTuple):
+    """Where a table stands in its source: rows from `first` on, or all in the message at that offset."""
+
+    origin: Origin
+    first: int
+    rows: int
+    arrival_ms: float
+    in_message: bool = False
+
+    @property
+    def end(self) -> int:
+        """The position behind the table."""
+        return self.first + (1 if self.in_message else self.rows)
+
+    def positions(self) -> np.ndarray:
+        """What follows each row's record."""
+        if self.in_message:
+            return np.full(self.rows, self.end, np.int64)
+        return np.arange(self.first + 1, self.end + 1, dtype=np.int64)
+
+
+class Rejects:
+    """The letters of a table's bad rows, in order."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._letters: list[DeadLetter] = []
+        self._raw_bytes = self._rest = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes is only counted."""
+        return self._place.in_message and (len(self._letters) >= LETTERS_MAX or self._raw_bytes > _RAW_BYTES_MAX)
+
+    def add(self, error: str, row: int, record: Mapping[str, Any]) -> None:
+        """A bad row."""
+        if self.is_full:
+            self._rest += 1
+            return
+        place = self._place
+        raw = to_json(record)
+        offset = place.first if place.in_message else place.first + row
+        self._letters.append(DeadLetter(error, place.origin.name, place.origin.partition, offset, raw))
+        self._raw_bytes += len(raw)
+
+    def count(self, rows: int) -> None:
+        """More bad rows, which nobody has looked at."""
+        self._rest += rows
+
+    def letters(self) -> list[DeadLetter]:
+        """All letters."""
+        if not self._rest:
+            return self._letters
+        return [*self._letters, rest_of_message(self._place.origin, self._place.first, self._rest)]
+
+
+class Refusals:
+    """The letters of edges that the Partitioner refuses, epoch by epoch; a message may go on in the next one."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        """`sources` are the names of the sources, by index."""
+        self._sources = sources
+        self._last: dict[tuple[int, int], tuple[int, int]] = {}  # by source and partition: position, letters there
+
+    def letters(self, events: Events, rejected: Sequence[tuple[int, str]]) -> Iterator[DeadLetter]:
+        """The letters of an epoch, from the numbers of its events and why each was refused."""
+        rest: dict[tuple[Origin, int], int] = {}
+        for row, reason in rejected:
+            source, partition, position = int(events.source[row]), int(events.partition[row]), int(events.position[row])
+            name = self._sources[source] if source < len(self._sources) else str(source)
+            origin = Origin(source, name, partition)
+            last, count = self._last.get((source, partition), (position, 0))
+            count = count + 1 if last == position else 1
+            self._last[source, partition] = position, count
+            if count <= LETTERS_MAX:
+                yield DeadLetter(reason, name, partition, position - 1, _as_json(events, row))
+            else:
+                rest[origin, position] = rest.get((origin, position), 0) + 1
+        for (origin, position), count in rest.items():
+            yield rest_of_message(origin, position - 1, count)
+
+
+def _as_json(events: Events, row: int) -> bytes:
+    """An edge event as the Partitioner knows it."""
+    ends = events.a.slice(row, row + 1).to_list()[0], events.b.slice(row, row + 1).to_list()[0]
+    record: dict[str, Any] = {"op": OP_NAMES[int(events.op[row])], "src": ends[0], "dst": ends[1]}
+    record |= {"weight": float(events.weight[row]), "type": events.types[int(events.etype[row])]}
+    return orjson.dumps(record)

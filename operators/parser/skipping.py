@@ -1,0 +1,42 @@
+"""The reading plan of a file from a later record on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from operators.parser.files import Chunk, ChunkReader, EventFile, EventFileError, plan_file
+from operators.parser.formats import JSONL
+
+
+def plan_from(file: EventFile, first: int) -> list[Chunk]:
+    """The chunks of a file from line or row `first` (from 0) on; none where it has no more.
+
+    Raises:
+        EventFileError: the file can't be read, or has fewer records than that.
+    """
+    chunks = plan_file(file)
+    records = records_of(chunks)
+    if first > records:
+        message = f"{file.name}: has {records:,} records, but {first:,} are said to be taken in: it is another file"
+        raise EventFileError(message)
+    left = [chunk for chunk in chunks if chunk.first + chunk.count > first]
+    return [_from(left[0], first - left[0].first), *left[1:]] if left else []
+
+
+def records_of(chunks: Sequence[Chunk]) -> int:
+    """Where the last of a file's chunks ends."""
+    return chunks[-1].first + chunks[-1].count if chunks else 0
+
+
+def _from(chunk: Chunk, skipped: int) -> Chunk:
+    if not skipped:
+        return chunk
+    begin = chunk.begin
+    if chunk.format == JSONL:
+        data = ChunkReader().read(chunk)
+        assert isinstance(data, bytes)
+        begin += int(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))[skipped - 1]) + 1
+    return replace(chunk, first=chunk.first + skipped, count=chunk.count - skipped, begin=begin)

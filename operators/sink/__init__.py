@@ -1,0 +1,1 @@
+"""What leaves a part: the change log, its reader, and the lines of an output topic."""

@@ -1,0 +1,1 @@
+"""Snapshot folders: whole graphs as Parquet, read and written."""

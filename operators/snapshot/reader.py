@@ -1,0 +1,211 @@
+"""Snapshot folders: a whole graph as Parquet, read as blocks of events and written for tests and scripts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from operators.limits import ID_BYTES_MAX
+from operators.parser.core import Origin, Parser
+from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
+
+BLOCK_ROWS = 65_536
+
+_COLUMNS = {"vertices": ("id", "x"), "edges": ("src", "dst", "weight", "type", "attr")}
+_REQUIRED = {"vertices": ("id", "x"), "edges": ("src", "dst")}
+_OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
+
+
+class SnapshotError(ValueError):
+    """A snapshot folder that cannot be used; the message names the file, the row (from 0) and why."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A graph to start from: `blocks()` gives add_vertex events with features, then add_edge events.
+
+    Applied in order they make the snapshot's graph: of equal vertices, and of equal (src, dst, type), the last row
+    holds, and unknown ends of edges become vertices with zero features. The column `label` is not read.
+    """
+
+    folder: Path
+    in_width: int
+    id_kind: str
+    edge_types: tuple[str, ...] | None
+    vertices: int
+    edges: int
+    info: dict[str, Any] = field(default_factory=dict)  # snapshot.json, where there is one
+    id_bytes_max: int = ID_BYTES_MAX
+
+    def blocks(self, block_rows: int = BLOCK_ROWS) -> Iterator[Events]:
+        """The graph as events, validated as they are read; positions are rows of the file + 1.
+
+        Raises:
+            SnapshotError: a row that is no vertex or edge, or a file that cannot be read.
+        """
+        parser = Parser(self.in_width, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
+        for name in ("vertices", "edges"):
+            yield from _blocks(self.folder / f"{name}.parquet", name, parser, block_rows)
+
+
+def open_snapshot(
+    folder: Path | str,
+    in_width: int,
+    id_kind: str | None = None,
+    edge_types: Sequence[str] | None = None,
+    id_bytes_max: int = ID_BYTES_MAX,
+) -> Snapshot:
+    """The snapshot in a folder, its columns checked but its rows not yet read.
+
+    Args:
+        folder: the folder.
+        in_width: width of the model's raw features.
+        id_kind: "int" or "string" to insist on one.
+        edge_types: a typed model's edge types.
+        id_bytes_max: the longest that a string id may be in UTF-8; a row with a longer one is refused as it is read.
+
+    Raises:
+        SnapshotError: files, columns or ids are not as they must be.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        message = f"{folder}: expected a snapshot folder (vertices.parquet, edges.parquet), found none"
+        raise SnapshotError(message)
+    schemas, counts = {}, {}
+    for name in ("vertices", "edges"):
+        path = folder / f"{name}.parquet"
+        try:
+            with pq.ParquetFile(path) as file:
+                schemas[name], counts[name] = file.schema_arrow, file.metadata.num_rows
+        except (OSError, pa.ArrowException) as error:
+            message = f"{path}: cannot be read as Parquet: {error}"
+            raise SnapshotError(message) from error
+        missing = [column for column in _REQUIRED[name] if column not in schemas[name].names]
+        if missing:
+            message = f"{path}: expected columns {', '.join(_REQUIRED[name])}, missing {', '.join(missing)}"
+            raise SnapshotError(message)
+    width = getattr(schemas["vertices"].field("x").type, "list_size", in_width)
+    if width != in_width:
+        message = f"{folder / 'vertices.parquet'}: x: expected the model's {in_width} features, got {width}"
+        raise SnapshotError(message)
+    kind = _id_kind(folder, schemas, id_kind)
+    types = tuple(edge_types) if edge_types else None
+    info = _read_info(folder)
+    return Snapshot(folder, in_width, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
+
+
+def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) -> str:
+    kinds = {}
+    for name, column in (("vertices", "id"), ("edges", "src"), ("edges", "dst")):
+        kind = schemas[name].field(column).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_integer(kind):
+            kinds[column] = INT
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            kinds[column] = STRING
+        else:
+            message = f"{folder / name}.parquet: {column}: expected integers or strings, got {kind}"
+            raise SnapshotError(message)
+    if len(set(kinds.values())) > 1:
+        message = f"{folder}: expected ids of one kind, got {kinds}"
+        raise SnapshotError(message)
+    if wanted is not None and kinds["id"] != wanted:
+        message = f"{folder}: expected ids of the kind {wanted}, got {kinds['id']}"
+        raise SnapshotError(message)
+    return kinds["id"]
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    path = folder / "snapshot.json"
+    if not path.exists():
+        return {}
+    try:
+        info = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        message = f"{path}: cannot be read as JSON: {error}"
+        raise SnapshotError(message) from error
+    if not isinstance(info, dict):
+        message = f"{path}: expected a JSON object, got {type(info).__name__}"
+        raise SnapshotError(message)
+    return info
+
+
+def _blocks(path: Path, name: str, parser: Parser, block_rows: int) -> Iterator[Events]:
+    first = 0
+    op = OP_NAMES[_OPS[name]]
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            columns = [column for column in _COLUMNS[name] if column in file.schema_arrow.names]
+            for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
+                for column in _REQUIRED[name]:
+                    _refuse_nulls(path, first, column, batch.column(columns.index(column)))
+                ops = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int8), pa.array([op]))
+                table = pa.table([ops, *batch.columns], names=["op", *columns])
+                events, letters = parser.parse_table(table, Origin(name=str(path)), first, time.time() * 1e3)
+                if letters:
+                    message = f"{path}: row {letters[0].offset}: {letters[0].error}"
+                    raise SnapshotError(message)
+                first += batch.num_rows
+                if len(events):
+                    yield events
+    except (OSError, pa.ArrowException) as error:
+        message = f"{path}: cannot be read: {error}"
+        raise SnapshotError(message) from error
+
+
+def _refuse_nulls(path: Path, first: int, name: str, array: pa.Array) -> None:
+    if array.null_count:
+        row = first + int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        message = f"{path}: row {row}: {name}: missing"
+        raise SnapshotError(message)
+
+
+def write_snapshot(
+    folder: Path | str,
+    ids: Sequence[int] | Sequence[str] | np.ndarray,
+    x: np.ndarray,
+    src: Sequence[int] | Sequence[str] | np.ndarray,
+    dst: Sequence[int] | Sequence[str] | np.ndarray,
+    weight: np.ndarray | None = None,
+    edge_type: Sequence[str | None] | None = None,
+    label: np.ndarray | None = None,
+    info: dict[str, Any] | None = None,
+) -> None:
+    """Write a snapshot folder; `src` and `dst` are ids, not rows.
+
+    Shapes:
+        x (vertices, features) float32; weight (edges,) float32; label (vertices,) int64
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    features = np.ascontiguousarray(x, np.float32)
+    vertices = {
+        "id": _id_array(ids),
+        "x": pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1]),
+    }
+    if label is not None:
+        vertices["label"] = pa.array(np.asarray(label, np.int64))
+    edges = {"src": _id_array(src, vertices["id"].type), "dst": _id_array(dst, vertices["id"].type)}
+    if weight is not None:
+        edges["weight"] = pa.array(np.asarray(weight, np.float32))
+    if edge_type is not None:
+        edges["type"] = pa.array(list(edge_type), pa.string())
+    pq.write_table(pa.table(vertices), folder / "vertices.parquet")
+    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    if info is not None:
+        (folder / "snapshot.json").write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2))
+
+
+def _id_array(ids: Sequence[int] | Sequence[str] | np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
+    if kind is None:
+        kind = pa.string() if len(ids) and isinstance(ids[0], str) else pa.int64()
+    return pa.array(ids, kind)

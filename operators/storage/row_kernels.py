@@ -1,0 +1,156 @@
+"""Row kernels: gather and store rows of tables at random places, without waiting for one before asking for the next."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from operators.storage.exact_sums import prefetch_sums
+from state.kernel import kernel
+from state.prefetch import prefetch, prefetch_row
+from state.table import View, touch
+
+_AHEAD = 8
+_FAR = 16  # for single values, each in a cache line of its own
+
+
+def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """The rows `data[slots]`.
+
+    Shapes: data (rows, width) of 4-byte values; slots (n,) int32; result (n, width).
+    """
+    out = np.empty((len(slots), data.shape[1]), data.dtype)
+    _gather(data, slots, out)
+    return out
+
+
+@kernel
+def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
+    n, width = len(slots), data.shape[1]
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(data, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(data, slots[i + _AHEAD])
+        row = slots[i]
+        for j in range(width):
+            out[i, j] = data[row, j]
+
+
+@kernel
+def pick(column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
+    """The values `column[slots]`, to `out`."""
+    n = len(slots)
+    for i in range(n):
+        if i + _FAR < n:
+            prefetch(column, np.int64(slots[i + _FAR]))
+        out[i] = column[slots[i]]
+
+
+@kernel
+def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray, owned: int, out: np.ndarray) -> int:
+    """Those of the slots, each once and in order, whose flags are `owned`; returns how many.
+
+    Shapes: slots (n,) int32; stamp (rows,) int64, where `serial` is new; flags (rows,) uint8; out (n,) int32.
+    """
+    count = 0
+    for slot in slots:
+        if stamp[slot] != serial and flags[slot] == owned:
+            stamp[slot] = serial
+            out[count] = slot
+            count += 1
+    return count
+
+
+@kernel
+def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
+    """Write the columns from `first` on of `rows` to the table's rows `slots`."""
+    data, n = table.data, len(slots)
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(data, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(data, slots[i + _AHEAD])
+        row = slots[i]
+        touch(table, row)
+        for j in range(data.shape[1]):
+            data[row, j] = rows[i, first + j]
+
+
+@kernel
+def _replace(table: View, bits: np.ndarray, row: int, rows: np.ndarray, i: int) -> bool:
+    """Write row `i` of `rows` to `row` of the table where any bit differs; whether one did."""
+    difference = np.int32(0)
+    for j in range(bits.shape[1]):
+        difference |= bits[row, j] ^ rows[i, j]
+    if difference == 0:
+        return False
+    touch(table, row)
+    for j in range(bits.shape[1]):
+        bits[row, j] = rows[i, j]
+    return True
+
+
+@kernel
+def finish(
+    s: np.ndarray,
+    own: np.ndarray,
+    counts: np.ndarray,
+    bias: np.ndarray,
+    mean: bool,
+    relu: bool,
+    slots: np.ndarray,
+    forced: np.ndarray,
+    table: View,
+    out_slots: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """UPDATE by an `Epilogue` for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
+
+    Every row of the tables is read once while the next ones are on their way. Returns how many changed.
+    Shapes: s (rows, width) float64; own and the table's data (rows, width) float32; counts (rows,) int32, read for a
+    mean; slots (n,) int32, distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
+    """
+    n, width, x = len(slots), s.shape[1], table.data
+    bits, out_bits, count = x.view(np.int32), out.view(np.int32), 0
+    for i in range(n):
+        if i + _AHEAD < n:
+            ahead = np.int64(slots[i + _AHEAD])
+            prefetch_sums(s, ahead)
+            prefetch_row(own, ahead)
+            prefetch_row(x, ahead)
+        row = slots[i]
+        if mean and counts[row] == 0:
+            for j in range(width):
+                out[count, j] = np.float32(0) + own[row, j]
+        elif mean:
+            divisor = np.float32(counts[row])
+            for j in range(width):
+                out[count, j] = np.float32(s[row, j]) / divisor + own[row, j]
+        else:
+            for j in range(width):
+                out[count, j] = np.float32(s[row, j]) + own[row, j]
+        for j in range(width):
+            out[count, j] += bias[j]
+        if relu:
+            for j in range(width):
+                out[count, j] = np.float32(0) if out[count, j] <= 0 else out[count, j]
+        if _replace(table, bits, row, out_bits, count) or forced[i]:
+            out_slots[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, changed: np.ndarray) -> None:
+    """Write those rows that differ from the stored ones in any bit, and say which in `changed` (some may be set).
+
+    Shapes: bits is the table's data as int32; slots (n,) int32, distinct; rows (n, width) int32; changed (n,) bool.
+    """
+    n = len(slots)
+    for i in range(min(_AHEAD, n)):
+        prefetch_row(bits, slots[i])
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch_row(bits, slots[i + _AHEAD])
+        if _replace(table, bits, slots[i], rows, i):
+            changed[i] = True

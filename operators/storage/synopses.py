@@ -1,0 +1,161 @@
+"""What the kernels of a Storage work on, and what becomes of its sums at the end of an epoch.
+
+Sums are exact until their notes say otherwise (operators/storage/exact_sums.py). Rows that are worn are summed afresh
+from their in-edges; and some rows of every epoch are, whatever their notes say, to see that it is so: the scrubber.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from operators.storage.exact_sums import (
+    LOCAL,
+    STAMP,
+    add_compensated,
+    begin_again,
+    clear_sums,
+    compensate,
+    is_worn,
+    renew,
+)
+from state.kernel import kernel
+from state.lists import ListsView
+from state.prefetch import prefetch, prefetch_row
+from state.table import View, touch
+
+LISTED = 4096  # messages listed before they are merged
+ROWS = 256  # changed rows looked at before their messages are listed
+_AHEAD = 12
+
+
+class Scratch(NamedTuple):
+    """Memory of the kernels: a list of messages, and the changes of source rows."""
+
+    src: np.ndarray  # (LISTED,) int32: slot of the source, or row of `delta` and `old`
+    dst: np.ndarray  # (LISTED,) int32
+    weight: np.ndarray  # (LISTED,) float32
+    delta: np.ndarray  # (ROWS, message_width) float64: new value - old value, where edges have no weights
+    old: np.ndarray  # (ROWS, message_width) float32: the old value, where they have
+    scale: np.ndarray  # (ROWS,) float32: bound of the old and the new value, -1: unchanged
+    rough: np.ndarray  # (ROWS,) bool: whether `delta` is not the exact difference
+    fresh: np.ndarray  # (2, message_width) float64: a row that is summed afresh, and what its additions round away
+
+
+def make_scratch(width: int, weighted: bool) -> Scratch:
+    """Scratch memory for messages of that width."""
+    delta, old = (1, ROWS) if weighted else (ROWS, 1)
+    return Scratch(
+        np.empty(LISTED, np.int32),
+        np.empty(LISTED, np.int32),
+        np.empty(LISTED, np.float32),
+        np.empty((delta, width), np.float64),
+        np.empty((old, width), np.float32),
+        np.empty(ROWS, np.float32),
+        np.empty(ROWS, np.bool_),
+        np.empty((2, width), np.float64),
+    )
+
+
+class Synopses(NamedTuple):
+    """What the kernels get of a Storage."""
+
+    z: View  # (slots, message_width) float32: the replicated value of each source
+    s: View  # (slots, message_width) float64: un-normalised sum of the messages of the in-edges in this part
+    note: View  # (slots, 4) int32: what is known of each sum, see operators/storage/exact_sums.py
+    out: ListsView  # per source: destinations (and weights)
+    inn: ListsView  # per destination: sources (and weights)
+    touched: np.ndarray  # (slots,) int32: rows touched in this epoch, in order
+    counter: np.ndarray  # (4,) int64: how many rows are touched; messages merged
+    scratch: Scratch
+    weighted: bool
+    skip_loops: bool
+
+
+@kernel
+def mark(syn: Synopses, row: int, serial: int) -> None:
+    """The synopsis of `row` changes in this epoch."""
+    if syn.note.data[row, STAMP] != serial:
+        touch(syn.note, row)
+        syn.note.data[row, STAMP] = serial
+        syn.touched[syn.counter[0]] = row
+        syn.counter[0] += 1
+        touch(syn.s, row)
+
+
+@kernel
+def settle(syn: Synopses, again: np.ndarray) -> int:
+    """After all messages: an empty neighbourhood is exactly 0; rows to `recompute` go to `again`. Returns how many."""
+    note, touched = syn.note.data, syn.touched
+    count, n = 0, syn.counter[0]
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(note, np.int64(touched[i + _AHEAD]) * 4)
+        row = touched[i]
+        if note[row, LOCAL] == 0:
+            clear_sums(syn.s, row)
+            begin_again(note, row)
+        elif is_worn(syn.s.data, note, row):
+            again[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def _sum_afresh(syn: Synopses, row: int) -> np.int64:
+    """The sum of the messages of a row's in-edges in this part, to the scratch memory; returns its lossy channels."""
+    fresh, z, at, length = syn.scratch.fresh, syn.z.data, syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
+    for j in range(fresh.shape[1]):
+        fresh[0, j] = 0.0
+        fresh[1, j] = 0.0
+    for k in range(at, at + length):
+        if k + _AHEAD < at + length:
+            prefetch_row(z, np.int64(syn.inn.pool.data[k + _AHEAD]))
+        weight = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
+        add_compensated(fresh, z, syn.inn.pool.data[k], weight)
+    return compensate(fresh)
+
+
+@kernel
+def recompute(syn: Synopses, rows: np.ndarray) -> None:
+    """The synopses of these touched rows from their in-edges in this part."""
+    for row in rows:
+        lossy = _sum_afresh(syn, row)
+        renew(syn.s.data, syn.note.data, row, syn.scratch.fresh, lossy)
+
+
+@kernel
+def _difference(fresh: np.ndarray, row: np.ndarray) -> float:
+    """The largest difference beside the largest value; infinite where one alone is not finite, 0 where both are NaN."""
+    largest, difference = 0.0, 0.0
+    for j in range(len(fresh)):
+        if fresh[j] != row[j] and (fresh[j] == fresh[j] or row[j] == row[j]):
+            far = abs(fresh[j] - row[j])
+            difference = max(difference, far if far == far else np.inf)
+        largest = max(largest, abs(fresh[j]) if fresh[j] == fresh[j] else 0.0)
+    if difference == 0.0:
+        return 0.0
+    return difference / largest if 0.0 < largest < np.inf else np.inf
+
+
+@kernel
+def scrub(syn: Synopses, first: int, rows: int, total: int, serial: int, found: np.ndarray) -> None:
+    """Sum some rows afresh that no message came for, whatever their notes say; those that differ are touched.
+
+    Looks at `rows` of the `total` rows, from `first` on and round. `found`, float64, gets the rows summed, those of
+    them that differed, and the largest difference beside the largest value of its row.
+    """
+    s, note, fresh = syn.s.data, syn.note.data, syn.scratch.fresh
+    for k in range(min(rows, total)):
+        row = (first + k) % total
+        if note[row, LOCAL] == 0 or note[row, STAMP] == serial:
+            continue
+        lossy = _sum_afresh(syn, row)
+        found[0] += 1
+        difference = _difference(fresh[0], s[row])
+        if difference > 0:
+            found[1] += 1
+            found[2] = max(found[2], difference)
+            mark(syn, row, serial)
+            renew(s, note, row, fresh, lossy)

@@ -1,0 +1,113 @@
+"""Where the time of a Flink operator goes, counted per subtask since its attempt began, in files beside the status."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from operators.telemetry.level import Level, Told, together
+from operators.telemetry.status_file import STATUS, StatusFile, read_statuses
+from operators.telemetry.sum_report import all_sums
+
+PREFIX = "profile-"
+# What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;
+# in writes of keyed state; and until Flink has taken what was sent (back-pressure, and operators chained behind it).
+SECONDS = ("stage", "hand_over", "state", "emit")
+COUNTS = ("acts", "bytes_in", "bytes_out", "bytes_away", "bytes_state")
+
+
+class Profile:
+    """The counters of one operator's subtask; `write` puts them in a file.
+
+    `bytes_in` came from another task, `bytes_out` went to one or, so many of them `bytes_away`, to a topic: of all
+    operators together, out - away - in is under way between them. `stages` are those of the subtask, by part; what
+    waits in them and in the shell itself (`levels`) goes into the file, too.
+    """
+
+    def __init__(self, out: Path, operator: str, subtask: int) -> None:
+        self.operator, self.subtask = operator, subtask
+        self.stage = self.hand_over = self.state = self.emit = 0.0
+        self.acts = self.bytes_in = self.bytes_out = self.bytes_away = self.bytes_state = 0
+        self.input_ended = False  # of the Partitioner: whether it has seen the end of its input
+        self.stages: dict[int, Any] = {}
+        self.levels: dict[str, Level] = {}
+        self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
+        self._told: dict[str, Any] = {}
+
+    def is_due(self) -> bool:
+        """Whether it is time to write again."""
+        return self._file.is_due(time.time() * 1e3)
+
+    def write(self) -> None:
+        """Replace the file."""
+        self._put(self._fields())
+
+    def write_if_changed(self) -> None:
+        """Replace the file when it is due and says something else; for a thread that has nothing else to do."""
+        if self.is_due() and (fields := self._fields()) != self._told:
+            self._put(fields)
+
+    def all_levels(self) -> dict[str, Told]:
+        """What waits in this subtask, by name; one of several parts together."""
+        found: dict[str, list[Told]] = {name: [level.told()] for name, level in self.levels.items()}
+        for stage in list(self.stages.values()):
+            for name, level in getattr(stage, "levels", {}).items():
+                found.setdefault(name, []).append(level.told())
+        return {name: together(levels) for name, levels in found.items()}
+
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"operator": self.operator, "subtask": self.subtask}
+        fields |= {name: round(getattr(self, name), 6) for name in SECONDS}
+        fields |= {name: getattr(self, name) for name in COUNTS}
+        fields["input_ended"] = self.input_ended
+        stages = list(self.stages.items())
+        held = {str(part): stage.memory_bytes for part, stage in stages if hasattr(stage, "memory_bytes")}
+        sums = all_sums(stage.core.sums for _, stage in stages if hasattr(getattr(stage, "core", None), "sums"))
+        told = {} if sums is None else {"sums": sums}
+        return {**fields, "memory_bytes": held, "levels": self.all_levels(), **told}
+
+    def _put(self, fields: dict[str, Any]) -> None:
+        self._told = fields
+        self._file.write(fields, time.time() * 1e3)
+
+
+def forget_profiles(out: Path) -> None:
+    """Remove those of an earlier attempt, which may have had more subtasks."""
+    for path in (out / STATUS).glob(f"{PREFIX}*.json"):
+        path.unlink(missing_ok=True)
+
+
+def input_ended(out: Path) -> bool:
+    """Whether the present attempt has come to the end of its input, and not been stopped before."""
+    return any(one["input_ended"] for one in read_statuses(out, PREFIX))
+
+
+def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
+    """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
+    found = read_statuses(out, PREFIX)
+    sums: dict[str, dict[str, Any]] = {}
+    for one in sorted(found, key=lambda fields: _place(fields["operator"])):
+        total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))
+        for name in (*SECONDS, *COUNTS):
+            total[name] = round(total[name] + one[name], 3)
+        total["subtasks"] += 1
+        total["memory_bytes"] = {**total.get("memory_bytes", {}), **one.get("memory_bytes", {})}
+        total["levels"] = _added(total.get("levels", {}), one.get("levels", {}))
+        if "sums" in one:
+            total["sums"] = all_sums([one["sums"], *([total["sums"]] if "sums" in total else [])])
+    return sums
+
+
+def _added(some: dict[str, Told], more: dict[str, Told]) -> dict[str, Told]:
+    names = dict.fromkeys([*some, *more])
+    return {name: together(one[name] for one in (some, more) if name in one) for name in names}
+
+
+def _place(operator: str) -> tuple[int, int]:
+    kinds = ("parser", "partitioner", "storage", "tail", "sink")
+    operator = operator.partition("-")[0]  # the Parser of a topic stands with that of the files
+    kind = operator.rstrip("0123456789")
+    layer = operator.removeprefix(kind)
+    rank = kinds.index(kind) if kind in kinds else len(kinds)
+    return (2, 2 * int(layer) + (kind == "tail")) if layer else (rank, 0)

@@ -1,0 +1,108 @@
+"""The shell of a topic's Parser, driven as Flink drives it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from operators.flink.topic_shell import MessageParserShell
+from operators.parser.core import Origin, Parser
+from operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
+from partitioner.events import Events
+from tests.support.batches import batch_of
+
+ORIGIN = Origin(0, "kafka://localhost:9092/events")
+
+
+def make(config: dict[str, Any], operator: str, part: int) -> MessageStage:
+    """The stage's factory."""
+    return MessageStage(Parser(1, "int"), ORIGIN, None, 1000, Path(config["out"]))
+
+
+class Metrics(dict):  # type: ignore[type-arg]
+    """Flink's metric group: the values by name."""
+
+    def add_group(self, name: str) -> Metrics:
+        assert name == "freshet"
+        return self
+
+    def distribution(self, name: str) -> Any:
+        assert name not in self, "registered once"
+        self[name] = None
+        return SimpleNamespace(update=lambda value: self.update({name: value}))
+
+
+class Attempt:
+    """A shell, its timers, and what it has sent."""
+
+    def __init__(self, out: Path) -> None:
+        self.timers: set[int] = set()
+        self.events: list[tuple[int, int, Any]] = []
+        task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0)
+        self.metrics = Metrics()
+        runtime = SimpleNamespace(
+            get_metrics_group=lambda: self.metrics, _runtime_context=SimpleNamespace(getTaskInfo=lambda: task)
+        )
+        service = SimpleNamespace(register_processing_time_timer=self.timers.add)
+        self.ctx: Any = SimpleNamespace(timer_service=lambda: service)
+        config = {"factory": f"{__name__}:make", "stage": {"out": str(out)}, "out": str(out), "logs": str(out)}
+        self.shell = MessageParserShell("parser-0", json.dumps(config))
+        self.shell.open(runtime)  # type: ignore[arg-type]
+
+    def _take(self, elements: Any) -> None:
+        for element in elements:
+            events = Events.decode(element[1])
+            offsets = (events.position - 1).tolist()
+            self.events += zip(events.partition.tolist(), offsets, events.a.to_list(), strict=True)
+
+    def batch(self, *messages: tuple[int, int, bytes | None]) -> None:
+        self._take(self.shell.process_element(batch_of(TopicMessage(*message) for message in messages), self.ctx))
+
+    def fire(self) -> None:
+        """The timers that are due."""
+        for at in sorted(at for at in self.timers if at <= time.time() * 1e3):
+            self.timers.discard(at)
+            self._take(self.shell.on_timer(at, self.ctx))
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Any:
+    started = Attempt(tmp_path)
+    yield started
+    started.shell.close()
+
+
+def value(vertex: int) -> bytes:
+    return b'{"op":"del_vertex","id":%d}' % vertex
+
+
+def test_a_batch_is_parsed_at_once(attempt: Attempt) -> None:
+    attempt.batch((3, 7, value(1)), (2, 4, value(2)), (3, 8, None), (3, 9, value(3)))
+    assert attempt.events == [(3, 7, 1), (3, 9, 3), (2, 4, 2)]
+    attempt.batch((2, 5, value(4)))
+    assert attempt.events[-1] == (2, 5, 4)
+    assert attempt.metrics["bytes_in"] == 0, "what comes from another task, and so in flight, only"
+
+
+def test_the_status_goes_on_being_written_in_a_pause(attempt: Attempt, tmp_path: Path) -> None:
+    for offset in range(3):
+        attempt.batch((0, offset, value(offset)))
+    assert read_positions(tmp_path)[ORIGIN.name] == {0: 1}, "at most twice a second"
+    assert attempt.timers
+    deadline = time.monotonic() + 10
+    while attempt.timers and time.monotonic() < deadline:
+        attempt.fire()
+        time.sleep(0.05)
+    assert read_positions(tmp_path)[ORIGIN.name] == {0: 3}
+    assert len(attempt.events) == 3, "and nothing more is sent"
+
+
+def test_a_timer_of_an_earlier_attempt_does_no_harm(attempt: Attempt) -> None:
+    attempt.timers.add(0)
+    attempt.fire()
+    assert not attempt.events

@@ -1,0 +1,48 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.sink.direct_file import BLOCK_BYTES, BUFFER_BYTES, DirectFile, replace_whole
+
+SIZES = [0, 1, BLOCK_BYTES, BUFFER_BYTES - 1, BUFFER_BYTES, 2 * BUFFER_BYTES + 17]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("folder", ["on disk", "in memory"])  # with direct I/O and, as a rule, without
+def test_a_file_holds_what_was_written(size: int, folder: str, tmp_path: Path) -> None:
+    path = tmp_path / "file" if folder == "on disk" else Path(f"/dev/shm/freshet-direct-{os.getpid()}")
+    data = os.urandom(size)
+    try:
+        with DirectFile(path) as file:
+            for at in range(0, size, 1_000_003):
+                assert file.write(memoryview(data)[at : at + 1_000_003]) == len(data[at : at + 1_000_003])
+            assert file.tell() == size
+        assert path.read_bytes() == data
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_what_is_seen_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is synced before it has its name, the folder after that; of a failure nothing is seen."""
+    path, calls = tmp_path / "file", []
+    for name, real in (("fdatasync", os.fdatasync), ("replace", os.replace), ("fsync", os.fsync)):
+
+        def note(*args: Any, call: Any = real, name: str = name) -> None:
+            calls.append((name, path.read_bytes() if path.exists() else None))
+            call(*args)
+
+        monkeypatch.setattr(os, name, note)
+    replace_whole(path, lambda file: file.write(b"first"))
+    replace_whole(path, lambda file: file.write(b"second"))
+    expected = [("fdatasync", None), ("replace", None), ("fsync", b"first")]
+    assert calls == [*expected, ("fdatasync", b"first"), ("replace", b"first"), ("fsync", b"second")]
+
+    def fails(file: DirectFile) -> None:
+        file.write(b"half")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        replace_whole(path, fails)
+    assert path.read_bytes() == b"second"

@@ -1,0 +1,109 @@
+"""Changes as text, held against the slow decoder."""
+
+import numpy as np
+import pytest
+
+from operators.sink.coalesce import Changes, TextIds
+from operators.sink.kafka_lines import BLOCK_BYTES, Lines, record_bytes_max
+from tests.support.kafka_records import parse, split
+
+ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "日本", "😀 and é", "\x00\x1f\x7f", "x" * 300, " "]
+
+
+def changes(ids, width=3, deleted=(), seed=1):
+    n = len(ids)
+    rows = np.random.default_rng(seed).normal(size=(n, width)).astype(np.float32)
+    gone = np.isin(np.arange(n), deleted)
+    if n and isinstance(ids[0], str):
+        texts = [text.encode() for text in ids]
+        offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+        ids = TextIds(offsets, np.frombuffer(b"".join(texts), np.uint8).copy())
+    else:
+        ids = np.array(ids, np.int64)
+    return Changes(ids, np.arange(n, dtype=np.int64) * 10**12, gone, rows)
+
+
+def records(given, **options):
+    return [record for block in Lines("m0d", **options).blocks(given) for record in split(block)]
+
+
+@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("width", [1, 2, 3, 40])
+def test_integer_ids(form, width):
+    ids = [0, 7, -1, 10, 2**63 - 1, -(2**63), 123]
+    given = changes(ids, width, deleted=[2])
+    found = records(given, form=form)
+    assert [key.decode() for key, _ in found] == list(map(str, ids))
+    for k, (_, value) in enumerate(found):
+        if k == 2:
+            assert value is None
+            continue
+        record = parse(value)
+        assert list(record) == ["id", "epoch", "model", "embedding"]
+        assert (record["id"], record["epoch"], record["model"]) == (ids[k], k * 10**12, "m0d")
+        assert np.array_equal(record["embedding"], given.rows[k])
+
+
+@pytest.mark.parametrize("form", ["base64", "list"])
+def test_string_ids_whatever_they_hold(form):
+    given = changes(ODD, deleted=[3, 5])
+    found = records(given, form=form)
+    assert [key.decode() for key, _ in found] == ODD
+    for k, (_, value) in enumerate(found):
+        assert (value is None) == (k in (3, 5))
+        if value is not None:
+            assert parse(value)["id"] == ODD[k]
+            assert np.array_equal(parse(value)["embedding"], given.rows[k])
+
+
+def test_values_that_are_not_finite():
+    given = changes([1])
+    given.rows[0] = [np.nan, np.inf, -np.inf]
+    [(_, value)] = records(given)
+    assert np.array_equal(parse(value)["embedding"], given.rows[0], equal_nan=True)
+    [(_, value)] = records(given, form="list")
+    assert value.endswith(b'"embedding":[null,null,null]}')
+
+
+@pytest.mark.parametrize("width", [8, 3000])
+def test_many_changes_come_in_blocks(width):
+    n = 10_000 if width == 8 else 40
+    given = changes(list(range(n)), width, deleted=range(0, n, 7))
+    blocks = list(Lines("m").blocks(given))
+    assert len(blocks) > 3
+    assert all(0 < len(block) <= BLOCK_BYTES for block in blocks)
+    found = [record for block in blocks for record in split(block)]
+    assert [int(key) for key, _ in found] == list(range(n))
+    assert sum(value is None for _, value in found) == len(range(0, n, 7))
+
+
+def test_a_line_that_is_longer_than_a_block():
+    given = changes([1, 2, 3], 40_000)
+    blocks = list(Lines("m").blocks(given))
+    assert [len(split(block)) for block in blocks] == [1, 1, 1]
+    assert np.array_equal(parse(split(blocks[2])[0][1])["embedding"], given.rows[2])
+
+
+def test_nothing():
+    assert records(changes([])) == []
+
+
+def test_an_unknown_form():
+    with pytest.raises(ValueError, match="got 'csv', expected base64 or list"):
+        Lines("m", "csv")
+
+
+WIDEST = np.array([-1.1754944e-38, -3.4028235e38, -1e-45, 1.2345679e-10, -0.000123456], np.float32)
+
+
+@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 5, 1000])
+def test_no_record_is_larger_than_said(form, width):
+    for ids in (["\x01" * 50, "\x7f" * 50, "é" * 25, "😀" * 12, "x" * 50], [-(2**63), 2**63 - 1]):
+        given = changes(ids, width)
+        given.rows[:] = np.resize(WIDEST, (len(ids), width))
+        given.epochs[:] = 2**63 - 1
+        most = record_bytes_max(width, form, "m0d", 50 if isinstance(ids[0], str) else 20)
+        sizes = [len(key) + len(value) for key, value in records(given, form=form)]
+        assert max(sizes) <= most
+        assert most < 2 * max(sizes) + 200, "nor is it much less"
