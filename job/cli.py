@@ -12,13 +12,22 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from job.check_command import check
-from job.config import LATER, IdType, PartitionerName, ProcessorName, RunConfig, Runtime, StateBackend, load_run_config
+from job.commands.check import check
+from job.commands.export import export
+from job.commands.produce import produce
 from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
-from job.export_command import export
-from job.kafka_output import Delivery
-from job.output_options import EmbeddingFormat
-from job.produce_command import produce
+from job.kafka.output import Delivery
+from job.options.output_options import EmbeddingFormat
+from job.options.run_config import (
+    LATER,
+    IdType,
+    PartitionerName,
+    ProcessorName,
+    RunConfig,
+    Runtime,
+    StateBackend,
+    load_run_config,
+)
 from job.units import format_duration, format_size
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
@@ -145,13 +154,13 @@ def run(
     if from_ is not None:
         given["from"] = given.pop("from_")
     settings = load_run_config(given, config)
-    from job.preflight import check_run
-    from job.processor import settle
+    from job.run.preflight import check_run
+    from job.run.processor import settle
 
     settle(settings)  # before anything loads numpy
 
     check_run(settings)
-    from job import runner
+    from job.run import runner
 
     raise typer.Exit(runner.run(settings))
 
@@ -177,7 +186,7 @@ def stop(
     if not (out / "run.json").is_file():
         msg = f"{out}: no run.json in it; give the --out folder of a running `freshet run`"
         raise UsageError(msg)
-    from job import stop as stopping
+    from job.run import stop as stopping
 
     raise typer.Exit(stopping.stop(out=out, savepoint=savepoint))
 
@@ -228,7 +237,7 @@ def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_de
 
     [cyan]freshet model describe M[/cyan]
     """
-    from job.preflight import check_model
+    from job.run.preflight import check_model
 
     check_model(model)
     from rich import print as show
@@ -258,7 +267,7 @@ def partition(
 
     [cyan]freshet partition --snapshot S --parts 8[/cyan]
     """
-    from job.preflight import check_snapshot, event_files
+    from job.run.preflight import check_snapshot, event_files
 
     if snapshot is None and not events:
         msg = "nothing to partition; give --snapshot, --events, or both"
@@ -270,7 +279,7 @@ def partition(
         if name not in _PARTITIONERS:
             msg = f"--partitioner: got {name!r}, expected one of {', '.join(_PARTITIONERS)}"
             raise UsageError(msg)
-    from job import partition as partitioning
+    from job.commands import partition as partitioning
 
     code = partitioning.partition(
         parts=parts,

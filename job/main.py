@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `flink run -py` starts this file, not a module
 
 from gnn.processor import choose_blas, core_of
-from job.spec import JobSpec
+from job.flink.job_spec import JobSpec
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
 _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
@@ -19,8 +19,8 @@ _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
 
 def submit(spec: JobSpec) -> None:
     """Draw and submit the job from inside `flink run`."""
-    from job.flink_config import environment, flink_options
-    from job.graph import build
+    from job.flink.dataflow import build
+    from job.flink.options import environment, flink_options
 
     # Where the job runs is the client's affair: only what belongs to the job itself is set here.
     theirs = ("taskmanager.", "rest.", "execution.target", "io.tmp.dirs")
@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if _FLINK_CLIENT in os.environ:
         submit(spec)
         return 0
-    from job.flink_errors import JobFailedError
-    from job.flink_runtime import run_job
+    from job.flink.errors import JobFailedError
+    from job.flink.runtime import run_job
 
     choose_blas(core_of(spec.stage.get("processor", {})))  # for the workers: they inherit this environment
 

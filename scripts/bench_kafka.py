@@ -21,8 +21,8 @@ from bench import FRESHET, ROOT, machine
 from rich.console import Console
 from rich.table import Table
 
-from job.broker import start_broker
-from job.produce_messages import read_lines
+from job.dev.broker import start_broker
+from job.kafka.produce_messages import read_lines
 from operators.parser.files import ChunkReader, plan_chunks
 
 PARTITIONS = 4

@@ -8,7 +8,7 @@ from _environment import ROOT, enter
 enter()
 sys.path.insert(0, str(ROOT))
 
-from job.script import run_script  # noqa: E402
+from job.dev.script import run_script  # noqa: E402
 from tests.support.pause_command import app  # noqa: E402
 
 run_script(app, "pause_sink.py")

@@ -1,4 +1,4 @@
-"""Rewrites job/artifacts.toml from Maven: `.venv/bin/python scripts/pin_artifacts.py`, after a change of its roots.
+"""Rewrites job/machine/artifacts.toml from Maven, after a change of its roots: `scripts/pin_artifacts.py`.
 
 jgo resolves what the roots need at run time; every jar is then fetched, and its SHA-256 noted. Maven Central publishes
 SHA-256 beside few of them, so the first fetch is trusted (over TLS), and all later ones are held against it.
@@ -11,7 +11,7 @@ from pathlib import Path
 import jgo
 from rich.progress import track
 
-from job.artifacts import PINS, maven_download, sha256
+from job.machine.artifacts import PINS, maven_download, sha256
 
 HEADER = """\
 # Jars that Freshet fetches from Maven, and their SHA-256. Made by scripts/pin_artifacts.py: edit the roots, run it.

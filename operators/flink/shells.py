@@ -205,7 +205,7 @@ def _preloaded(factory: str, config: dict[str, Any], operator: str, part: int) -
 
 
 def parts_of_subtask(parts: int, task: Any) -> list[int]:
-    """The parts whose key lands on a subtask: part k has key group ceil(k * max / parts) (see job/part_keys.py)."""
+    """The parts whose key lands on a subtask: k has key group ceil(k * max / parts), see job/flink/part_keys.py."""
     largest, parallelism = task.getMaxNumberOfParallelSubtasks(), task.getNumberOfParallelSubtasks()
     groups = (-(-part * largest // parts) for part in range(parts))
     return [k for k, group in enumerate(groups) if group * parallelism // largest == task.getIndexOfThisSubtask()]

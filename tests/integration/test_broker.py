@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from job.artifacts import ArtifactError, broker_jars
-from job.broker import Broker, start_broker
+from job.dev.broker import Broker, start_broker
 from job.errors import JobFailed, UsageError
-from job.kafka_address import KafkaAddress
-from job.ports import is_free, server_port
-from job.produce import produce
+from job.kafka.address import KafkaAddress
+from job.kafka.produce import produce
+from job.machine.artifacts import ArtifactError, broker_jars
+from job.machine.ports import is_free, server_port
 from tests.support.kafka import broker_folder, read_topic
 from tests.support.scripts import run_script
 

@@ -12,11 +12,11 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from job.broker import start_broker
-from job.checkpoints import complete_states
-from job.kafka_address import KafkaAddress
-from job.produce import produce
-from job.summary import progress
+from job.dev.broker import start_broker
+from job.flink.checkpoints import complete_states
+from job.kafka.address import KafkaAddress
+from job.kafka.produce import produce
+from job.run.summary import progress
 from operators.parser.core import Origin, Parser
 from operators.snapshot.reader import open_snapshot
 from partitioner.reference_graph import ReferenceGraph

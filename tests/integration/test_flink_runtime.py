@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from job.checkpoints import find_state
-from job.run_file import read_run
-from job.spec import JobSpec
-from job.stop import stop_job
+from job.flink.checkpoints import find_state
+from job.flink.job_spec import JobSpec
+from job.folder.run_file import read_run
+from job.run.stop import stop_job
 from tests.support.flink_stages import expected_total
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -170,7 +170,7 @@ def test_part_keys_agree_with_flink(tmp_path: Path) -> None:
     script = """
 import json, sys
 from pathlib import Path
-from job.gateway import start_gateway, stop_gateway
+from job.flink.gateway import start_gateway, stop_gateway
 process = start_gateway(Path(sys.argv[1]), 256)
 from pyflink.java_gateway import get_gateway
 jvm = get_gateway().jvm
@@ -182,7 +182,7 @@ for key in [*range(-40, 400), 2**31 - 1, -2**31]:
 print(json.dumps(groups))
 stop_gateway(process)
 """
-    from job.part_keys import key_group
+    from job.flink.part_keys import key_group
 
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
-from job.gateway import start_gateway, stop_gateway
+from job.flink.gateway import start_gateway, stop_gateway
 from pyflink.java_gateway import get_gateway
 
 class Task:

@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from job.checkpoints import complete_states, state_size
-from job.prepare import load_saved
-from job.run_file import read_run
-from job.summary import progress
+from job.flink.checkpoints import complete_states, state_size
+from job.folder.run_file import read_run
+from job.run.prepare import load_saved
+from job.run.summary import progress
 from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
 from tests.support.state_entries import state_bytes
 

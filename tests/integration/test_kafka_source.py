@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from job.broker import Broker, start_broker
-from job.kafka_address import KafkaAddress
-from job.local_cluster import LocalCluster
-from job.produce import produce
-from job.run_file import read_run
+from job.dev.broker import Broker, start_broker
+from job.dev.local_cluster import LocalCluster
+from job.folder.run_file import read_run
+from job.kafka.address import KafkaAddress
+from job.kafka.produce import produce
 from operators.snapshot.reader import write_snapshot
 from tests.support.jobs import ROOT, Job, TopicInput, make_input
 from tests.support.kafka import make_topic, read_topic, require_jars

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from job.local_cluster import LocalCluster
-from job.ports import is_free
+from job.dev.local_cluster import LocalCluster
+from job.machine.ports import is_free
 from tests.support.scripts import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

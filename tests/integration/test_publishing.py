@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from job.run_file import read_run
-from job.summary import progress
+from job.folder.run_file import read_run
+from job.run.summary import progress
 from tests.support.jobs import Input, Job, make_input, read_log
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from job.local_cluster import LocalCluster
-from job.spec import JobSpec
-from job.summary import progress
+from job.dev.local_cluster import LocalCluster
+from job.flink.job_spec import JobSpec
+from job.run.summary import progress
 from tests.support.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

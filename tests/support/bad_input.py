@@ -25,9 +25,9 @@ from typing import Any
 import orjson
 
 from gnn.model import load_model, save_model
-from job.broker import start_broker
-from job.change_log_reader import ChangeLogReader
-from job.compare import compare
+from job.dev.broker import start_broker
+from job.results.compare import compare
+from operators.sink.change_log_reader import ChangeLogReader
 from tests.support.bad_letters import Letters, judge
 from tests.support.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
 from tests.support.job_watch import JobWatch, states_in_log

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 from kafka import KafkaProducer
 
-from job.broker import Broker
+from job.dev.broker import Broker
 from operators.parser.rejects import LETTERS_MAX
 from partitioner.config import TYPES_MAX
 from tests.support.kafka import make_topic

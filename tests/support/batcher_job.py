@@ -15,11 +15,11 @@ from typing import Any
 from pyflink.datastream import DataStream
 from pyflink.table import DataTypes, StreamTableEnvironment
 
-from job import kafka_stream
-from job.flink_config import flink_options
-from job.flink_runtime import environment
-from job.gateway import start_gateway, stop_gateway
-from job.spec import JobSpec
+from job.flink.gateway import start_gateway, stop_gateway
+from job.flink.job_spec import JobSpec
+from job.flink.options import flink_options
+from job.flink.runtime import environment
+from job.kafka import flink_source
 from operators.parser.topic_stage import messages_of
 
 DAY_MS = 86_400_000
@@ -37,8 +37,8 @@ def many_messages() -> list[tuple[int, int, bytes | None]]:
 
 def run(messages: DataStream, limits: tuple[int, int, int]) -> list[list[Any]]:
     """The batches of a job with these limits (bytes, messages, milliseconds)."""
-    kafka_stream.BATCH_BYTES, kafka_stream.BATCH_MESSAGES, kafka_stream.LINGER_MS = limits
-    rows = kafka_stream.in_batches(messages)._j_data_stream.executeAndCollect()
+    flink_source.BATCH_BYTES, flink_source.BATCH_MESSAGES, flink_source.LINGER_MS = limits
+    rows = flink_source.in_batches(messages)._j_data_stream.executeAndCollect()
     found = []
     while rows.hasNext():
         row = rows.next()

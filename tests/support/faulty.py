@@ -107,7 +107,9 @@ def _skip_one(stage: Any) -> None:
 
 def main() -> None:
     """Run the command line with these stages."""
-    from job import cli, local_runtime, runner
+    from job import cli
+    from job.local import runtime
+    from job.run import runner
     from operators.parser import files
 
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
@@ -123,7 +125,7 @@ def main() -> None:
         runner.prepare = prepare_with_cuts
     specify = runner._spec
     runner._spec = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
-    local_runtime.make_stage = make_stage
+    runtime.make_stage = make_stage
     cli.main()
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from gnn import oracle
 from gnn.model import save_model
 from gnn.plan import compile_plan
-from job.check import check
-from job.run_file import write_json
+from job.folder.run_file import write_json
+from job.results.check import check
 from operators.parser.core import Origin, Parser
 from operators.sink.change_log import ChangeLog, EpochRows, LogFile
 from operators.snapshot.reader import write_snapshot

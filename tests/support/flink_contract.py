@@ -16,10 +16,10 @@ from pyflink.common.typeinfo import Types
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-from job.flink_config import flink_options
-from job.flink_runtime import environment
-from job.gateway import start_gateway, stop_gateway
-from job.spec import JobSpec
+from job.flink.gateway import start_gateway, stop_gateway
+from job.flink.job_spec import JobSpec
+from job.flink.options import flink_options
+from job.flink.runtime import environment
 from state.flink_backend import FlinkBackend
 from tests.unit.state.backend_contract import BackendContract
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnn.model import save_model
-from job.run_file import read_run
-from job.summary import progress
+from job.folder.run_file import read_run
+from job.run.summary import progress
 from operators.snapshot.reader import write_snapshot
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from job.artifacts import ArtifactError, broker_jars, connector_jar
-from job.broker import Broker
+from job.dev.broker import Broker
+from job.machine.artifacts import ArtifactError, broker_jars, connector_jar
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 

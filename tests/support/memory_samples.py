@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import psutil
 
-from job.levels import in_flight_bytes, operator_levels
-from job.summary import progress
+from job.run.in_flight import in_flight_bytes, operator_levels
+from job.run.summary import progress
 from operators.telemetry.profile import read_profiles
 
 MIB = 1 << 20

@@ -18,12 +18,12 @@ from typing import Any
 import orjson
 
 from gnn.model import save_model
-from job.broker import start_broker
-from job.flink_rest import FlinkRest
-from job.levels import IN_FLIGHT
-from job.local_cluster import LocalCluster
-from job.run_file import read_run
-from job.summary import progress
+from job.dev.broker import start_broker
+from job.dev.local_cluster import LocalCluster
+from job.flink.rest import FlinkRest
+from job.folder.run_file import read_run
+from job.run.in_flight import IN_FLIGHT
+from job.run.summary import progress
 from tests.support.jobs import ROOT, Input, Job, read_log
 from tests.support.judge import Delivery, Outcome, Say, check_count, check_embeddings, check_topic
 from tests.support.kafka import broker_folder, standing

@@ -10,7 +10,7 @@ import orjson
 from gnn import own_scale
 from gnn.model import Model
 from gnn.own_scale import Scaled
-from job.change_log_reader import Positions
+from operators.sink.change_log_reader import Positions
 from partitioner.reference_graph import ReferenceGraph
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from gnn.model import save_model
-from job.local_runtime import READ_POSITION, open_store
+from job.local.runtime import READ_POSITION, open_store
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, load_plan, make_stage
 from operators.messages import SINK, Outcome

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from job import cli
-from job.config import LATER, RunConfig, option_names
 from job.errors import JobFailed
+from job.options.run_config import LATER, RunConfig, option_names
 
 
 class Ended:
@@ -72,7 +73,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
         module = ModuleType(f"{package}.{name}")
         setattr(module, function, called)
         monkeypatch.setitem(sys.modules, f"{package}.{name}", module)
-        monkeypatch.setattr(sys.modules[package], name, module, raising=False)
+        monkeypatch.setattr(import_module(package), name, module, raising=False)
         return calls
 
     return place
@@ -109,7 +110,7 @@ def test_version(freshet: Any) -> None:
 
 
 def test_flags_reach_the_runner(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job", "runner", "run")
+    calls = stand_in("job.run", "runner", "run")
     ended = freshet(*run_arguments(
         files, "--events", files["E"], "--snapshot", files["S"], "--runtime", "local", "--parts", 4, "--epoch-ms", 0,
         "--undirected", "--memory", "1GiB", "--checkpoint-interval", "500ms", "--partitioner", "hdrf",
@@ -124,7 +125,7 @@ def test_flags_reach_the_runner(freshet: Any, files: dict[str, Path], stand_in: 
 
 
 def test_a_flag_switches_off_what_the_file_switches_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job", "runner", "run")
+    calls = stand_in("job.run", "runner", "run")
     config_file = files["new"].with_name("job.yaml")
     config_file.write_text("undirected: true\nstay: true\n")
     assert freshet(*run_arguments(files, "--config", config_file, "--directed")).code == 0
@@ -134,12 +135,12 @@ def test_a_flag_switches_off_what_the_file_switches_on(freshet: Any, files: dict
 
 @pytest.mark.parametrize("code", [0, 3, 130, 143])
 def test_the_runners_exit_code_is_the_commands(freshet: Any, files: dict[str, Path], stand_in: Any, code: int) -> None:
-    stand_in("job", "runner", "run", code)
+    stand_in("job.run", "runner", "run", code)
     assert freshet(*run_arguments(files)).code == code
 
 
 def test_a_failed_job_ends_with_3_and_its_cause_last(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    stand_in("job", "runner", "run", JobFailed("checkpoint folder is full\n(no space left)"))
+    stand_in("job.run", "runner", "run", JobFailed("checkpoint folder is full\n(no space left)"))
     ended = freshet(*run_arguments(files))
     assert ended.code == 3
     assert ended.err.splitlines()[-1] == "freshet: checkpoint folder is full (no space left)"
@@ -149,7 +150,7 @@ def test_a_failed_job_ends_with_3_and_its_cause_last(freshet: Any, files: dict[s
 def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
     freshet: Any, files: dict[str, Path], stand_in: Any
 ) -> None:
-    stand_in("job", "runner", "run", IndexError("slot 7 of 5"))
+    stand_in("job.run", "runner", "run", IndexError("slot 7 of 5"))
     ended = freshet(*run_arguments(files))
     assert ended.code == 3
     assert "Traceback" in ended.err
@@ -157,7 +158,7 @@ def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
 
 
 def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    stand_in("job", "runner", "run", KeyboardInterrupt())
+    stand_in("job.run", "runner", "run", KeyboardInterrupt())
     assert freshet(*run_arguments(files)).code == 130
 
 
@@ -190,7 +191,7 @@ def test_wrong_use_ends_with_2_and_says_why(freshet: Any, arguments: list[str], 
 
 
 def test_a_used_output_folder_is_refused(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job", "runner", "run")
+    calls = stand_in("job.run", "runner", "run")
     ended = freshet("run", "--model", files["M"], "--events", files["E"], "--out", files["O"])
     assert ended.code == 2
     assert "not empty" in ended.err
@@ -198,7 +199,7 @@ def test_a_used_output_folder_is_refused(freshet: Any, files: dict[str, Path], s
 
 
 def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job", "check", "check", 1)
+    calls = stand_in("job.results", "check", "check", 1)
     arguments = ["--model", files["M"], "--events", files["E"], "--out", files["O"], "--oracle", "own"]
     assert freshet("check", *arguments).code == 1
     (((), named),) = calls
@@ -209,14 +210,14 @@ def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand
 
 
 def test_stop_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job", "stop", "stop")
+    calls = stand_in("job.run", "stop", "stop")
     assert freshet("stop", "--savepoint", "B", files["O"]).code == 0
     assert calls == [((), {"out": files["O"], "savepoint": "B"})]
 
 
 def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
     weights = files["M"] / "model.safetensors"
-    calls = stand_in("gnn", "importing", "import_model", None)
+    calls = stand_in("gnn.pyg", "importing", "import_model", None)
     assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
     assert calls == [(("pkg.mod:make", weights, files["new"]), {"edge_types": None})]
     stand_in("gnn", "describe", "describe", "layer 1: sage_conv")
@@ -224,7 +225,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
 
 
 def test_partition_tries_all_partitioners_unless_told(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job", "partition", "partition")
+    calls = stand_in("job.commands", "partition", "partition")
     assert freshet("partition", "--snapshot", files["S"], "--parts", 8).code == 0
     assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "hash").code == 0
     assert [named["partitioners"] for _, named in calls] == [["hybrid", "hdrf", "locality", "hash"], ["hash"]]

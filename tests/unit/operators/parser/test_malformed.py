@@ -10,10 +10,10 @@ import numpy as np
 import orjson
 import pytest
 
-from job.change_log_reader import Positions
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.dead_letters import DeadLetter
 from operators.parser.rejects import Refusals
+from operators.sink.change_log_reader import Positions
 from partitioner.core import Partitioner
 from partitioner.reference_graph import ReferenceGraph
 from tests.support.bad_letters import REASON_LENGTH, Letters, judge

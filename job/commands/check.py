@@ -1,0 +1,78 @@
+"""The command `freshet check`; what it does is in `job.results.check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from job.errors import UsageError
+from job.options.run_config import IdType
+
+
+def check(
+    model: Annotated[Path, typer.Option(help="Model folder of the run.")],
+    events: Annotated[
+        list[str], typer.Option(metavar="PATH", help="Event files and topics of the run, in its order; repeatable.")
+    ],
+    out: Annotated[Path, typer.Option(help="Output folder of the run.")],
+    snapshot: Annotated[Path | None, typer.Option(help="Snapshot that the run started from, if any.")] = None,
+    oracle: Annotated[
+        Literal["pyg", "own"] | None,
+        typer.Option(help="Who computes the full pass (default: PyTorch Geometric where it is installed)."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest error allowed, relative to the scale of the value that is off.")
+    ] = 1e-4,
+    every: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Check also the state after every N-th epoch (default: the last alone)."),
+    ] = None,
+    undirected: Annotated[
+        bool | None, typer.Option("--undirected/--directed", help="Mirror every edge (default: as the run did).")
+    ] = None,
+    id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: as the run had it).")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file whose `kafka:` says how to reach Kafka.")] = None,
+) -> None:
+    """Compare a run's embeddings with a full pass in float64 over its graph, made again from its input.
+
+    The input is read by other code than the job's. An error is relative to the scale of its value, the magnitude of
+    what was summed to get it. Epochs must be whole and hold the events that the input has, and run.json, status and
+    rows must agree.
+
+    Prints one JSON line (vertices, max_abs_error, max_rel_error, worst, missing, extra, nan, faults, ...) and exits
+    with 1 when the error is past the tolerance, an embedding is missing or one too many, or there is a fault.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet check --model M --snapshot S --events changes.jsonl --out O[/cyan]
+
+    [cyan]freshet check --model M --events changes.jsonl --out O --every 100[/cyan]
+    looks at the state after every 100th epoch as well.
+    """
+    from job.run.preflight import check_model, check_snapshot, event_files
+
+    check_model(model)
+    if snapshot is not None:
+        check_snapshot(snapshot)
+    event_files(events, topics=True)
+    if not (out / "epochs").is_dir():
+        msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
+        raise UsageError(msg)
+    from job.kafka.produce import load_properties
+    from job.results import check as checking
+
+    code = checking.check(
+        model=model,
+        events=events,
+        out=out,
+        snapshot=snapshot,
+        oracle=oracle,
+        tolerance=tolerance,
+        undirected=undirected,
+        id_type=id_type,
+        properties=load_properties(config),
+        every=every,
+    )
+    raise typer.Exit(code)

@@ -1,0 +1,49 @@
+"""The options of `freshet export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from job.errors import UsageError
+
+
+def export(
+    job: Annotated[Path, typer.Argument(metavar="O", help="Output folder of the job.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="S", help="Snapshot folder to write; new or empty.", show_default=False)],
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PATH", help="Savepoint or checkpoint of the job (default: where it stopped)."),
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder of the job, if it has moved.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file whose `kafka:` says how to reach Kafka.")] = None,
+) -> None:
+    """Write the graph of a stopped job as a snapshot, from which a new job goes on.
+
+    This is how one changes the number of parts, or takes the graph for retraining. S gets vertices.parquet,
+    edges.parquet, and snapshot.json with the positions up to which the graph covers each source:
+    `freshet run --snapshot S` with the same --events begins behind them. Prints a JSON line (vertices, edges, epoch,
+    positions). The job must be stopped (or killed), unless --from names a savepoint.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet stop O[/cyan]
+    [cyan]freshet export --out S O[/cyan]
+    [cyan]freshet run --model M --snapshot S --events changes.jsonl --out O2 --parts 8 --parallelism 4[/cyan]
+    goes on with eight parts where O stopped.
+
+    [cyan]freshet export --out S --from O/checkpoints/savepoints/savepoint-1a2b3c-0123456789ab O[/cyan]
+    """
+    if not (job / "run.json").is_file() and not (job / "job" / "job.json").is_file():
+        msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
+        raise UsageError(msg)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f"--out {out}: expected a folder that is new or empty"
+        raise UsageError(msg)
+    from job.kafka.produce import load_properties
+    from job.results import export as exporting
+
+    code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=load_properties(config))
+    raise typer.Exit(code)

@@ -1,0 +1,66 @@
+"""`scripts/cluster start|stop`: a local Flink cluster of several processes, for tests and demos."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from job.dev.local_cluster import ClusterProcess, LocalCluster
+from job.dev.server_files import forget, remember, remembered, servers_folder
+from job.machine.ports import server_port
+
+KIND = "cluster"
+
+_END_TIMEOUT_S = 10.0
+
+app = typer.Typer(help=f"{__doc__}", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def start(
+    taskmanagers: Annotated[int, typer.Option(min=1, help="TaskManagers, of one slot each.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the REST interface (0: a free one).")] = 0,
+) -> None:
+    """Start a JobManager and TaskManagers, and print the JobManager's REST address when their slots are there."""
+    port = server_port(port)
+    folder = servers_folder(KIND) / str(port)
+    shutil.rmtree(folder, ignore_errors=True)
+    typer.echo(f"cluster: starting a JobManager and {taskmanagers} TaskManager(s); logs in {folder}/log", err=True)
+    cluster = LocalCluster(folder, taskmanagers, port=port).start()
+    processes = [cluster.job_manager, *cluster.task_managers]
+    remember(KIND, port, processes=[(process.pid, process.began_s) for process in processes if process])
+    pids = ", ".join(f"{process.name} {process.pid}" for process in processes if process)
+    typer.echo(f"cluster: {pids}; Flink's web page: http://{cluster.rest}", err=True)
+    typer.echo(cluster.rest)
+
+
+@app.command()
+def stop(
+    port: Annotated[int | None, typer.Option(help="Only the cluster on this port (default: all).")] = None,
+) -> None:
+    """Stop the clusters that start has started; checkpoints of their jobs stay."""
+    found = {known: note for known, note in remembered(KIND).items() if port in (None, known)}
+    for known, note in found.items():
+        _kill([ClusterProcess("", pid, began_s, 0) for pid, began_s in note["processes"]])
+        shutil.rmtree(servers_folder(KIND) / str(known), ignore_errors=True)
+        forget(KIND, known)
+        typer.echo(f"cluster: stopped 127.0.0.1:{known}", err=True)
+    if not found:
+        typer.echo("cluster: nothing to stop" + (f" on port {port}" if port else ""), err=True)
+
+
+def _kill(processes: list[ClusterProcess]) -> None:
+    """End processes, and return when they can write nothing any more."""
+    for process in processes:
+        if process.is_alive():
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)

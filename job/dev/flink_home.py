@@ -1,0 +1,89 @@
+"""A Flink from the installed PyFlink package: its scripts run with a configuration folder and a library folder of ours.
+
+`python -m job.dev.flink_home FOLDER KEY=VALUE…` makes both folders, for the container image.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import yaml
+
+from job.errors import JobFailed
+from job.flink.options import python_path
+from job.machine.artifacts import cached_connector_jar
+
+_LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")
+# As the embedded cluster has it: the quick compiler starts sooner, and our own work is not in Java.
+_QUICK = "-XX:TieredStopAtLevel=1"
+
+
+def flink_home() -> Path:
+    """Return the Flink that the installed PyFlink package carries."""
+    package = find_spec("pyflink")
+    if package is None or package.origin is None:
+        message = "no PyFlink found: install apache-flink, or run make install"
+        raise JobFailed(message)
+    return Path(package.origin).parent
+
+
+def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
+    """Make `conf`, `lib`, `log` and `tmp` in a new folder, and return what Flink's scripts need in the environment.
+
+    Options are added to what every cluster of Freshet wants: Python in thread mode, one slot per TaskManager,
+    checkpoints that outlive their job.
+    """
+    home, conf, lib = flink_home(), folder / "conf", folder / "lib"
+    for path in (conf, lib, folder / "log", folder / "tmp"):
+        path.mkdir(parents=True)
+    config = yaml.safe_dump(_common(home, folder) | dict(options), width=10_000)
+    (conf / "config.yaml").write_text(config, encoding="utf-8")
+    for name in _LOGGING:
+        (conf / name).symlink_to(home / "conf" / name)
+    # Python operators need this jar beside Flink's own, Kafka's tables the connector (a job brings it, too).
+    jars = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python*.jar")]
+    connector = cached_connector_jar()
+    for jar in [*jars, *([connector] if connector else [])]:
+        (lib / jar.name).symlink_to(jar)
+    return {
+        "FLINK_HOME": str(home),
+        "FLINK_CONF_DIR": str(conf),
+        "FLINK_LIB_DIR": str(lib),
+        "FLINK_LOG_DIR": str(folder / "log"),
+        "FLINK_PID_DIR": str(folder),
+    }
+
+
+def _common(home: Path, folder: Path) -> dict[str, str]:
+    return {
+        "jobmanager.memory.process.size": "1000m",
+        "taskmanager.numberOfTaskSlots": "1",
+        "taskmanager.memory.process.size": "1800m",
+        "taskmanager.memory.managed.size": "128m",
+        # Little on the way between operators: what one is ahead of another waits in their inboxes.
+        "taskmanager.network.memory.buffer-debloat.enabled": "true",
+        "taskmanager.network.memory.buffer-debloat.target": "50 ms",
+        "io.tmp.dirs": str(folder / "tmp"),
+        "env.java.opts.all": _java_options(home),
+        "python.execution-mode": "thread",
+        "python.executable": sys.executable,
+        "python.client.executable": sys.executable,
+        "python.pythonpath": python_path(),
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "execution.checkpointing.num-retained": "3",
+        "metrics.fetcher.update-interval": "1000",
+    }
+
+
+def _java_options(home: Path) -> str:
+    """What the package itself opens of Java, without which `flink run` does not start, and a quick start."""
+    lines = (home / "conf" / "config.yaml").read_text(encoding="utf-8").splitlines()
+    opened = next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
+    return f"{opened} {_QUICK}"
+
+
+if __name__ == "__main__":
+    make_folders(Path(sys.argv[1]), dict(option.split("=", 1) for option in sys.argv[2:]))

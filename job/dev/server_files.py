@@ -1,0 +1,36 @@
+"""What scripts/kafka and scripts/cluster remember of the servers that they started, so that `stop` finds them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from job.folder.run_file import write_json
+
+
+def servers_folder(kind: str) -> Path:
+    """Return this user's folder for servers of a kind (`kafka`, `cluster`); each has a file and a folder there."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base).absolute() / "freshet" / kind
+
+
+def remember(kind: str, port: int, **fields: Any) -> None:
+    """Note a server that was started; what was noted of the port before is replaced."""
+    write_json(_file(kind, port), fields)
+
+
+def remembered(kind: str) -> dict[int, dict[str, Any]]:
+    """Return what is noted, by port; servers that have died since are among it."""
+    files = servers_folder(kind).glob("[0-9]*.json")
+    return {int(file.stem): json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)}
+
+
+def forget(kind: str, port: int) -> None:
+    """Take a server's note away."""
+    _file(kind, port).unlink(missing_ok=True)
+
+
+def _file(kind: str, port: int) -> Path:
+    return servers_folder(kind) / f"{port}.json"

@@ -1,0 +1,1 @@
+"""The job on Flink: dataflow, options, client, checkpoints."""

@@ -1,0 +1,175 @@
+"""The dataflow of a job, drawn on a PyFlink environment.
+
+source -> parser -> partitioner -> storage 0 -> storage 1 [+ tail 1] -> ... -> storage L [+ tail L] -> sink
+
+Every element is Row(key, block) from the parser on, so streams are keyed in Java without a Python key selector.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from job.flink.job_spec import JobSpec, file_uri
+from job.flink.part_keys import part_keys
+from job.kafka.client import ClientProperties
+from job.kafka.flink_sink import write_lines
+from job.kafka.flink_source import add_connector, batch_type, topic_stream
+from job.machine.artifacts import connector_jar
+
+if TYPE_CHECKING:
+    from pyflink.common.typeinfo import TypeInformation
+    from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
+
+    from operators.flink.outlet_shell import OutletShell
+
+# Part of every savepoint: an operator's state is found by its uid.
+UID = "freshet-{}"
+
+
+def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
+    """Draw the job's operators on `env`."""
+    from operators.flink.outlet_shell import OutletShell
+    from operators.flink.shells import PartitionerShell, StageShell, element_type, tail_tag
+
+    if spec.topics or spec.embeddings_to or spec.letters_to:
+        add_connector(env, connector_jar())
+    keys = part_keys(spec.parts, spec.max_parallelism)
+    places = {"out": str(spec.out_path), "logs": str(spec.logs)}
+    letters = {"letters": spec.letters_to is not None}
+    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
+    events, parsers = _events(env, spec, config)
+    # With one part nothing is dealt out anew: light neighbours share a task, and blocks pass without being copied.
+    alone = spec.parts == 1
+    partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
+    stream = named(keyed(events).process(partitioner, element_type()), "partitioner", 1)
+    if spec.letters_to is not None:
+        _write_letters(env, spec, [*parsers, stream])
+    stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism, chained=alone)
+    for layer in range(1, spec.layers + 1):
+        following = "storage" if layer < spec.layers else "sink"
+        tail = "tail" if spec.parts > 1 else None
+        last = alone and layer == spec.layers
+        storage = _stage(stream, StageShell(f"storage{layer}", config, keys, following, tail, last), spec.parallelism)
+        stream = storage
+        if tail:
+            partials = _side_output(storage, tail_tag())
+            shell = StageShell(f"tail{layer}", config, keys, following, None)
+            stream = storage.union(_stage(partials, shell, spec.parallelism))
+    if spec.embeddings_to is None:
+        sink = StageShell("sink", config, keys, "nobody", None)
+        discard(_stage(stream, sink, spec.parallelism, chained=alone))
+    else:
+        _write_embeddings(env, spec, stream, OutletShell(config, keys), chained=alone)
+
+
+def _write_embeddings(
+    env: StreamExecutionEnvironment, spec: JobSpec, stream: DataStream, sink: OutletShell, chained: bool
+) -> None:
+    """Draw a Sink whose lines go to a topic."""
+    from operators.flink.shells import lines_type
+
+    lines = named(keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
+    assert spec.embeddings_to is not None
+    write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
+
+
+def _write_letters(env: StreamExecutionEnvironment, spec: JobSpec, streams: Sequence[DataStream]) -> None:
+    """Draw the way of rejected records to their topic."""
+    from operators.flink.shells import letters_tag
+
+    first, *others = [_side_output(stream, letters_tag()) for stream in streams]
+    lines = first.union(*others) if others else first
+    assert spec.letters_to is not None
+    write_lines(env, lines, spec.letters_to, ClientProperties(spec.kafka_properties), UID.format("letters"))
+
+
+def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tuple[DataStream, list[DataStream]]:
+    """Return the Parsers' blocks together with the block that begins the job, and the streams of the Parsers."""
+    from pyflink.common import WatermarkStrategy
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+
+    from operators.flink.shells import ParserShell, StartShell, element_type
+    from operators.flink.topic_shell import MessageParserShell
+
+    def numbers(name: str, last: int) -> DataStream:
+        source = NumberSequenceSource(0, last)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info=Types.LONG())
+        return named(stream, name, 1)
+
+    start = named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
+    parsers = []
+    for topic in spec.topics:
+        name = f"parser-{topic.source}"
+        uid = UID.format(f"kafka-{topic.source}")
+        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
+        messages = keyed(batches, chained=True, value_type=batch_type())
+        parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
+    if spec.chunks:
+        parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
+        parsers.append(named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
+    streams = [*parsers, _idle(env, spec)] if spec.stay else parsers
+    return start.union(*streams) if streams else start, parsers
+
+
+def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
+    """Return a stream that never ends and never says anything: a watched folder in which no file appears."""
+    from pyflink.common import Duration, WatermarkStrategy
+    from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
+
+    from operators.flink.shells import StartShell, element_type
+
+    folder = spec.out_path / "tmp" / "idle"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), file_uri(folder))
+    source = source.monitor_continuously(Duration.of_minutes(10)).build()
+    lines = named(env.from_source(source, WatermarkStrategy.no_watermarks(), "stay"), "stay", 1)
+    return named(lines.process(StartShell(), element_type()), "idle", 1)
+
+
+def keyed(stream: DataStream, chained: bool = False, value_type: TypeInformation | None = None) -> KeyedStream:
+    """Key a stream of Row(key, value) by its first field, as PyFlink's `key_by` does after its own Python operator.
+
+    `chained`: the stream is keyed so already, and stays in its task. `value_type`: None for a block.
+    """
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream import KeyedStream
+    from pyflink.java_gateway import get_gateway
+
+    selector = get_gateway().jvm.KeyByKeySelector()
+    key_type = Types.ROW([Types.INT()]).get_java_type_info()
+    value_type = value_type or Types.PICKLED_BYTE_ARRAY()
+    if chained:
+        utils = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
+        again = utils.reinterpretAsKeyedStream(stream._j_data_stream, selector, key_type)
+        return KeyedStream(again, value_type, stream)
+    return KeyedStream(stream._j_data_stream.keyBy(selector, key_type), value_type, stream)
+
+
+def _side_output(stream: DataStream, tag: object) -> DataStream:
+    """Return a side output as it is; PyFlink's own method would put a Python operator behind it."""
+    from pyflink.datastream import DataStream
+
+    return DataStream(stream._j_data_stream.getSideOutput(tag.get_java_output_tag()))  # type: ignore[attr-defined]
+
+
+def _stage(stream: DataStream, shell: object, parallelism: int, chained: bool = False) -> DataStream:
+    from operators.flink.shells import element_type
+
+    operator: str = shell.operator  # type: ignore[attr-defined]
+    return named(keyed(stream, chained).process(shell, element_type()), operator, parallelism)
+
+
+def named(stream: DataStream, name: str, parallelism: int) -> DataStream:
+    """Name a stream's operator, its state's uid too."""
+    return stream.name(name).uid(UID.format(name)).set_parallelism(parallelism)
+
+
+def discard(stream: DataStream, name: str = "end") -> None:
+    """End a stream that carries nothing."""
+    from pyflink.java_gateway import get_gateway
+
+    sink = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
+    stream._j_data_stream.sinkTo(sink).name(name).uid(UID.format(name)).setParallelism(1)

@@ -1,0 +1,121 @@
+"""What a Flink job is built from: one JSON file of plain data, read on any machine of the cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from job.flink.checkpoints import is_remote, local_folder
+from job.kafka.input import TopicInput
+from job.kafka.output import TopicOutput
+
+
+class JobSpec(BaseModel):
+    """A job: its shape, where it reads and writes, and what its stages are told.
+
+    `stage` goes to the stage factory as it is; the runtime reads nothing in it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = "freshet"
+    out: str
+    parts: int = Field(default=1, ge=1, le=1024)
+    layers: int = Field(ge=1, le=4)
+    factory: str = Field(default="operators.factory:make_stage", pattern=r"^[\w.]+:\w+$")
+    stage: dict[str, Any] = Field(default_factory=dict)
+
+    chunks: int = Field(default=0, ge=0)  # of a bounded input, numbered from 0
+    topics: tuple[TopicInput, ...] = ()
+    embeddings_to: TopicOutput | None = None
+    letters_to: TopicOutput | None = None
+    # Secrets may stand in them, so they are never written down: not in files, not in messages.
+    kafka_properties: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
+    stay: bool = False  # go on after the last chunk until stopped
+    epoch_ms: int = Field(default=20, ge=0)
+
+    parallelism: int = Field(default=1, ge=1)
+    max_parallelism: int = Field(default=128, ge=1, le=32768)
+    cluster: str | None = None  # HOST:PORT of a cluster's REST endpoint; None: embedded
+    backend: Literal["rocksdb", "hashmap"] = "rocksdb"
+    checkpoint_dir: str = ""  # default: out/checkpoints
+    checkpoint_interval_ms: int = Field(default=10_000, ge=0)  # 0: no checkpoints
+    checkpoints_retained: int = Field(default=2, ge=1)
+    restart_attempts: int = Field(default=10, ge=0)  # within 10 minutes; one failure more ends the job
+    restart_delay_ms: int = Field(default=500, ge=0)
+    resume: str | None = None  # a checkpoint or savepoint folder
+    rest_port: int = 0  # embedded: 0 takes a free one
+    heap_mb: int = Field(default=2048, ge=256)
+    managed_mb: int = Field(default=512, ge=64)  # RocksDB's caches and write buffers
+    network_mb: int = Field(default=256, ge=16)
+    options: dict[str, str] = Field(default_factory=dict)  # further Flink options, which win
+
+    @model_validator(mode="after")
+    def _spread(self) -> JobSpec:
+        if self.parts < self.parallelism:
+            message = f"parts {self.parts} < parallelism {self.parallelism}: a subtask would have no part"
+            raise ValueError(message)
+        if self.parallelism > self.max_parallelism or self.parts > self.max_parallelism:
+            message = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
+            raise ValueError(message)
+        return self
+
+    @property
+    def out_path(self) -> Path:
+        """Return the output folder, absolute."""
+        return Path(self.out).absolute()
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of Flink's log, the Java process's output and Python's tracebacks."""
+        return self.out_path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the checkpoint folder, absolute; what is kept locally where the checkpoints go to another store."""
+        return local_folder(self.checkpoint_dir, self.out_path)
+
+    @property
+    def checkpoint_uri(self) -> str:
+        """Return where Flink writes checkpoints: a folder as file://, another store (s3://...) as it was given."""
+        return self.checkpoint_dir.rstrip("/") if is_remote(self.checkpoint_dir) else file_uri(self.checkpoints)
+
+    @property
+    def savepoint_uri(self) -> str:
+        """Return where savepoints go by default: below the checkpoints, where a resume looks."""
+        return f"{self.checkpoint_uri}/savepoints"
+
+    def save(self, path: Path) -> None:
+        """Write the spec as JSON."""
+        path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> JobSpec:
+        """Read a spec from JSON.
+
+        Raises: pydantic.ValidationError naming the field that is wrong.
+        """
+        return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def savepoint_target(folder: Path | str) -> str:
+    """Return a folder as a URI; a local one is made if need be."""
+    text = str(folder).removeprefix("file://")
+    if "://" in text:
+        return text
+    path = Path(text).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    return file_uri(path)
+
+
+def file_uri(path: Path) -> str:
+    """Return a path as Flink's `Path` reads it: without percent signs, which it would take for part of a name."""
+    return f"file://{path}"
+
+
+def location(uri: str) -> str:
+    """Return a savepoint's URI as people write it: a plain path where it is local."""
+    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

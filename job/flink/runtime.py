@@ -1,0 +1,300 @@
+"""Runs a job on Flink, embedded or on a cluster: starts it, waits for it, stops it with a savepoint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from job.flink.checkpoints import is_complete, is_remote, newest
+from job.flink.dataflow import build
+from job.flink.errors import JobFailedError, is_to_ask_again, root_cause
+from job.flink.gateway import start_gateway, stop_gateway
+from job.flink.job_spec import JobSpec, location, savepoint_target
+from job.flink.options import environment, flink_options
+from job.flink.rest import FlinkRest, FlinkRestError
+from job.folder import run_file
+from operators.epochs.retention import TOLD_FILE
+from operators.telemetry.profile import forget_profiles, input_ended
+
+_POLL_S = 0.1
+_RESTART_POLL_S = 2.0
+STOP_FILE = "stop.json"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a job ended: `finished` by itself, or `stopped` with a savepoint (and by which signal, if by one)."""
+
+    state: str
+    job_id: str
+    savepoint: str | None = None
+    signal: int | None = None
+
+
+class FlinkRun:
+    """One job, from `start` to `close`.
+
+    Invariant: the Java process ends with this object, with this process, and with the thread that called `start`.
+    """
+
+    def __init__(self, spec: JobSpec, draw: Callable[[Any, JobSpec], None] = build) -> None:
+        """Nothing runs yet; `draw` draws the dataflow on an environment."""
+        self.spec, self._draw = spec, draw
+        self.job_id = ""
+        self.rest_address = ""
+        self._java: subprocess.Popen[bytes] | None = None
+        self._client: Any = None
+        self._result: Any = None
+        self._rest: FlinkRest | None = None
+        self._restarts_seen = 0
+
+    def start(self) -> None:
+        """Start Java and submit the job; `run.json` then says where it is.
+
+        Raises: JobFailedError when Flink refuses the job; GatewayError when Java does not start.
+        """
+        spec = self.spec
+        spec.checkpoints.mkdir(parents=True, exist_ok=True)
+        spec.save(spec.checkpoints / "job.json")
+        shutil.rmtree(spec.out_path / "tmp", ignore_errors=True)  # of a run that was killed
+        (spec.out_path / "tmp").mkdir(parents=True)
+        (spec.out_path / STOP_FILE).unlink(missing_ok=True)
+        forget_profiles(spec.out_path)
+        (spec.checkpoints / TOLD_FILE).unlink(missing_ok=True)
+        run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
+        self._java = start_gateway(spec.logs, spec.heap_mb)
+        options = flink_options(spec)
+        self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
+        try:
+            env = environment(options)
+            self._draw(env, spec)
+            self._client = env.execute_async(spec.name)
+            self.job_id = str(self._client.get_job_id())
+            self._result = self._client.get_job_execution_result()
+        except Exception as error:
+            raise self._failed(error) from error
+        self._rest = FlinkRest(self.rest_address, self.job_id)
+        run_file.update_run(
+            spec.out_path,
+            state=run_file.RUNNING,
+            job_id=self.job_id,
+            rest=self.rest_address,
+            flink_ui=f"http://{self.rest_address}/#/job/{self.job_id}/overview",
+            cluster=spec.cluster,
+            pids={"client": os.getpid(), "java": self._java.pid},
+            checkpoints=spec.checkpoint_uri,
+            logs=str(spec.logs),
+            started_ms=int(time.time() * 1e3),
+        )
+
+    def wait(
+        self,
+        progress: Callable[[], None] | None = None,
+        restarted: Callable[[str], None] | None = None,
+        should_stop: Callable[[], int | None] | None = None,
+    ) -> RunResult:
+        """Wait until the job ends; `should_stop` returns the signal by which to stop it, None to go on.
+
+        `progress` is called about ten times a second, `restarted` with the cause of each restart.
+        Raises: JobFailedError with the root cause.
+        """
+        next_poll = time.monotonic() + _RESTART_POLL_S
+        while not self._is_done():
+            if progress is not None:
+                progress()
+            if should_stop is not None and (number := should_stop()) is not None:
+                return self.stop(by_signal=number)
+            if restarted is not None and time.monotonic() >= next_poll:
+                self._report_restarts(restarted)
+                self._tell_retained()
+                next_poll = time.monotonic() + _RESTART_POLL_S
+            time.sleep(_POLL_S)
+        return self._ended()
+
+    def stop(self, savepoint_dir: Path | str | None = None, by_signal: int | None = None) -> RunResult:
+        """Stop the job with a savepoint, after all it has begun is complete; a job that has just ended is `finished`.
+
+        Raises: JobFailedError when the job fails meanwhile or the savepoint can't be written.
+        """
+        target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
+        while True:
+            try:
+                path = self._stop_with_savepoint(target)
+                break
+            except Exception as error:
+                if self._is_done():
+                    return self._ended()
+                if not is_to_ask_again(str(error)):
+                    raise self._failed(error) from error
+                time.sleep(_POLL_S)
+        savepoint = location(path)
+        self._record(run_file.STOPPED, savepoint=savepoint)
+        return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
+
+    def close(self) -> None:
+        """End the Java process; an embedded job that still runs is gone with it, its checkpoints stay."""
+        if self._rest is not None:
+            self._rest.close()
+        if self._java is not None:
+            stop_gateway(self._java)
+            self._java = None
+        shutil.rmtree(self.spec.out_path / "tmp", ignore_errors=True)
+
+    def network_bytes(self) -> int | None:
+        """Return Flink's network memory, None where it does not tell."""
+        try:
+            return (self._rest.network_bytes() or None) if self._rest is not None else None
+        except FlinkRestError:  # the cluster comes up, or has just ended
+            return None
+
+    def _stop_with_savepoint(self, target: str) -> str:
+        """Call Java itself: PyFlink's own method calls a signature that Flink 2 no longer has."""
+        from pyflink.java_gateway import get_gateway
+
+        canonical = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
+        return str(self._client._j_job_client.stopWithSavepoint(False, target, canonical).get())
+
+    def _is_done(self) -> bool:
+        assert self._java is not None
+        try:
+            return bool(self._result.done())
+        except Exception as error:  # whatever py4j makes of a lost connection
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._java.wait(2.0)
+            if self._java.returncode is None:
+                raise self._failed(error) from error
+            tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
+            message = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
+            raise self._failed(JobFailedError(message)) from error
+
+    def _ended(self) -> RunResult:
+        """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
+        try:
+            self._result.result()
+        except Exception as error:
+            raise self._failed(error) from error
+        out = self.spec.out_path
+        savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
+        if savepoint is None and input_ended(out):
+            self._record(run_file.FINISHED)
+            return RunResult(run_file.FINISHED, self.job_id)
+        self._record(run_file.STOPPED, savepoint=savepoint)
+        return RunResult(run_file.STOPPED, self.job_id, savepoint)
+
+    def _report_restarts(self, restarted: Callable[[str], None]) -> None:
+        assert self._rest is not None
+        try:
+            causes = self._rest.causes()
+        except FlinkRestError:  # an embedded cluster that has just ended
+            return
+        for _, cause in causes[self._restarts_seen :]:
+            restarted(cause)
+        self._restarts_seen = max(self._restarts_seen, len(causes))
+
+    def _tell_retained(self) -> None:
+        """Tell the cut log of checkpoints that it can't see: they are in another store."""
+        assert self._rest is not None
+        if not is_remote(self.spec.checkpoint_dir):
+            return
+        try:
+            since_ms = self._rest.retained_since_ms(self.spec.checkpoints_retained)
+        except FlinkRestError:
+            return
+        if since_ms is not None:
+            run_file.write_json(self.spec.checkpoints / TOLD_FILE, {"since_ms": since_ms})
+
+    def _failed(self, error: BaseException) -> JobFailedError:
+        cause = str(error) if isinstance(error, JobFailedError) else root_cause(error)
+        self._record(run_file.FAILED, error=cause)
+        return JobFailedError(cause)
+
+    def _record(self, state: str, **fields: Any) -> None:
+        run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)
+
+
+def run_job(
+    spec: JobSpec,
+    started: Callable[[FlinkRun], None] | None = None,
+    progress: Callable[[], None] | None = None,
+    restarted: Callable[[str], None] | None = None,
+) -> RunResult:
+    """Run a job to its end; SIGINT and SIGTERM stop it with a savepoint. Call it from the main thread.
+
+    Raises: JobFailedError with the root cause.
+    """
+    run = FlinkRun(spec)
+    with stop_signals() as caught:
+        try:
+            run.start()
+            if started is not None:
+                started(run)
+            return run.wait(progress, restarted, lambda: caught[0] if caught else None)
+        finally:
+            run.close()
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in a list instead of dying of them; a second one kills as usual."""
+    caught: list[int] = []
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, _frame: object) -> None:
+        caught.append(number)
+        restore()
+
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield caught
+    finally:
+        restore()
+
+
+def read_stop(out: Path) -> dict[str, Any]:
+    """Return the request by which another process stops the job that writes to `out`, empty when there is none."""
+    import json
+
+    try:
+        request: dict[str, Any] = json.loads((out / STOP_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return request
+
+
+def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
+    """Return the savepoint of the process that asked for one: it hears of it about when we see the job end.
+
+    None when it took its request back. When it says nothing (killed, or out of patience), the folder tells.
+    """
+    deadline = time.monotonic() + timeout_s
+    request: dict[str, Any] = {}
+    while time.monotonic() < deadline:
+        if not (request := read_stop(out)):
+            return None
+        if "savepoint" in request:
+            return str(request["savepoint"])
+        time.sleep(_POLL_S)
+    found = savepoint_since(request["savepoint_dir"], request["asked_ns"])
+    return None if found is None else str(found)
+
+
+def savepoint_since(target: str, asked_ns: int) -> Path | None:
+    """Return the savepoint below a folder (a URI) that was completed after that time; None in another store."""
+    if is_remote(target):
+        return None
+    done = [state for state in Path(location(target)).glob("savepoint-*") if is_complete(state)]
+    found = newest(done)
+    return found if found is not None and (found / "_metadata").stat().st_mtime_ns >= asked_ns else None

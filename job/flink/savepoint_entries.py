@@ -1,0 +1,65 @@
+"""Brings keyed state out of a savepoint or checkpoint: a small bounded Flink job that is restored from it.
+
+Only Flink can read its own files for certain, so Flink does: operators with the uids of the job's own write what each
+part holds to files, and the rest of the job's state is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from job.flink.dataflow import discard, keyed, named
+from job.flink.job_spec import JobSpec
+from job.flink.part_keys import part_keys
+from operators.network import PARTITIONER
+
+if TYPE_CHECKING:
+    from pyflink.datastream import StreamExecutionEnvironment
+
+
+def save_entries(state: str, backend: str, parts: int, operators: Sequence[str], work: Path) -> None:
+    """Write the entries of each part of these operators to `work`/OPERATOR-PART.
+
+    Raises: JobFailedError, GatewayError, JavaNotFoundError.
+    """
+    from job.flink.runtime import FlinkRun
+
+    spec = JobSpec(
+        name="freshet-export",
+        out=str(work / "flink"),
+        parts=parts,
+        layers=1,
+        backend=backend,  # type: ignore[arg-type]
+        checkpoint_interval_ms=0,
+        restart_attempts=0,
+        resume=state,
+        options={"execution.state-recovery.ignore-unclaimed-state": "true"},
+    )
+    run = FlinkRun(spec, partial(_draw, operators=operators, folder=str(work)))
+    try:
+        run.start()
+        run.wait()
+    finally:
+        run.close()
+
+
+def _draw(env: StreamExecutionEnvironment, spec: JobSpec, operators: Sequence[str], folder: str) -> None:
+    from pyflink.common import WatermarkStrategy
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+
+    from operators.flink.savepoint_shells import EntriesShell, KeysShell
+    from operators.flink.shells import PARTITIONER_KEY, element_type
+
+    for operator in operators:
+        keys = [PARTITIONER_KEY] if operator == PARTITIONER else part_keys(spec.parts, spec.max_parallelism)
+        source, never = NumberSequenceSource(0, len(keys) - 1), WatermarkStrategy.no_watermarks()
+        numbers = env.from_source(source, never, f"{operator}-parts", type_info=Types.LONG())
+        elements = named(numbers, f"{operator}-parts", 1).process(KeysShell(keys), element_type())
+        entries = keyed(named(elements, f"{operator}-keys", 1)).process(
+            EntriesShell(operator, keys, folder), element_type()
+        )
+        discard(named(entries, operator, 1), f"{operator}-end")

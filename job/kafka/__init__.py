@@ -1,0 +1,1 @@
+"""Topics: addresses, clients, plans, Flink's source and sink, and `freshet produce`."""

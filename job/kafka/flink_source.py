@@ -1,0 +1,128 @@
+"""A Kafka topic as a stream: Row(0, batch of messages), in one task with its Parser.
+
+PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
+A call of Python costs 16 us, and the interpreter lock must be had several times for it, beside operators that are busy
+with it: one call per message would read 8,000 a second. So messages are gathered in Java (see MessageBatcher.java).
+Source, table operators, batcher and Parser are chained, one subtask each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from job.flink.job_spec import file_uri
+from job.kafka.client import ClientProperties
+from job.kafka.flink_table import kafka_table
+from job.kafka.input import TopicInput
+
+if TYPE_CHECKING:
+    from pyflink.common.typeinfo import TypeInformation
+    from pyflink.datastream import DataStream, StreamExecutionEnvironment
+    from pyflink.table import TableDescriptor
+
+BATCHER = Path(__file__).with_name("MessageBatcher.java")
+# A message waits so long at most for others to be parsed with; the first one after a pause does not.
+BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 256 << 10, 4000, 10
+
+
+def add_connector(env: StreamExecutionEnvironment, jar: Path) -> None:
+    """Let the job, and this process where it draws the job, find the connector."""
+    env.add_jars(file_uri(jar))
+
+
+def topic_stream(
+    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str
+) -> DataStream:
+    """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
+
+    `operators.parser.topic_stage` reads the batches.
+    """
+    from pyflink.table import StreamTableEnvironment
+    from pyflink.table.expressions import col
+
+    tables = StreamTableEnvironment.create(env)
+    tables.get_config().set("table.exec.resource.default-parallelism", "1")
+    messages = tables.from_descriptor(_descriptor(topic, properties))
+    stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
+    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid)
+    return in_batches(stream)
+
+
+def batch_type() -> TypeInformation:
+    """Return the type of a batch: plain bytes, for what comes from outside is never unpickled."""
+    from pyflink.common.typeinfo import Types
+
+    return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+def in_batches(messages: DataStream) -> DataStream:
+    """Put the batcher behind a stream of Row(partition, offset, value); returns one of Row(0, batch)."""
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream import DataStream
+    from pyflink.java_gateway import get_gateway
+
+    gateway = get_gateway()
+    flink = gateway.jvm.org.apache.flink
+    limits = gateway.new_array(gateway.jvm.Object, 3)
+    limits[0], limits[1], limits[2] = BATCH_BYTES, BATCH_MESSAGES, LINGER_MS
+    no_options = flink.configuration.Configuration()
+    source = flink.table.runtime.generated.GeneratedOperator(BATCHER.stem, BATCHER.read_text(), limits, no_options)
+    factory = flink.table.runtime.operators.CodeGenOperatorFactory(source)
+    type_info = Types.ROW([Types.INT(), batch_type()]).get_java_type_info()
+    stream = messages._j_data_stream
+    batches = flink.streaming.api.transformations.OneInputTransformation(
+        stream.getTransformation(), "batches", factory, type_info, 1
+    )
+    env = stream.getExecutionEnvironment()
+    env.addOperator(batches)
+    return DataStream(flink.streaming.api.datastream.DataStream(env, batches))
+
+
+def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:
+    from pyflink.table import DataTypes, Schema
+
+    schema = Schema.new_builder().column("value", DataTypes.BYTES())
+    schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
+    schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
+    return kafka_table(schema.build(), _options(topic, properties))
+
+
+def _options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:
+    """The options of the table connector."""
+    options = {
+        "topic": topic.topic,
+        "properties.bootstrap.servers": topic.bootstrap,
+        "properties.isolation.level": "read_committed",
+        "value.format": "raw",
+        # The very offsets that `freshet run` found, so that a job that begins again begins there.
+        "scan.startup.mode": "specific-offsets",
+        "scan.startup.specific-offsets": _offsets(topic.start),
+    }
+    if topic.end is not None:
+        options |= {
+            "scan.bounded.mode": "specific-offsets",
+            "scan.bounded.specific-offsets": _offsets(topic.end),
+        }
+    return options | {f"properties.{key}": value for key, value in properties.resolve().items()}
+
+
+def _offsets(offsets: dict[int, int]) -> str:
+    return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
+
+
+def _set_up_source(transformation: Any, topic: TopicInput, uid: str) -> None:
+    """Name the source above a table's stream, and forbid it to go on elsewhere when its messages are gone.
+
+    The planner gives it no uid by which its state would be found again. The connector insists on a client that begins
+    with the earliest message left when a checkpoint's offset is no longer there: what was between would be missing
+    without a word.
+    """
+    while not transformation.getInputs().isEmpty():
+        transformation = transformation.getInputs().get(0)
+    transformation.setUid(uid)
+    transformation.setName(f"{topic.topic} (Kafka)")
+    source = transformation.getSource()
+    properties = source.getClass().getDeclaredField("props")
+    properties.setAccessible(True)
+    properties.get(source).setProperty("auto.offset.reset", "none")

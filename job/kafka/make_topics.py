@@ -1,0 +1,119 @@
+"""What is asked of the brokers before a job writes a topic: that it is there, and that they keep what they get."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, NewTopic
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from job.errors import JobFailed, UsageError, one_line
+from job.kafka.address import KafkaAddress
+from job.kafka.client import ClientProperties
+from job.kafka.output import TopicOutput
+from operators.limits import RECORD_BYTES
+
+_CAP = "transaction.max.timeout.ms"
+# A transaction is open for an interval, the checkpoint itself, and a restart in which it is found again.
+_SPARE_MS = 60_000
+
+
+def plan_output(
+    option: str,
+    address: KafkaAddress,
+    properties: ClientProperties,
+    say: Callable[[str], None],
+    *,
+    compacted: bool,
+    prefix: str | None = None,
+    checkpoint_interval_ms: int = 0,
+) -> TopicOutput:
+    """Make the topic if it is missing, and see that what is asked of it can be had.
+
+    `compacted`: it keeps the last record of each key; `prefix`: of the transactions, None for none.
+    Raises: UsageError when the brokers cap transactions below what the job needs; JobFailed when they can't be reached.
+    """
+    with _admin(address, properties) as admin:
+        _make_topic(option, admin, address, say, compacted)
+        timeout_ms = 0
+        if prefix is not None:
+            timeout_ms = _transaction_timeout_ms(option, admin, address, checkpoint_interval_ms)
+        record_bytes = _record_bytes(admin, address, properties)
+    return TopicOutput(
+        bootstrap=address.bootstrap,
+        topic=address.topic,
+        transactional_id_prefix=prefix,
+        transaction_timeout_ms=timeout_ms,
+        record_bytes=record_bytes,
+    )
+
+
+def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[str], None], compacted: bool) -> None:
+    if address.topic not in admin.list_topics():
+        config = {"cleanup.policy": "compact"} if compacted else {}
+        try:
+            # As many partitions and replicas as the brokers' defaults say.
+            admin.create_topics([NewTopic(address.topic, -1, -1, topic_configs=config)])
+        except TopicAlreadyExistsError:  # made by someone else in between
+            pass
+        else:
+            say(f"{option}: made the topic {address.topic}{', compacted' if compacted else ''}")
+            return
+    if not compacted:
+        return
+    policy = _config(admin, "topic", address.topic, "cleanup.policy") or "delete"
+    if "compact" not in policy:
+        say(
+            f"warning: {option}: the topic {address.topic} has cleanup.policy={policy}: the last embedding of a vertex "
+            "is deleted with time; set cleanup.policy=compact to keep it"
+        )
+
+
+def _transaction_timeout_ms(option: str, admin: Any, address: KafkaAddress, interval_ms: int) -> int:
+    """The longest that the brokers allow: a job that is down for longer loses what waits to be committed."""
+    node = str(admin.describe_cluster()["brokers"][0]["broker_id"])
+    cap_ms = int(_config(admin, "broker", node, _CAP) or 900_000)
+    needed_ms = 2 * interval_ms + _SPARE_MS
+    if cap_ms < needed_ms:
+        message = (
+            f"{option} {address}: --delivery exactly-once with --checkpoint-interval {interval_ms / 1000:g}s needs "
+            f"transactions of up to {needed_ms / 1000:g} s, but the brokers cap them at {cap_ms / 1000:g} s ({_CAP}); "
+            f"raise that, take a shorter --checkpoint-interval, or --delivery upsert"
+        )
+        raise UsageError(message)
+    return cap_ms
+
+
+def _record_bytes(admin: Any, address: KafkaAddress, properties: ClientProperties) -> int:
+    """The largest record that the producer sends and the topic takes; defaults where nobody says."""
+    given = properties.resolve().get("max.request.size", "")
+    try:
+        topic = _config(admin, "topic", address.topic, "max.message.bytes") or ""
+    except (KafkaError, LookupError):  # may not be asked, or was made a moment ago
+        topic = ""
+    return min(int(size) if size.isdecimal() else RECORD_BYTES for size in (given, topic))
+
+
+def _config(admin: Any, kind: str, name: str, key: str) -> str | None:
+    """One configuration value of a topic or a broker."""
+    found = admin.describe_configs([ConfigResource(kind.upper(), name, [key])], config_filter="all")
+    value = found[kind][name].get(key)
+    return None if value is None else str(value["value"])
+
+
+@contextmanager
+def _admin(address: KafkaAddress, properties: ClientProperties) -> Iterator[Any]:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=address.bootstrap.split(","), **properties.kafka_python())
+        try:
+            yield admin
+        finally:
+            admin.close()
+    except KafkaError as error:
+        message = f"{address}: {one_line(error)}"
+        raise JobFailed(message) from error

@@ -1,0 +1,207 @@
+"""The Kafka topics that a job reads: where each partition begins and ends, and their messages."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from job.errors import JobFailed, UsageError, one_line
+from job.kafka.address import KafkaAddress
+from job.kafka.client import ClientProperties
+from job.kafka.input import COMMITTED, LATEST, TIMESTAMP, TopicInput, parse_start
+from operators.parser.topic_stage import TopicMessage
+
+_POLL_MS = 500
+_SILENT_S = 60.0  # a broker that has messages for us and sends none
+
+
+def plan_topic(
+    source: int,
+    address: KafkaAddress,
+    start: str,
+    bounded: bool,
+    properties: ClientProperties,
+    covered: Mapping[int, int] | None = None,
+) -> TopicInput:
+    """Ask the brokers where to begin and, of a bounded read, where to end.
+
+    `covered`: offsets by partition that a snapshot says to begin at, whatever `start` is; other partitions were added
+    later and begin at their beginning.
+
+    Raises: UsageError when there is no such topic, or it does not have such offsets; JobFailed when the brokers can't
+    be reached.
+    """
+    mode, moment_ms = parse_start(start)
+    with _consumer(address, properties, group=mode == COMMITTED) as consumer:
+        partitions = _partitions(address, properties)
+        first, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        begin = dict(first)
+        if covered is not None:
+            begin = _after(covered, address, first, end)
+        elif mode == LATEST:
+            begin = dict(end)
+        elif mode == TIMESTAMP:
+            found = consumer.offsets_for_times(dict.fromkeys(partitions, moment_ms))
+            begin = {one: found[one].offset if found.get(one) is not None else end[one] for one in partitions}
+        elif mode == COMMITTED:
+            committed = {one: consumer.committed(one) for one in partitions}
+            begin = {one: first[one] if offset is None else offset for one, offset in committed.items()}
+    ends = {one.partition: max(end[one], begin[one]) for one in partitions} if bounded else None
+    starts = {one.partition: begin[one] for one in partitions}
+    return TopicInput(source=source, bootstrap=address.bootstrap, topic=address.topic, start=starts, end=ends)
+
+
+def _after(
+    covered: Mapping[int, int],
+    address: KafkaAddress,
+    first: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where to go on after a snapshot."""
+    begin = dict(first)
+    for partition, offset in covered.items():
+        place = TopicPartition(address.topic, partition)
+        low, high = first.get(place, 0), end.get(place, 0)
+        if not low <= offset <= high:
+            message = (
+                f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which has "
+                f"{low} to {high} now: messages are gone, or it is another topic; to go on without them write an "
+                "offset that is there into its snapshot.json"
+            )
+            raise UsageError(message)
+        begin[place] = offset
+    return begin
+
+
+def end_offsets(topic: TopicInput, properties: ClientProperties) -> dict[int, int]:
+    """Return where each partition ends now.
+
+    Raises: JobFailed when the brokers can't be reached.
+    """
+    with _consumer(topic.address, properties) as consumer:
+        found = consumer.partitions_for_topic(topic.topic) or topic.start
+        partitions = [TopicPartition(topic.topic, partition) for partition in found]
+        return {one.partition: offset for one, offset in consumer.end_offsets(partitions).items()}
+
+
+def read_partition(
+    topic: TopicInput, partition: int, properties: ClientProperties, end: int | None = None
+) -> Iterator[list[TopicMessage]]:
+    """The messages of one partition from its start to its end (or `end`), many at a time.
+
+    Raises: JobFailed when the brokers can't be reached, or no longer have the first of them.
+    """
+    with _consumer(topic.address, properties) as consumer:
+        place = TopicPartition(topic.topic, partition)
+        first = consumer.beginning_offsets([place])[place]
+        begin = topic.start.get(partition, 0)
+        if first > begin:
+            message = f"{topic.address}: partition {partition} begins at offset {first} now, the run read from {begin}"
+            raise JobFailed(message)
+        last = consumer.end_offsets([place])[place] if end is None else end
+        consumer.assign([place])
+        consumer.seek(place, begin)
+        heard = time.monotonic()
+        while consumer.position(place) < last:
+            found = consumer.poll(timeout_ms=_POLL_MS, max_records=5000).get(place, [])
+            if found:
+                heard = time.monotonic()
+                yield [_message(record) for record in found if record.offset < last]
+            elif time.monotonic() - heard > _SILENT_S:
+                message = f"{topic.address}: no message of partition {partition} for {_SILENT_S:.0f} s before its end"
+                raise JobFailed(message)
+
+
+def first_messages(
+    topics: Sequence[TopicInput], properties: ClientProperties, waits: Callable[[], None]
+) -> Iterator[tuple[TopicInput, list[TopicMessage]]]:
+    """The messages of all topics from their starts, as they come; ends with the topics, or never.
+
+    `waits` is called once when there is none.
+    """
+    open_ends = dict.fromkeys(range(len(topics)), True)
+    waited = False
+    consumers: dict[int, KafkaConsumer] = {}
+    try:
+        while any(open_ends.values()):
+            for number, topic in enumerate(topics):
+                if not open_ends[number]:
+                    continue
+                if number not in consumers:
+                    consumers[number] = _at_start(topic, properties)
+                found = consumers[number].poll(timeout_ms=_POLL_MS, max_records=500)
+                for records in found.values():
+                    yield topic, [_message(record) for record in records]
+                open_ends[number] = topic.end is None or any(
+                    consumers[number].position(TopicPartition(topic.topic, partition)) < end
+                    for partition, end in topic.end.items()
+                )
+                if not found and open_ends[number] and not waited:
+                    waited = True
+                    waits()
+    finally:
+        for consumer in consumers.values():
+            consumer.close(autocommit=False)
+
+
+def _at_start(topic: TopicInput, properties: ClientProperties) -> KafkaConsumer:
+    consumer = _connect(topic.address, properties)
+    places = {TopicPartition(topic.topic, partition): offset for partition, offset in topic.start.items()}
+    consumer.assign(list(places))
+    for place, offset in places.items():
+        consumer.seek(place, offset)
+    return consumer
+
+
+def _message(record: Any) -> TopicMessage:
+    return TopicMessage(record.partition, record.offset, record.value)
+
+
+def _partitions(address: KafkaAddress, properties: ClientProperties) -> list[TopicPartition]:
+    # Asked of the admin client, which never makes a topic by asking for it.
+    admin = KafkaAdminClient(**_options(address, properties))
+    try:
+        if address.topic not in admin.list_topics():
+            message = f"--events {address}: no such topic; make it first (`freshet produce --partitions N` does)"
+            raise UsageError(message)
+        found = admin.describe_topics([address.topic])[0]["partitions"]
+    finally:
+        admin.close()
+    return sorted(TopicPartition(address.topic, one["partition_index"]) for one in found)
+
+
+def _options(address: KafkaAddress, properties: ClientProperties) -> dict[str, Any]:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
+    return {**properties.kafka_python(), "bootstrap_servers": address.bootstrap.split(",")}
+
+
+def _connect(address: KafkaAddress, properties: ClientProperties, group: bool = False) -> KafkaConsumer:
+    more: dict[str, Any] = {"group_id": properties.resolve().get("group.id")} if group else {}
+    return KafkaConsumer(
+        **_options(address, properties),
+        **more,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
+        allow_auto_create_topics=False,
+        max_partition_fetch_bytes=8 << 20,
+    )
+
+
+@contextmanager
+def _consumer(address: KafkaAddress, properties: ClientProperties, group: bool = False) -> Iterator[KafkaConsumer]:
+    try:
+        consumer = _connect(address, properties, group)
+        try:
+            yield consumer
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        message = f"{address}: {one_line(error)}"
+        raise JobFailed(message) from error

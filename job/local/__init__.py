@@ -1,0 +1,1 @@
+"""The local runtime: the whole job in one process."""

@@ -1,0 +1,262 @@
+"""The local runtime: the same stages in one process, without Flink; durable in a RocksDB folder.
+
+A pipeline of threads: one reads, parses and partitions, one runs each layer's operators, one publishes and commits.
+Everything that an outcome of the Partitioner leads to is committed in one atomic batch, so every commit is what an
+aligned checkpoint is for Flink: all operators stand at the same epoch with empty inboxes. A SIGKILL at any moment loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from gnn.plan import Plan
+from job.local.malloc import keep_freed_memory
+from operators.epochs.flush_intervals import monotonic_ms
+from operators.epochs.journal import JOURNAL_KEYS
+from operators.epochs.partitioner_stage import PartitionerStage
+from operators.epochs.retention import Commits
+from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
+from operators.messages import SINK, Message, Outcome
+from operators.network import PARTITIONER, Network, operators_of
+from operators.stage import Stage
+from operators.storage.layer import LayerStorage
+from operators.telemetry.sum_report import SumReport, all_sums
+from state.backends import RocksStore
+from state.sweep import Mutations
+
+QUEUED = 1  # outcomes between two threads; each of a block, which is some epochs
+# Shorter, and threads that have no kernel under way take the interpreter lock from each other all the time.
+SWITCH_INTERVAL_S = 2e-4
+READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled
+
+
+def open_store(folder: Path) -> RocksStore:
+    """The durable state of a job in this runtime."""
+    return RocksStore(folder, logged=(PARTITIONER, JOURNAL_KEYS))
+
+
+@dataclass(slots=True)
+class Work:
+    """An outcome of the Partitioner on its way through the pipeline, and where the input stands after it."""
+
+    messages: list[tuple[str, int, Message]]
+    mutations: dict[str, Mutations]
+    replay: bool
+    chunk: int
+    block: int
+
+    @staticmethod
+    def of(outcome: Outcome, replay: bool, chunk: int, block: int) -> Work:
+        """What an outcome of the Partitioner begins with."""
+        messages = [(PARTITIONER, 0, message) for message in outcome.messages]
+        return Work(messages, {PARTITIONER: outcome.mutations}, replay, chunk, block)
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """Seconds by operator, for the profile; every name is counted by one thread."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, since: float) -> float:
+        """Count the time since then; returns now."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - since
+        return now
+
+
+class Pipeline:
+    """Threads in a row with bounded queues between them; None ends them, and a failure drains what comes after it."""
+
+    def __init__(self, steps: list[Callable[[Work], None]]) -> None:
+        self.failure: BaseException | None = None
+        self._queues: list[queue.Queue[Work | None]] = [queue.Queue(QUEUED) for _ in steps]
+        self._threads = []
+        for k, step in enumerate(steps):
+            following = self._queues[k + 1] if k + 1 < len(steps) else None
+            thread = threading.Thread(target=self._run, args=(step, self._queues[k], following), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def put(self, work: Work) -> None:
+        """Hand over work; waits while the first thread is behind."""
+        self._queues[0].put(work)
+
+    def finish(self, on_progress: Callable[[], None]) -> None:
+        """Let all work go through."""
+        self._queues[0].put(None)
+        while any(thread.is_alive() for thread in self._threads):
+            self._threads[-1].join(0.1)
+            on_progress()
+
+    def _run(
+        self, step: Callable[[Work], None], source: queue.Queue[Work | None], following: queue.Queue[Work | None] | None
+    ) -> None:
+        while (work := source.get()) is not None:
+            if self.failure is not None:
+                continue
+            try:
+                step(work)
+            except BaseException as error:
+                self.failure = error
+                continue
+            if following is not None:
+                following.put(work)
+        if following is not None:
+            following.put(None)
+
+
+def _sums_of(stages: Mapping[tuple[str, int], Stage]) -> dict[str, SumReport]:
+    """What the sums of each layer have shown, over all parts."""
+    found: dict[str, list[SumReport]] = {}
+    for (name, _), stage in stages.items():
+        if isinstance(stage.core, LayerStorage):
+            found.setdefault(name, []).append(stage.core.sums)
+    return {name: together for name, reports in found.items() if (together := all_sums(reports)) is not None}
+
+
+class LocalRuntime:
+    """Runs a bounded job to its end, or until `stop` is called."""
+
+    def __init__(self, settings: Settings, chunks: int, state: Path) -> None:
+        keep_freed_memory()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.settings, self.chunks = settings, chunks
+        self.plan: Plan = load_plan(settings.model)
+        self.times = StageTimes()
+        self._config = settings.to_dict()
+        self._state = state
+        self.memory_bytes: dict[str, int] = {}  # by operator and part, at the end
+        self.sums: dict[str, SumReport] = {}  # by layer, at the end
+        self._held: dict[str, Mutations] = {}
+        self._commits, self._uncommitted = Commits(), 0
+        self._stop = threading.Event()
+        self._finished = False
+
+    def stop(self) -> None:
+        """Stop after the block under way; the output is complete up to the last epoch committed."""
+        self._stop.set()
+
+    def run(self, on_progress: Callable[[], None] = lambda: None) -> bool:
+        """Process the input from where the state stands; returns whether it came to its end.
+
+        Raises: whatever failed in a stage.
+        """
+        self._store = open_store(self._state)
+        warm_up(self._config)
+        partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
+        partitioner.log.retention = self._commits
+        entries = dict(self._store.part(PARTITIONER).items())
+        chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
+        partitioner.restore(entries.items())
+        stages = self._stages()
+        pipeline = Pipeline(self._segments(stages))
+        try:
+            for work in self._produce(partitioner, chunk, block):
+                self._commits.begin()
+                pipeline.put(work)
+                on_progress()
+                if pipeline.failure is not None:
+                    break
+        except BaseException as error:
+            pipeline.failure = pipeline.failure or error
+            raise
+        finally:
+            pipeline.finish(on_progress)
+            self.memory_bytes = {stage.name: stage.memory_bytes for stage in stages.values()}
+            self.memory_bytes[f"{PARTITIONER}-0"] = partitioner.memory_bytes
+            self.sums = _sums_of(stages)
+            partitioner.close()
+            for stage in stages.values():
+                stage.close()
+            self._store.close()
+        if pipeline.failure is not None:
+            raise pipeline.failure
+        return self._finished
+
+    def _stages(self) -> dict[tuple[str, int], Stage]:
+        """The stages after the Partitioner, restored."""
+        stages: dict[tuple[str, int], Stage] = {}
+        for name in operators_of(len(self.plan.layers), self.settings.parts):
+            for part in range(self.settings.parts):
+                stage = stages[name, part] = make_stage(self._config, name, part)
+                stage.restore(self._store.part(stage.name).items())
+        return stages
+
+    def _segments(self, stages: dict[tuple[str, int], Stage]) -> list[Callable[[Work], None]]:
+        """A step for each layer, the first with Storage 0 as well, and one for the Sink and the commit.
+
+        More threads would only wait for the interpreter lock.
+        """
+        layers = len(self.plan.layers)
+        steps: list[Callable[[Work], None]] = []
+        groups = [{f"storage{layer}", f"tail{layer}"} for layer in range(1, layers + 1)]
+        groups[0].add("storage0")
+        for names, act in [*((group, self._act) for group in groups), ({SINK}, self._publish)]:
+            network = Network({place: stage for place, stage in stages.items() if place[0] in names})
+            steps.append(partial(act, network))
+        return steps
+
+    def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
+        """Outcomes of the Partitioner: the replay, then the input."""
+        parser = make_stage(self._config, PARSER, 0)
+        for outcome in partitioner.begin(monotonic_ms()):
+            yield Work.of(outcome, True, first, done)
+        for number in range(first, self.chunks):
+            since = time.perf_counter()
+            blocks = parser.parse(number)
+            since = self.times.add(PARSER, since)
+            for at, block in enumerate(blocks):
+                if number == first and at < done:
+                    continue
+                if self._stop.is_set():
+                    return
+                outcome = partitioner.receive(block, monotonic_ms())
+                since = self.times.add(PARTITIONER, since)
+                yield Work.of(outcome, False, number, at + 1)
+                since = time.perf_counter()
+        parser.close()
+        if not self._stop.is_set():
+            yield Work.of(partitioner.finish(), False, self.chunks, 0)
+            self._finished = True
+
+    def _act(self, network: Network, work: Work) -> None:
+        """Take the work through the operators of one segment."""
+        since = time.perf_counter()
+        for sender, part, message in work.messages:
+            network.send(sender, part, [message])
+        while not network.idle:
+            acted = network.step()
+            if acted is not None:
+                operator, part, outcome = acted
+                work.mutations.setdefault(f"{operator}-{part}", Mutations()).extend(outcome.mutations)
+                since = self.times.add(operator, since)
+        work.messages, network.outside = network.outside, []
+
+    def _publish(self, network: Network, work: Work) -> None:
+        """The Sink, and then the commit."""
+        self._act(network, work)
+        self._commit(work)
+
+    def _commit(self, work: Work) -> None:
+        """Make the state changes durable; during a replay the state must go on standing at the epoch it replays to."""
+        since = time.perf_counter()
+        for name, mutations in work.mutations.items():
+            self._held.setdefault(name, Mutations()).extend(mutations)
+        self._uncommitted += 1
+        if work.replay:
+            return
+        self._held[PARTITIONER].puts.append((READ_POSITION, f"{work.chunk} {work.block}".encode()))
+        self._store.commit(self._held)
+        self._held = {}
+        self._commits.commit(self._uncommitted)
+        self._uncommitted = 0
+        self.times.add("commit", since)

@@ -1,0 +1,1 @@
+"""What the machine has to give: Java, artifacts from Maven, ports."""

@@ -1,0 +1,101 @@
+"""The options of `freshet run` that say where embeddings and rejected records go besides files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from job.kafka.address import KafkaAddress, is_kafka
+from job.kafka.output import UPSERT, Delivery
+from job.units import format_duration, parse_size, seconds
+
+EmbeddingFormat = Literal["base64", "list"]
+PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins
+DEAD_LETTERS_MIN_BYTES = 1 << 20
+
+
+def size_in_bytes(value: object) -> int:
+    """Bytes of an option with a unit; a bare number could mean anything and is refused."""
+    return parse_size(value if isinstance(value, str) else f"{value}")
+
+
+class OutputOptions(BaseModel):
+    """Outputs: when those in files are visible, and those beside the change log.
+
+    Units: `coalesce_s` and `publish_within_s` seconds, `dead_letters_max_bytes` bytes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    publish_within_s: Annotated[float, BeforeValidator(seconds)] = Field(
+        default=10.0,
+        alias="publish_within",
+        description="How soon what is done can be read in OUT/embeddings and OUT/epochs, also when the stream pauses.",
+    )
+    embeddings_to: str | None = Field(
+        default=None, description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none)."
+    )
+    embedding_format: EmbeddingFormat = Field(
+        default="base64", description="An embedding in Kafka: base64 of little-endian float32, or a list of numbers."
+    )
+    delivery: Delivery = Field(
+        default=UPSERT,
+        description="To Kafka: upsert repeats records after a failure (the last one of a vertex holds), exactly-once "
+        "writes transactions, which readers see when a checkpoint is complete.",
+    )
+    coalesce_epochs: int = Field(
+        default=1000, ge=1, description="Kafka gets the last embedding of a vertex per so many epochs, or sooner."
+    )
+    coalesce_s: Annotated[float, BeforeValidator(seconds)] = Field(
+        default=0.5,
+        alias="coalesce",
+        description="Longest that a change waits for others; with --epoch-ms 0 only epochs count.",
+    )
+    dead_letters: str | None = Field(
+        default=None,
+        description="JSON Lines file, or kafka://HOST:PORT/TOPIC, for rejected records "
+        "(default: OUT/dead_letters.jsonl).",
+    )
+    dead_letters_max_bytes: Annotated[int, BeforeValidator(size_in_bytes)] = Field(
+        default=1 << 30,
+        alias="dead_letters_max",
+        description="Size of the files of rejected records together; past it the oldest are dropped, and counted.",
+    )
+
+    @field_validator("publish_within_s")
+    @classmethod
+    def _files_take_time(cls, value: float) -> float:
+        if value < PUBLISH_WITHIN_MIN_S:
+            msg = f"got {format_duration(value)}, expected at least 100ms: each time a file is written"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("dead_letters_max_bytes")
+    @classmethod
+    def _some_letters(cls, value: int) -> int:
+        if value < DEAD_LETTERS_MIN_BYTES:
+            msg = f"got {value} bytes, expected at least 1MiB"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("embeddings_to")
+    @classmethod
+    def _topic(cls, value: str | None) -> str | None:
+        return None if value is None else str(KafkaAddress.parse(value))
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _file_or_topic(cls, value: str | None) -> str | None:
+        return str(KafkaAddress.parse(value)) if value is not None and is_kafka(value) else value
+
+    @property
+    def publish_ms(self) -> int:
+        """How long what is done may stay unreadable, in milliseconds."""
+        return int(self.publish_within_s * 1000)
+
+    @property
+    def output_topics(self) -> dict[str, KafkaAddress]:
+        """The topics that are written, by option."""
+        given = {"--embeddings-to": self.embeddings_to, "--dead-letters": self.dead_letters}
+        return {option: KafkaAddress.parse(value) for option, value in given.items() if value and is_kafka(value)}

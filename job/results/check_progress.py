@@ -1,0 +1,48 @@
+"""What a long check is at, said from a thread of its own: much of its time is spent in calls that tell nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from job.console import LIVE_INTERVAL_S, Progress
+
+Tell = Callable[[str], None]
+
+
+class CheckProgress:
+    """Shows the newest text that it was told, with the seconds since the check began; a context manager."""
+
+    def __init__(self, progress: Progress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress or Progress("freshet check")
+        self._clock, self._began = clock, clock()
+        self._text = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="freshet-check-progress", daemon=True)
+
+    def __enter__(self) -> CheckProgress:
+        self._progress.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._progress.close()
+
+    def tell(self, text: str) -> None:
+        """Say what is being done now."""
+        self._text = text
+
+    def show(self) -> None:
+        """Show it, if it is time to."""
+        if self._text:
+            self._progress.update(f"{self._text}  {self._clock() - self._began:,.0f} s")
+
+    def _run(self) -> None:
+        while not self._ended.wait(LIVE_INTERVAL_S):
+            self.show()

@@ -1,0 +1,106 @@
+"""Whether a change log is whole: epochs without gaps, as many as the run tells of, and the rows that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from job.folder import run_file
+from job.results.check_progress import Tell
+from operators.sink.change_log_reader import ChangeLogReader
+
+SUMMARY = "summary"  # of run.json: what the run printed at its end
+_HELD = ("events", "rejected", "rows")
+_SUSPECTS_MAX = 16
+
+
+class Audit(NamedTuple):
+    """What is wrong in words, and the epochs that hold NaN or infinity, which the oracle has to confirm."""
+
+    faults: list[str]
+    nonfinite: int
+    suspects: list[int]
+
+
+def audit(reader: ChangeLogReader, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], tell: Tell) -> Audit:
+    """Hold a change log against what `run.json` and `status/` say of it.
+
+    While a run goes on, or was killed, they say how far it is at least; the totals are held once it has ended in order.
+    """
+    recorded = np.unique(reader.epochs())
+    last = int(recorded.max(initial=0))
+    faults = _of_epochs(recorded[recorded > 0], last, run, statuses)
+    tell("reading the change log")
+    rows = reader.scan()
+    faults += _of_rows(rows.epochs, rows.counts, last, run, statuses)
+    if rows.dead_nonzero:
+        faults.append(f"embeddings/: {rows.dead_nonzero:,} rows of deleted vertices are not zero")
+    faults += _of_summary(run, statuses)
+    within = rows.nonfinite_epochs[rows.nonfinite_epochs <= last]
+    chosen = np.unique(np.linspace(0, len(within) - 1, min(len(within), _SUSPECTS_MAX)).astype(np.int64))
+    return Audit(faults, rows.nonfinite, within[chosen].tolist())
+
+
+def has_finished(run: Mapping[str, Any]) -> bool:
+    """Whether the run took in all of its input."""
+    return bool(run.get("state") == run_file.FINISHED)
+
+
+def _of_epochs(
+    recorded: np.ndarray, last: int, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    faults = []
+    if len(recorded) < last:
+        first = int(np.setdiff1d(np.arange(1, last + 1), recorded)[0])
+        faults.append(f"epochs/: {last - len(recorded):,} of {last:,} epochs are not there, the first is {first:,}")
+    summary = run.get(SUMMARY) or {}
+    at_least = [("run.json", run["epoch"])] if run.get("epoch") is not None else []
+    told = [("status/", min(one["visible"] for one in statuses))] if statuses else []
+    told += [("the summary in run.json", summary["epochs"])] if "epochs" in summary else []
+    for where, epoch in at_least + told:
+        if last < epoch or (has_finished(run) and (where, epoch) in told and last > epoch):
+            faults.append(f"epochs/: the last epoch is {last:,}, by {where} it is {epoch:,}")
+    return faults
+
+
+def _of_rows(
+    epochs: np.ndarray,
+    counts: np.ndarray,
+    last: int,
+    run: Mapping[str, Any],
+    statuses: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    faults = []
+    ended = run.get("state") in (run_file.FINISHED, run_file.STOPPED)
+    # Rows may be visible before epochs/ tells of their epoch, but not once the run has ended in order.
+    passed = max((one["epoch"] for one in statuses), default=last)
+    top = last if has_finished(run) else max(last, passed)
+    unknown = (epochs < 0) | (epochs > top) if ended or statuses else epochs < 0
+    if unknown.any():
+        faults.append(
+            f"embeddings/: {int(counts[unknown].sum()):,} rows are of epochs that never were, such as "
+            f"{int(epochs[unknown][0]):,}"
+        )
+    if ended and statuses and all(one["visible"] == one["epoch"] for one in statuses):
+        written, there = sum(one["rows"] for one in statuses), int(counts[epochs > 0].sum())
+        if written != there:
+            faults.append(f"embeddings/: {there:,} rows after epoch 0, by status/ it is {written:,}")
+    return faults
+
+
+def _of_summary(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`status/` is there, of every part, and agrees with what the run printed."""
+    if not has_finished(run) or run.get("parts") is None:
+        return []
+    if len(statuses) != run["parts"]:
+        return [f"status/: {len(statuses)} of {run['parts']} files of the sink are there"]
+    told = run.get(SUMMARY) or {}
+    found = {name: max(one[name] for one in statuses) for name in ("events", "rejected")}
+    found["rows"] = sum(one["rows"] for one in statuses)
+    return [
+        f"status/: {found[name]:,} {name}, by the {SUMMARY} in run.json it is {told[name]:,}"
+        for name in _HELD
+        if name in told and told[name] != found[name]
+    ]

@@ -1,0 +1,225 @@
+"""The records of files and topics, read a second time for `freshet check`, without the job's reader and Parser.
+
+A record comes with its position, which is what follows it: line or row of a file plus 1, offset of a message plus 1.
+All records of a message have the position of the message. Blank lines are no records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from job.errors import UsageError
+from job.results.plain_rules import Event, PlainRules
+from operators.parser.arrow_message import ARROW_STREAM, read_arrow
+from operators.parser.files import EventFile
+
+FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
+SNAPSHOT_TABLES = {
+    "vertices": ("add_vertex", ("id", "x")),
+    "edges": ("add_edge", ("src", "dst", "weight", "type", "attr")),
+}
+ODD_ROWS_MAX = 1 << 16  # of an Arrow message whose columns are not of the types that fields have
+
+_ROWS_AT_ONCE = 4096
+
+
+class Judged(NamedTuple):
+    """A record by its position; without an event it is rejected."""
+
+    position: int
+    event: Event | None
+
+
+class _Opaque:
+    """A value of an Arrow type that JSON does not have: no field of an event can be one."""
+
+
+_OPAQUE = _Opaque()
+
+
+def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator[Judged]:
+    """The records of a file from line or row `first` on.
+
+    Raises: UsageError when it can't be read.
+    """
+    try:
+        if file.format == "jsonl":
+            yield from _lines_of(file.path, rules, first)
+            return
+        batches = _parquet_batches(file.path, rules) if file.format == "parquet" else _arrow_batches(file.path)
+        for number, row in enumerate(_rows(batches, FIELDS if not rules.is_mapped else None)):
+            if number >= first:
+                yield Judged(number + 1, rules.judge(row))
+    except (OSError, pa.ArrowException) as error:
+        message = f"--events {file.name}: can't be read: {error}"
+        raise UsageError(message) from None
+
+
+def message_records(messages: Iterable[tuple[int, bytes | None]], rules: PlainRules) -> Iterator[Judged]:
+    """The records of messages, which are given with their offsets."""
+    for offset, value in messages:
+        for event in _message(value, rules):
+            yield Judged(offset + 1, event)
+
+
+def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
+    """The graph of a snapshot as events: vertices with features, then edges.
+
+    Raises: UsageError for a row that is none, or a file that can't be read.
+    """
+    for name, (op, columns) in SNAPSHOT_TABLES.items():
+        path = folder / f"{name}.parquet"
+        try:
+            for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
+                event = rules.judge({"op": op, **row})
+                if event is None:
+                    message = f"--snapshot {path}: row {number} is no {op}: {row}"
+                    raise UsageError(message)
+                yield event
+        except (OSError, pa.ArrowException) as error:
+            message = f"--snapshot {path}: can't be read: {error}"
+            raise UsageError(message) from None
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _lines_of(path: str, rules: PlainRules, first: int) -> Iterator[Judged]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file):
+            if number >= first and line.strip():
+                yield Judged(number + 1, _line(line, rules))
+
+
+def _line(line: bytes, rules: PlainRules) -> Event | None:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return rules.judge(record)
+
+
+def _message(value: bytes | None, rules: PlainRules) -> Iterator[Event | None]:
+    if value is None:  # a tombstone
+        yield None
+    elif not value.startswith(ARROW_STREAM):
+        yield from (_line(line, rules) for line in value.split(b"\n") if line.strip())
+    elif (batches := _arrow_message(value, rules.is_mapped)) is None:
+        yield None
+    else:
+        yield from (rules.judge(row) for row in _rows(batches, FIELDS if not rules.is_mapped else None))
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _parquet_batches(path: str, rules: PlainRules) -> Iterator[pa.RecordBatch]:
+    return _batches_of(Path(path), None if rules.is_mapped else FIELDS)
+
+
+def _batches_of(path: Path, columns: Iterable[str] | None) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+        yield from file.iter_batches(_ROWS_AT_ONCE, columns=there)
+
+
+def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(path) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        if is_file:
+            reader = pa.ipc.open_file(source)
+            yield from (reader.get_batch(k) for k in range(reader.num_record_batches))
+        else:
+            yield from pa.ipc.open_stream(source)
+
+
+def _arrow_message(value: bytes, is_mapped: bool) -> list[pa.RecordBatch] | None:
+    """The batches of an Arrow IPC stream; None where it is rejected as a whole.
+
+    How large a message may be is the one judgement that is the job's own: memory would have no bound without it.
+    """
+    table = read_arrow(value)
+    if isinstance(table, str):
+        return None
+    batches = table.to_batches()
+    return None if table.num_rows > ODD_ROWS_MAX and (is_mapped or _has_odd_column(batches)) else batches
+
+
+def _has_odd_column(batches: list[pa.RecordBatch]) -> bool:
+    """Whether a field of events has values of a type that no field is of."""
+    return any(
+        name in FIELDS and column.null_count < len(column) and not _is_usual(column.type)
+        for batch in batches
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    )
+
+
+def _is_usual(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _is_number(kind.value_type)
+    text = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return _is_number(kind) or _is_text(text) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+
+
+def _rows(batches: Iterable[pa.RecordBatch], wanted: Iterable[str] | None) -> Iterator[dict[str, Any]]:
+    """The rows as dicts, without their nulls; only the wanted columns, or all."""
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            piece = batch.slice(begin, _ROWS_AT_ONCE)
+            columns: dict[str, list[Any]] = {}
+            for name, column in zip(piece.schema.names, piece.columns, strict=True):
+                if (wanted is None or name in wanted) and name not in columns:
+                    columns[name] = _values(column)
+            for number in range(piece.num_rows):
+                yield _without_nulls(columns, number)
+
+
+def _without_nulls(columns: Mapping[str, list[Any]], number: int) -> dict[str, Any]:
+    return {name: values[number] for name, values in columns.items() if values[number] is not None}
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """A column as Python values; what JSON does not have is opaque."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _is_text(column.type):
+        texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+        return [None if text is None else _text(text) for text in texts]
+    if _is_as_in_json(column.type):
+        try:
+            return list(column.to_pylist())
+        except ValueError:  # text that is not UTF-8 inside a list, a struct with two fields of one name
+            pass
+    return [_OPAQUE if scalar.is_valid else None for scalar in column]
+
+
+def _text(text: bytes) -> str | _Opaque:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return _OPAQUE
+
+
+def _is_as_in_json(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _is_as_in_json(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_as_in_json(kind.field(k).type) for k in range(kind.num_fields))
+    return _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,93 @@
+"""The topics that a job writes: asked for before it starts, and what its operators are told about them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from job.errors import UsageError
+from job.kafka.output import EXACTLY_ONCE, TopicOutput
+from job.options.run_config import RunConfig
+from operators.limits import RECORD_BYTES, RECORD_SPARE
+from operators.sink.kafka_lines import record_bytes_max
+from partitioner.events import STRING
+
+_MODEL_DIGITS = 12
+_INT_ID_BYTES = 20
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The topic of changed embeddings and that of rejected records, where there is one."""
+
+    embeddings: TopicOutput | None = None
+    letters: TopicOutput | None = None
+
+    @property
+    def letter_bytes(self) -> int:
+        """The largest record that the topic of rejected records takes."""
+        return self.letters.record_bytes if self.letters is not None else RECORD_BYTES
+
+
+def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> Outputs:
+    """Ask the brokers for the topics, and make those that are missing.
+
+    Transactions go by the job's id: no two jobs may share one, and a resumed job must find those of its last attempt.
+    Raises: UsageError when the brokers can't give what the options ask for; JobFailed when they can't be reached.
+    """
+    if not config.output_topics:
+        return Outputs()
+    from job.kafka.make_topics import plan_output
+
+    found: dict[str, TopicOutput] = {}
+    for option, address in config.output_topics.items():
+        embeddings = option == "--embeddings-to"
+        found[option] = plan_output(
+            option,
+            address,
+            config.client_properties,
+            say,
+            compacted=embeddings,
+            prefix=f"freshet-{job_id}" if embeddings and config.delivery == EXACTLY_ONCE else None,
+            checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
+        )
+    return Outputs(found.get("--embeddings-to"), found.get("--dead-letters"))
+
+
+def refuse_large_records(config: RunConfig, width: int, id_kind: str, id_bytes_max: int, outputs: Outputs) -> None:
+    """See that the topic of changed embeddings takes every record that the job may write.
+
+    Raises: UsageError when an embedding is too wide, or ids may be too long: one such record would end the job.
+    """
+    if outputs.embeddings is None:
+        return
+    most, form = outputs.embeddings.record_bytes, config.embedding_format
+    longest = id_bytes_max if id_kind == STRING else _INT_ID_BYTES
+    needed = record_bytes_max(width, form, "0" * _MODEL_DIGITS, longest) + RECORD_SPARE
+    if needed > most:
+        ids = f" with ids of up to {id_bytes_max} bytes (--id-bytes-max)" if id_kind == STRING else ""
+        message = (
+            f"--embeddings-to {config.embeddings_to}: an embedding of {width:,} numbers as {form}{ids} may take "
+            f"{needed:,} bytes, and the producer and the topic take records of {most:,}; raise max.request.size in "
+            "`kafka:` of --config and max.message.bytes of the topic"
+        )
+        raise UsageError(message)
+
+
+def outlet_settings(config: RunConfig, model_sha256: str) -> dict[str, Any]:
+    """What the Sink and the Partitioner are told of the topic of changed embeddings; empty where there is none."""
+    if config.embeddings_to is None:
+        return {}
+    return {
+        "model": model_sha256[:_MODEL_DIGITS],
+        "form": config.embedding_format,
+        "epochs": config.coalesce_epochs,
+        "ms": int(config.coalesce_s * 1000),
+    }
+
+
+def new_job_id() -> str:
+    """An id that no other job has."""
+    return uuid.uuid4().hex[:16]

@@ -1,0 +1,127 @@
+"""Looks at the files and folders of a run before anything is started, so that wrong use fails in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from job.errors import UsageError
+from job.kafka.address import is_kafka
+from job.options.run_config import RunConfig
+from operators.parser.formats import SUFFIXES, begins_as, format_of
+
+
+def check_run(config: RunConfig) -> None:
+    """Check that the run can start: model, snapshot, events and checkpoints are there, and the output folder is free.
+
+    Raises: UsageError naming the option, what was found and what to do.
+    """
+    check_model(config.model)
+    if config.snapshot is not None:
+        check_snapshot(config.snapshot)
+    event_files(config.events, topics=True)
+    check_out(config.out, config.resume)
+
+
+def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
+    """Return the event files in order; a folder stands for its files in the order of their names.
+
+    Files in a folder that begin with `.` or `_` are unfinished and left out, and so are Kafka topics, which are refused
+    where the command takes no `topics`.
+    Raises: UsageError for what is missing, empty of event files, or of another format.
+    """
+    files = []
+    for given in events:
+        if is_kafka(given) and topics:
+            continue  # the brokers are asked when the run begins
+        if is_kafka(given):
+            msg = f"--events {given}: this command reads files only"
+            raise UsageError(msg)
+        path = Path(given)
+        if not path.is_dir():
+            files.append(_check_event_file(path))
+            continue
+        inside = sorted(item for item in path.iterdir() if item.is_file() and item.name[0] not in "._")
+        if not inside:
+            msg = f"--events {path}: an empty folder; expected files that end in {', '.join(SUFFIXES)}"
+            raise UsageError(msg)
+        files += [_check_event_file(item) for item in inside]
+    return files
+
+
+def check_model(folder: Path) -> None:
+    """Check that a model folder has its two files.
+
+    Raises: UsageError otherwise.
+    """
+    _require_files(
+        "--model",
+        folder,
+        ("model.json", "model.safetensors"),
+        "freshet.export_model or `freshet model import` makes such a folder",
+    )
+
+
+def check_snapshot(folder: Path) -> None:
+    """Check that a snapshot folder has its two files.
+
+    Raises: UsageError otherwise.
+    """
+    _require_files(
+        "--snapshot", folder, ("vertices.parquet", "edges.parquet"), "leave --snapshot out to start from an empty graph"
+    )
+
+
+def check_out(out: Path, resume: str | None) -> None:
+    """Check that the output folder is new or empty, or holds something to resume.
+
+    Raises: UsageError otherwise.
+    """
+    if out.exists() and not out.is_dir():
+        msg = f"--out {out}: a file; expected a folder, new or empty"
+        raise UsageError(msg)
+    used = out.is_dir() and _is_used(out)
+    if resume is None and used:
+        msg = f"--out {out}: not empty; give a new folder, or --resume latest to go on with the run that is in it"
+        raise UsageError(msg)
+    if resume is not None and not used:
+        msg = f"--resume {resume}: nothing in --out {out} to go on from; give the folder of the run that stopped"
+        raise UsageError(msg)
+    if resume is not None and resume != "latest" and "://" not in resume and not Path(resume).exists():
+        msg = f"--resume {resume}: no such checkpoint or savepoint; give its folder, or `latest`"
+        raise UsageError(msg)
+
+
+def _is_used(out: Path) -> bool:
+    """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
+    return (out / "job" / "job.json").exists() or any(item.name != "job" for item in out.iterdir())
+
+
+def _check_event_file(path: Path) -> Path:
+    if not path.is_file():
+        msg = f"--events {path}: no such file or folder"
+        raise UsageError(msg)
+    kind = format_of(path)
+    if kind is None:
+        msg = f"--events {path}: got suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}"
+        raise UsageError(msg)
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        msg = f"--events {path}: can't be read: {error.strerror}"
+        raise UsageError(msg) from None
+    if not begins_as(kind, start):
+        msg = f"--events {path}: begins with {start!r}, which is no {kind} file; name it after its format"
+        raise UsageError(msg)
+    return path
+
+
+def _require_files(option: str, folder: Path, names: tuple[str, ...], hint: str) -> None:
+    if not folder.is_dir():
+        msg = f"{option} {folder}: no such folder; {hint}"
+        raise UsageError(msg)
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        msg = f"{option} {folder}: {' and '.join(missing)} missing; {hint}"
+        raise UsageError(msg)

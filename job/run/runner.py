@@ -1,0 +1,219 @@
+"""`freshet run`: starts a job or takes it up again, runs it on Flink or locally, and sums it up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import orjson
+import psutil
+
+from job.console import Progress, Stats
+from job.errors import EXIT_DONE, JobFailed, one_line
+from job.flink.checkpoints import dir_of_job, prune
+from job.flink.job_spec import JobSpec
+from job.folder import run_file
+from job.kafka.client import ClientProperties
+from job.options.run_config import RunConfig
+from job.run.in_flight import LevelWatch
+from job.run.lag import Lag
+from job.run.prepare import Job, prepare, say
+from job.run.resume import has_finished, resume, state_to_resume
+from job.run.summary import closing_summary, profile, progress
+from operators.factory import load_plan
+
+
+def run(config: RunConfig) -> int:
+    """Run a job to its end; returns the exit code. The last line on stdout is the summary.
+
+    Raises: UsageError for wrong use or a bad input file; JobFailed with the root cause.
+    """
+    out = config.out.absolute()
+    clock = StartUp()
+    with _ended_by_signals(out):
+        config, job = resume(config, out) if config.resume else (config, prepare(config, out))
+    if has_finished(config, out):
+        say(f"nothing left to do: the job in {out} has taken in all of its input")
+        code = EXIT_DONE
+    else:
+        took = clock.reached("prepared")
+        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {_input(job)}")
+        code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
+        run_file.update_run(out, startup_seconds=clock.seconds)
+    summary = closing_summary(out)
+    run_file.update_run(out, summary=summary)
+    print(orjson.dumps(summary).decode(), flush=True)
+    return code
+
+
+@contextmanager
+def _ended_by_signals(out: Path) -> Iterator[None]:
+    """End the process at SIGINT or SIGTERM, from the handler itself.
+
+    An exception would not do: raised inside a callback of native code (numba has some) it is lost, or worse. Nothing
+    has begun that would need an orderly end: what is half written is made anew by --resume.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.getsignal(number) for number in numbers]
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
+        # not by print: the signal may have come while it holds its lock
+        os.write(2, f"stopped before the first epoch; go on with --resume latest (--out {out})\n".encode())
+        os._exit(128 + number)
+
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
+class StartUp:
+    """Seconds from the start of the command to the milestones of its start-up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = psutil.Process().create_time()
+
+    def reached(self, milestone: str) -> float:
+        """Note a milestone, the first time; returns when it was reached."""
+        return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
+
+
+def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
+    """A callback that shows the newest figures, at most five times a second."""
+    last = [0.0]
+    before = progress(out)["epochs"]
+
+    def update() -> None:
+        now = time.monotonic()
+        if now - last[0] < 0.2:
+            return
+        last[0] = now
+        figures = progress(out)
+        seconds, events = figures["seconds"], figures["events"]
+        if figures["epochs"] > before:
+            clock.reached("first_epoch")
+        bar.update(
+            Stats(
+                events=events,
+                events_per_s=events / seconds if seconds else 0.0,
+                epoch=figures["epoch"],
+                rows=figures["rows"],
+                lag_events=lag.of(events),
+                **{name: figures[name] for name in Stats._fields if name in figures and "_ms_p" in name},
+            )
+        )
+
+    return update
+
+
+def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
+    from job.flink.runtime import stop_signals
+    from job.local.runtime import LocalRuntime
+
+    runtime = LocalRuntime(job.settings, job.chunks, out / "state")
+    run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
+    with Progress() as bar, stop_signals() as caught:
+        update = _watch(Lag(out, job.records, (), ClientProperties()), out, bar, clock)
+
+        def on_progress() -> None:
+            if caught:
+                runtime.stop()
+            update()
+
+        try:
+            finished = runtime.run(on_progress)
+        except Exception as error:
+            run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
+            raise JobFailed(one_line(error)) from error
+    seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
+    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["complete"]
+    ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
+    run_file.update_run(out, state=state, epoch=epoch, sums=runtime.sums, **ended)
+    if not finished:
+        say(f"stopped; the output is complete up to epoch {epoch}; go on with --resume latest")
+    return 128 + caught[0] if caught and not finished else EXIT_DONE
+
+
+def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
+    from job.flink.errors import JobFailedError
+    from job.flink.gateway import GatewayError
+    from job.flink.runtime import FlinkRun, run_job
+    from job.machine.java import JavaNotFoundError
+
+    spec, levels = _spec(job, config, out), LevelWatch(out)
+
+    def started(run: FlinkRun) -> None:
+        levels.network_bytes = run.network_bytes
+        clock.reached("job_submitted")
+        say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
+
+    with Progress() as bar, Lag(out, job.records, job.topics, config.client_properties) as lag:
+        try:
+            update = _watch(lag, out, bar, clock)
+
+            def watch() -> None:
+                update()
+                levels.look()
+
+            result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
+        except (JobFailedError, GatewayError, JavaNotFoundError) as error:
+            run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
+            raise JobFailed(one_line(str(error))) from error
+    epoch = progress(out)["complete"]
+    run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
+    if result.state == run_file.STOPPED:
+        how = f"with savepoint {result.savepoint}" if result.savepoint else "by someone else"
+        say(f"stopped {how}; the output is complete up to epoch {epoch}")
+    else:
+        prune(spec.checkpoints, keep=None)
+    return 128 + result.signal if result.signal else EXIT_DONE
+
+
+def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
+    memory = {} if config.memory_bytes is None else {"managed_mb": max(64, config.memory_bytes >> 20)}
+    return JobSpec(
+        out=str(out),
+        parts=job.settings.parts,
+        layers=len(load_plan(job.settings.model).layers),
+        stage=job.settings.to_dict(),
+        chunks=job.chunks,
+        topics=job.topics,
+        embeddings_to=job.outputs.embeddings,
+        letters_to=job.outputs.letters,
+        kafka_properties=dict(config.client_properties),
+        stay=config.stay,
+        epoch_ms=job.settings.epoch_ms,
+        parallelism=config.parallelism,
+        cluster=config.cluster,
+        backend=config.state_backend,
+        checkpoint_dir=dir_of_job(config.checkpoint_dir, job.settings.job_id) or "",
+        checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
+        restart_attempts=config.restarts,
+        resume=state_to_resume(config, out, job.settings.job_id) if config.resume else None,
+        **memory,  # type: ignore[arg-type]
+    )
+
+
+def _input(job: Job) -> str:
+    """How much there is to read."""
+    said = [f"{job.records:,} records of input"] if job.chunks or not job.topics else []
+    for topic in job.topics:
+        partitions = f"{len(topic.start)} partitions" if len(topic.start) > 1 else "1 partition"
+        left = "" if topic.end is None else f", {sum(topic.end.values()) - sum(topic.start.values()):,} messages"
+        said.append(f"topic {topic.topic} ({partitions}{left})")
+    return ", ".join(said)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1e3)

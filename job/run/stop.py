@@ -1,0 +1,169 @@
+"""`freshet stop`: ends the job that writes to a folder, with a savepoint where it runs on Flink."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from job.errors import EXIT_DONE, JobFailed, UsageError
+from job.flink.job_spec import savepoint_target
+from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
+from job.flink.runtime import STOP_FILE, savepoint_since
+from job.folder import run_file
+from job.run.summary import progress
+
+DEFAULT_TIMEOUT_S = 300.0
+_POLL_S = 0.05
+_PATIENCE_S = 15.0  # for a process on another machine to record the end, if there is one; for a job that ends anyway
+
+
+class NothingToStopError(UsageError):
+    """No job runs there; the message says what was found and what to do."""
+
+
+def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> int:
+    """Stop the job of `out`; print its savepoint and the epoch up to which the output is complete, as a JSON line.
+
+    Raises: UsageError when no job runs there; JobFailed when it can't be stopped, or fails meanwhile.
+    """
+    out = out.absolute()
+    run = run_file.read_run(out)
+    if run.get("runtime") == "local" and savepoint is not None:
+        message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
+        raise UsageError(message)
+    try:
+        if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
+            state = stop_process(out, timeout_s)
+            path = run_file.read_run(out).get("savepoint")
+            path = None if path == run.get("savepoint") else path
+        else:
+            path = stop_job(out, savepoint, timeout_s)
+            state = run_file.FINISHED if path is None else run_file.STOPPED
+    except FlinkRestError as error:
+        raise JobFailed(str(error)) from error
+    epoch = progress(out)["complete"]
+    again = path if savepoint is not None else "latest"
+    end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
+    print(f"{end}; the output is complete up to epoch {epoch}", file=sys.stderr)
+    print(orjson.dumps({"state": state, "savepoint": path, "epoch": epoch}).decode(), flush=True)
+    return EXIT_DONE
+
+
+def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
+    """End the process that works on `out` as SIGTERM does, and wait for it; returns how the job ended.
+
+    Raises: NothingToStopError; JobFailed when it fails meanwhile, or is not done in time.
+    """
+    process = _process_of(out)
+    run = run_file.read_run(out)
+    os.kill(process, signal.SIGTERM)
+    if not _await_process(run, timeout_s):
+        message = f"process {process} has not ended {timeout_s:.0f} s after SIGTERM"
+        raise JobFailed(message)
+    run = run_file.read_run(out)
+    if run.get("state") == run_file.FAILED:
+        raise JobFailed(str(run.get("error")))
+    return str(run.get("state"))
+
+
+def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str | None:
+    """Stop the Flink job of `out` with a savepoint, wait until its process has ended too, and return the savepoint.
+
+    None when the job came to its end by itself meanwhile.
+
+    Raises: NothingToStopError when no job runs; FlinkRestError when Flink can't do it.
+    """
+    out = out.absolute()
+    run = run_file.read_run(out)
+    if run.get("cluster") is None and run.get("host") == socket.gethostname():
+        _process_of(out)
+    else:
+        _refuse_ended(out)
+    if run.get("state") != run_file.RUNNING or "job_id" not in run:
+        message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
+        raise NothingToStopError(message)
+    target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
+    request = {"job_id": run["job_id"], "savepoint_dir": target, "asked_ns": time.time_ns()}
+    run_file.write_json(out / STOP_FILE, request)
+    rest = FlinkRest(run["rest"], run["job_id"])
+    try:
+        savepoint = rest.stop(target, timeout_s)
+    except FlinkRestError as error:
+        # An embedded cluster goes down with its job, and its answer sometimes with it: then the savepoint is there.
+        found = _await_since(target, request["asked_ns"])
+        if found is None and NOT_IN_TIME in str(error):
+            raise
+        if found is None:
+            (out / STOP_FILE).unlink(missing_ok=True)
+            _await_end(out, run, _PATIENCE_S)
+            if run_file.read_run(out).get("state") == run_file.FINISHED:
+                return None
+            raise
+        savepoint = str(found)
+    finally:
+        rest.close()
+    run_file.write_json(out / STOP_FILE, {**request, "savepoint": savepoint})
+    _await_end(out, run, timeout_s)
+    if run_file.read_run(out).get("state") not in run_file.ENDED:
+        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
+    return savepoint
+
+
+def _refuse_ended(out: Path) -> dict[str, Any]:
+    run = run_file.read_run(out)
+    state = run.get("state")
+    if state in (None, *run_file.ENDED):
+        message = f"{out}: no running job ({run_file.NAME} says {state or 'nothing'})"
+        raise NothingToStopError(message)
+    return run
+
+
+def _process_of(out: Path) -> int:
+    """The living process on this machine that works on `out`."""
+    pid = run_file.running_process(out)  # before the state: a process that ends now has written its state first
+    run = _refuse_ended(out)
+    if run.get("host") != socket.gethostname():
+        message = f"{out}: its job runs on the machine {run.get('host')}; stop it there"
+        raise NothingToStopError(message)
+    if pid is None:
+        process = run.get("pids", {}).get("client")
+        message = f"{out}: no running job: process {process} is gone (killed?); go on with --resume latest"
+        raise NothingToStopError(message)
+    return pid
+
+
+def _await_since(target: str, asked_ns: int) -> Path | None:
+    deadline = time.monotonic() + 2.0
+    while (found := savepoint_since(target, asked_ns)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return found
+
+
+def _await_end(out: Path, run: dict[str, Any], timeout_s: float) -> None:
+    """Wait until the process that started the job has recorded the end and is gone; one elsewhere has less time."""
+    here = run.get("host") == socket.gethostname()
+    deadline = time.monotonic() + (timeout_s if here else _PATIENCE_S)
+    while time.monotonic() < deadline and run_file.read_run(out).get("state") not in run_file.ENDED:
+        if here and run_file.running_process(out) is None:
+            break
+        time.sleep(_POLL_S)
+    if here:
+        _await_process(run, deadline - time.monotonic())
+
+
+def _await_process(run: dict[str, Any], timeout_s: float) -> bool:
+    """Wait for the end of the process that `run.json` names; whether it has come."""
+    pid, began_s = run["pids"]["client"], run.get("client_began_s")
+    deadline = time.monotonic() + timeout_s
+    while pid != os.getpid() and run_file.is_alive(pid, began_s):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True

@@ -1,0 +1,46 @@
+"""What users start in containers: the files hang together, and docker-compose takes them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from job.machine.artifacts import BROKER, read_pins
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def test_docker_compose_takes_it() -> None:
+    tool = shutil.which("docker-compose")
+    if tool is None:
+        pytest.skip("docker-compose is not installed")
+    command = [tool, "--profile", "job", "config", "--services"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["freshet", "jobmanager", "kafka", "taskmanager"]
+
+
+def test_kafka_is_the_tested_version(compose: dict[str, Any]) -> None:
+    version = read_pins(BROKER)[0][0].rpartition(":")[2]
+    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{version}"
+
+
+def test_the_image_is_built_from_what_is_there(compose: dict[str, Any]) -> None:
+    dockerfile = ROOT / compose["x-flink"]["build"]["dockerfile"]
+    kept = [line[1:] for line in Path(f"{dockerfile}.dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [
+        name for line in dockerfile.read_text().splitlines() if line.startswith("COPY ") for name in line.split()[1:-1]
+    ]
+    assert copied
+    assert sorted(copied) == sorted(kept)
+    assert all((ROOT / name).exists() for name in copied)

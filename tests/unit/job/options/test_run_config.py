@@ -1,0 +1,178 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job.errors import UsageError
+from job.options.run_config import LATER, RunConfig, load_run_config, option_names, read_config_file
+
+NEEDED = {"model": Path("M"), "events": ["e.jsonl"], "out": Path("O")}
+
+
+def load(**flags: Any) -> RunConfig:
+    return load_run_config({**NEEDED, **flags})
+
+
+def from_yaml(folder: Path, text: str, **flags: Any) -> RunConfig:
+    (folder / "job.yaml").write_text(text)
+    return load_run_config(flags, folder / "job.yaml")
+
+
+def refusal(**flags: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(**flags)
+    return str(caught.value)
+
+
+def test_defaults_are_those_of_the_interface() -> None:
+    config = load()
+    assert (config.runtime, config.parallelism, config.part_count) == ("flink", 1, 1)
+    assert (config.epoch_events, config.epoch_ms, config.partitioner) == (1000, 20, "hybrid")
+    assert (config.checkpoint_interval_s, config.checkpoint_uri) == (10.0, "O/checkpoints")
+    assert config.dead_letters_to == str(Path("O/dead_letters.jsonl").absolute())
+    assert not config.undirected
+    assert not config.stay
+
+
+def test_parts_default_to_the_parallelism() -> None:
+    assert load(parallelism=3).part_count == 3
+    assert load(parallelism=2, parts=4).part_count == 4
+
+
+def test_quantities_are_read_with_their_units() -> None:
+    config = load(checkpoint_interval="500ms", memory="2GiB")
+    assert config.checkpoint_interval_s == 0.5
+    assert (config.publish_ms, config.dead_letters_max_bytes) == (10_000, 1 << 30)
+    assert config.memory_bytes == 2 << 30
+    config = load(publish_within="1.5s", dead_letters_max="2MiB")
+    assert (config.publish_ms, config.dead_letters_max_bytes) == (1500, 2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"parts": 0}, "--parts: got 0, expected greater than or equal to 1"),
+        ({"parallelism": "two"}, "--parallelism: got 'two', expected a valid integer"),
+        ({"parallelism": True}, "--parallelism: got True, expected a number"),
+        ({"epoch_events": 0}, "--epoch-events: got 0"),
+        ({"epoch_ms": -1}, "--epoch-ms: got -1"),
+        ({"partitioner": "metis"}, "--partitioner: got 'metis', expected 'hybrid', 'hdrf', 'locality' or 'hash'"),
+        ({"runtime": "spark"}, "--runtime: got 'spark', expected 'flink' or 'local'"),
+        ({"id_type": "uuid"}, "--id-type: got 'uuid'"),
+        ({"id_bytes_max": 0}, "--id-bytes-max: got 0, expected greater than or equal to 1"),
+        ({"id_bytes_max": True}, "--id-bytes-max: got True, expected a number"),
+        ({"hdrf_epsilon": 0.0}, "--hdrf-epsilon: got 0.0"),
+        ({"hdrf_lambda": float("nan")}, "--hdrf-lambda: got nan"),
+        ({"checkpoint_interval": "10"}, "--checkpoint-interval: got '10', expected a duration such as 10s"),
+        ({"checkpoint_interval": 10}, "--checkpoint-interval: got '10', expected a duration such as 10s"),
+        ({"memory": "much"}, "--memory: got 'much', expected a size such as 2GiB"),
+        ({"cluster": "somewhere"}, "--cluster: got 'somewhere', expected HOST:PORT"),
+        ({"cluster": "host:99999"}, "--cluster: got 'host:99999', expected HOST:PORT"),
+        ({"cluster": "host:80", "runtime": "local"}, "--cluster: goes with --runtime flink only"),
+        ({"events": ["kafka://h/t"]}, "--events: got 'kafka://h/t' ('h' is no HOST:PORT), expected kafka://HOST:PORT"),
+        ({"events": ["kafka://h:1/t"], "runtime": "local"}, "--runtime local: reads files only"),
+        ({"events": ["kafka://h:1/t"], "stay": True}, "--stay: a run on Kafka goes on by itself"),
+        ({"from": "latest"}, "--from: goes with a Kafka topic in --events only"),
+        ({"until": "latest"}, "--until: goes with a Kafka topic in --events only"),
+        ({"events": ["kafka://h:1/t"], "from": "noon"}, "--from: got 'noon', expected earliest, latest, committed"),
+        ({"events": ["kafka://h:1/t"], "from": "committed"}, "--from committed: give the group"),
+        ({"events": ["kafka://h:1/t"], "until": "noon"}, "--until: got 'noon', expected 'latest'"),
+        ({"events_map": "x"}, "--events-map: got str, expected a mapping"),
+        ({"events_map": {"colour": "x"}}, "--events-map: events_map: expected fields among op, id"),
+        ({"events_map": {"src": "a["}}, "--events-map: events_map: src: 'a[' is no JMESPath expression"),
+        ({"kafka": {"acks": "1"}}, "--kafka: acks: can't be set; it is always `all`"),
+        ({"dead_letters": "kafka://h:1/t", "runtime": "local"}, "--dead-letters: --runtime local writes files only"),
+        ({"dead_letters": "kafka://h:1"}, "--dead-letters: got 'kafka://h:1' (no topic), expected kafka://HOST:PORT"),
+        ({"embeddings_to": "O/topic"}, "--embeddings-to: got 'O/topic' (another scheme), expected kafka://HOST:PORT"),
+        ({"embeddings_to": "kafka://h:1/t", "runtime": "local"}, "--embeddings-to: --runtime local writes files only"),
+        ({"embeddings_to": "kafka://h:1/t", "dead_letters": "kafka://h:1/t"}, "expected different topics, got t, t"),
+        ({"embeddings_to": "kafka://h:1/t", "events": ["kafka://h:1/t"]}, "expected different topics, got t, t"),
+        ({"delivery": "twice"}, "--delivery: got 'twice', expected 'upsert' or 'exactly-once'"),
+        ({"embedding_format": "csv"}, "--embedding-format: got 'csv', expected 'base64' or 'list'"),
+        ({"coalesce": "5"}, "--coalesce: got '5'"),
+        ({"publish_within": "10"}, "--publish-within: got '10', expected a duration such as 10s"),
+        ({"publish_within": "0s"}, "--publish-within: got '0s', expected a duration longer than zero"),
+        ({"publish_within": "5ms"}, "--publish-within: got 5ms, expected at least 100ms"),
+        ({"dead_letters_max": "1"}, "--dead-letters-max: got '1', expected a size such as 2GiB"),
+        ({"dead_letters_max": "5kB"}, "--dead-letters-max: got 5000 bytes, expected at least 1MiB"),
+        ({"stay": True, "runtime": "local"}, "--stay: --runtime local ends when its input does"),
+        ({"events": []}, "--events: got []"),
+        ({"parts": 2, "parallelism": 4}, "--parts: got 2 with --parallelism 4"),
+    ],
+)
+def test_bad_values_are_refused_by_name(flags: dict[str, Any], said: str) -> None:
+    assert said in refusal(**flags)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    lines = refusal(parts=0, epoch_ms=-1, partitioner="x").splitlines()
+    assert [line.split(":")[0] for line in lines] == ["--parts", "--epoch-ms", "--partitioner"]
+
+
+def test_missing_options_are_named() -> None:
+    with pytest.raises(UsageError, match=r"--model: missing.*\n.*--events: missing.*\n.*--out: missing"):
+        load_run_config({})
+
+
+def test_local_runtime_ignores_the_parallelism() -> None:
+    assert load(runtime="local", parallelism=4, parts=2).part_count == 2
+
+
+@pytest.mark.parametrize("key", sorted(LATER))
+def test_options_of_later_versions_say_so(key: str) -> None:
+    said = refusal(**{key: "x"})
+    assert "--" + key.replace("_", "-") in said
+    assert "not in this version" in said
+
+
+def test_kafka_properties_are_never_shown(tmp_path: Path) -> None:
+    text = 'model: M\nevents: "kafka://h:1/t"\nout: O\nfrom: latest\nkafka:\n  sasl.password: s3cret\n  group.id: g\n'
+    config = from_yaml(tmp_path, text)
+    assert config.client_properties["sasl.password"] == "s3cret"
+    assert config.start_from == "latest"
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in str(config)
+    for wrong in ("s3cret", ["s3cret"], {"bootstrap.servers": "s3cret"}, {"sasl.password": ["s3cret"]}):
+        assert "s3cret" not in refusal(kafka=wrong)
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    text = "model: M\nevents: a.jsonl\nout: O\nepoch-events: 50\nepoch_ms: 5\ncheckpoint-interval: 1m\n"
+    config = from_yaml(tmp_path, text, epoch_events=7)
+    assert (config.epoch_events, config.epoch_ms, config.checkpoint_interval_s) == (7, 5, 60.0)
+    assert config.events == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("name", option_names())
+def test_every_option_can_stand_in_the_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "job.yaml").write_text(f"{name.replace('_', '-')}: x\n")
+    assert read_config_file(tmp_path / "job.yaml") == {name: "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epoch-event: 5", "unknown key `epoch-event`; did you mean `epoch-events`?"),
+        ("colour: red", "unknown key `colour`; see `freshet run --help`"),
+        ("config: other.yaml", "unknown key `config`"),
+        ("- a\n- b", "got list, expected a mapping"),
+        ("5: a", "expected a mapping"),
+        ("a: [", "can't be read"),
+        ("epoch-ms: 5\nepoch_ms: 6", "stands there twice"),
+        ("epoch-ms: soon", "job.yaml: --epoch-ms: got 'soon'"),
+        ("kafka: {group.id: [1]}", "--kafka: group.id: got a list, expected text or a number"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_yaml(tmp_path, text, **NEEDED)
+    assert said in str(caught.value)
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert from_yaml(tmp_path, "# nothing yet\n", **NEEDED) == load()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--config .*none\.yaml: can't be read"):
+        load_run_config(NEEDED, tmp_path / "none.yaml")

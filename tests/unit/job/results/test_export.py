@@ -1,0 +1,197 @@
+"""`freshet export` of jobs of the local runtime: exact, the same again, and refused where it could not be right."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from gnn.model import save_model
+from job.errors import UsageError
+from job.folder import run_file
+from job.local.runtime import LocalRuntime
+from job.options.run_config import load_run_config
+from job.results.export import export
+from job.run.prepare import prepare
+from job.run.resume import resume
+from partitioner.reference_graph import ReferenceGraph
+from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.streams import random_records, to_events
+
+EVENTS = 600
+
+
+class Given:
+    """A stream and the job on it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder, self.undirected = folder, options.pop("undirected", False)
+        save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 4), conv("sage_conv", 4, 3)]), folder / "model")
+        self.records = random_records(random.Random(5), EVENTS, IN_WIDTH, vertices=40, **options)
+        lines = [orjson.dumps(record) for record in self.records]
+        lines[100:100] = [b"no event"] * 3
+        lines.append(b"nor this")
+        (folder / "events.jsonl").write_bytes(b"\n".join(lines))
+
+    def run(self, name: str, snapshot: str | None = None, stop_after: int | None = None, **options: Any) -> Path:
+        """Run a job in OUT/name to its end, or stop it when about so many epochs have been committed."""
+        out = self.folder / name
+        given = {"model": self.folder / "model", "events": [str(self.folder / "events.jsonl")], "out": out}
+        given |= {"runtime": "local", "epoch_ms": 0, "epoch_events": 20, "undirected": self.undirected, **options}
+        config = load_run_config(given | ({"snapshot": self.folder / snapshot} if snapshot else {}))
+        if config.resume:
+            config, job = resume(config, out)
+        else:
+            job = prepare(config, out)
+        runtime = LocalRuntime(job.settings, job.chunks, out / "state")
+        calls = [0]
+
+        def on_progress() -> None:
+            calls[0] += 1
+            if stop_after is not None and calls[0] >= stop_after:
+                runtime.stop()
+
+        finished = runtime.run(on_progress)
+        run_file.update_run(out, state=run_file.FINISHED if finished else run_file.STOPPED, pids={}, runtime="local")
+        return out
+
+    def truth(self, events: int) -> tuple[dict[Any, list[float]], dict[Any, float]]:
+        graph = ReferenceGraph(IN_WIDTH, self.undirected)
+        graph.apply(to_events(self.records[:events], IN_WIDTH))
+        arrays = graph.arrays()
+        edges = {
+            (src, dst, name or None): weight
+            for name, kept in graph.edges.items()
+            for src, ends in kept.out.items()
+            for dst, weight in ends.items()
+        }
+        return dict(zip(arrays.ids, arrays.x.tolist(), strict=True)), edges
+
+
+def read(snapshot: Path) -> tuple[dict[Any, list[float]], dict[Any, float]]:
+    vertices = pq.read_table(snapshot / "vertices.parquet").to_pylist()
+    edges = pq.read_table(snapshot / "edges.parquet").to_pylist()
+    by_ends = {(row["src"], row["dst"], row.get("type")): row["weight"] for row in edges}
+    assert len(by_ends) == len(edges) > 20
+    return {row["id"]: row["x"] for row in vertices}, by_ends
+
+
+def exported(given: Given, name: str, job: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert export(given.folder / name, job) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    line: dict[str, Any] = orjson.loads(printed)
+    assert orjson.loads((given.folder / name / "snapshot.json").read_bytes()) == line | {"undirected": given.undirected}
+    assert sorted(item.name for item in (given.folder / name).iterdir()) == [
+        "edges.parquet",
+        "snapshot.json",
+        "vertices.parquet",
+    ]
+    return line
+
+
+@pytest.mark.parametrize("options", [{}, {"strings": True, "types": ("a", "b")}, {"undirected": True}], ids=str)
+def test_a_job_that_was_stopped_goes_on_in_another_number_of_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 50)
+    given = Given(tmp_path, **options)
+    job = given.run("O", stop_after=6, parts=2)
+    line = exported(given, "S", job, capsys)
+    (position,) = line["positions"]
+    applied = 20 * line["epoch"]
+    assert 0 < applied < EVENTS
+    assert position["next_offset"] == applied + (3 if applied > 100 else 0)
+    assert position["records"] == EVENTS + 4
+    assert read(tmp_path / "S") == given.truth(applied)
+    assert len(read(tmp_path / "S")[0]) == line["vertices"]
+
+    second = given.run("O2", "S", parts=3)
+    again = exported(given, "S2", second, capsys)
+    assert again["positions"][0]["next_offset"] == EVENTS + 4, "it has taken in all, the rejected record at the end too"
+    assert read(tmp_path / "S2") == given.truth(EVENTS)
+    nothing = given.run("O3", "S2", parts=1)
+    assert exported(given, "S3", nothing, capsys)["epoch"] == 0
+    assert read(tmp_path / "S3") == given.truth(EVENTS)
+
+
+def test_a_job_that_began_behind_a_snapshot_stops_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 50)
+    given = Given(tmp_path)
+    first = exported(given, "S", given.run("O", stop_after=3), capsys)
+    out = given.run("O2", "S", stop_after=4, parts=2)
+    second = exported(given, "S2", out, capsys)
+    assert 0 < first["positions"][0]["next_offset"] < second["positions"][0]["next_offset"] < EVENTS
+    given.run("O2", resume="latest")
+    exported(given, "S3", out, capsys)
+    assert read(tmp_path / "S3") == given.truth(EVENTS)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Given:
+    given = Given(tmp_path_factory.mktemp("done"))
+    given.run("O")
+    return given
+
+
+def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tmp_path / "O"
+    with pytest.raises(UsageError, match="no job in it"):
+        export(tmp_path / "S", tmp_path)
+    shutil.copytree(done.folder / "O", job)
+    with pytest.raises(UsageError, match=r"the local runtime has its state in .*/O/state; leave --from out"):
+        export(tmp_path / "S", job, state="latest")
+    with monkeypatch.context() as patch:
+        patch.setattr(run_file, "running_process", lambda out: os.getpid())
+        with pytest.raises(UsageError, match="is still working on it; stop it first: freshet stop"):
+            export(tmp_path / "S", job)
+    run_file.update_run(job, state=run_file.RUNNING, host="elsewhere")
+    with pytest.raises(UsageError, match=r"the machine elsewhere .* is still working on it"):
+        export(tmp_path / "S", job)
+    run_file.update_run(job, state=run_file.RUNNING, cluster="127.0.0.1:1", rest="127.0.0.1:1", job_id="0" * 32)
+    monkeypatch.setattr("job.flink.rest.FlinkRest.state", lambda rest: "RESTARTING")
+    with pytest.raises(UsageError, match=r"the cluster 127\.0\.0\.1:1 is still working on it"):
+        export(tmp_path / "S", job)
+    monkeypatch.setattr("job.flink.rest.FlinkRest.state", lambda rest: "FAILED")
+    (done.folder / "model").rename(done.folder / "moved")
+    try:
+        with pytest.raises(UsageError, match="say where it is now: --model M"):
+            export(tmp_path / "S", job)
+        assert export(tmp_path / "S", job, model=done.folder / "moved") == 0
+    finally:
+        (done.folder / "moved").rename(done.folder / "model")
+    (job / "base" / "complete").unlink()
+    with pytest.raises(UsageError, match="was killed before it had begun"):
+        export(tmp_path / "S2", job)
+    assert not (tmp_path / "S2").exists(), "nothing is left of it"
+
+
+def test_what_the_state_needs_and_is_not_there_is_named(done: Given, tmp_path: Path) -> None:
+    job = tmp_path / "O"
+    shutil.copytree(done.folder / "O", job)
+    shutil.rmtree(job / "checkpoints" / "cuts")
+    (done.folder / "O" / "checkpoints" / "cuts").rename(tmp_path / "cuts")
+    try:
+        with pytest.raises(UsageError, match="has no epoch 1"):
+            export(tmp_path / "S", job)
+    finally:
+        (tmp_path / "cuts").rename(done.folder / "O" / "checkpoints" / "cuts")
+    assert not (tmp_path / "S").exists()
+
+
+def test_a_lost_journal_is_named(done: Given, tmp_path: Path) -> None:
+    job = tmp_path / "O"
+    shutil.copytree(done.folder / "O", job)
+    shutil.rmtree(job / "state" / "values")
+    with pytest.raises(UsageError, match=r"No such file or directory: .*00000000\.values"):
+        export(tmp_path / "S", job)
+    assert not (tmp_path / "S").exists()

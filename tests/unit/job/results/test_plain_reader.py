@@ -1,0 +1,261 @@
+"""The plain reader: it knows by itself what is an event, and where the Parser is right the two agree."""
+
+import random
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from job.errors import UsageError
+from job.results.plain_reader import Judged, file_records, message_records, snapshot_events
+from job.results.plain_rules import Event, PlainRules
+from operators.parser.core import Origin, Parser, RawMessage
+from operators.parser.files import list_files
+from operators.snapshot.reader import write_snapshot
+from partitioner.events import OP_NAMES
+from tests.support.malformed import FLOOD, ROW, all_ways, edge_event, vertex_event
+from tests.support.malformed_arrow import rows_to_ipc, to_ipc
+from tests.support.models import IN_WIDTH
+from tests.support.streams import random_records
+
+GOOD = b'{"op":"del_vertex","id":1}'
+TYPES = ("cites", "writes")
+
+
+def as_rows(events):
+    """What the Parser made, in the words of the plain reader."""
+    rows = zip(
+        events.op.tolist(), events.a.to_list(), events.b.to_list(), events.weight.tolist(), events.etype.tolist(),
+        events.x_row.tolist(), strict=True,
+    )  # fmt: skip
+    found = []
+    for (op, a, b, weight, etype, row), position in zip(rows, events.position.tolist(), strict=True):
+        x = tuple(events.x[row].tolist()) if row >= 0 else None
+        edge = OP_NAMES[op].endswith("edge")
+        found.append((position, OP_NAMES[op], a, b if edge else None, x, weight, events.types[etype] if edge else ""))
+    return found
+
+
+def shown(records):
+    """Accepted records alone, comparable."""
+    events = [(record.position, record.event) for record in records if record.event is not None]
+    return [
+        (position, one.op, one.a, one.b, None if one.x is None else tuple(one.x.tolist()), one.weight, one.type)
+        for position, one in events
+    ]
+
+
+@pytest.mark.parametrize("way", all_ways(), ids=lambda way: way.name)
+def test_a_malformed_record_is_rejected_alone(way):
+    for seed in range(1 if way.heavy else 20):
+        rng = random.Random(seed)
+        made = way.make(rng)
+        value, bad = made if way.kind == FLOOD else (made, 1)
+        if way.kind == ROW:
+            value = rows_to_ipc([edge_event(rng), made, vertex_event(rng)])
+        records = message_records([(3, GOOD), (4, value), (5, GOOD)], PlainRules(IN_WIDTH, "int"))
+        found = [(record.position, record.event is not None) for record in records]
+        around = [(5, True), (5, False), (5, True)] if way.kind == ROW else [(5, False)] * bad
+        assert found == [(4, True), *around, (6, True)], f"seed {seed}"
+
+
+def column_of(records, name):
+    return [record.get(name) for record in records]
+
+
+def to_table(records, strings):
+    ids = pa.string() if strings else pa.int64()
+    kinds = {"op": pa.string(), "id": ids, "src": ids, "dst": ids, "x": pa.list_(pa.float32()), "weight": pa.float64()}
+    kinds["type"] = pa.dictionary(pa.int32(), pa.string())
+    return pa.table({name: pa.array(column_of(records, name), kind) for name, kind in kinds.items()})
+
+
+@pytest.mark.parametrize("strings", [False, True])
+@pytest.mark.parametrize("types", [(), TYPES])
+def test_every_format_holds_the_same_events(tmp_path, strings, types):
+    records = random_records(random.Random(7), 3_000, 3, strings=strings, types=types)
+    for record in records:
+        if "x" in record:
+            record["x"] = np.array(record["x"], np.float32).tolist()
+    table = to_table(records, strings)
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(map(orjson.dumps, records)))
+    pq.write_table(table, tmp_path / "b.parquet", row_group_size=700)
+    with pa.ipc.new_file(tmp_path / "c.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=900)
+    with pa.OSFile(str(tmp_path / "d.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    rules = lambda: PlainRules(3, None, types or None)  # noqa: E731
+    parser = Parser(3, None, types or None)
+    expected = as_rows(parser.parse_jsonl((tmp_path / "a.jsonl").read_bytes(), Origin())[0])
+    for file in list_files([str(tmp_path)]):
+        found = list(file_records(file, rules()))
+        assert shown(found) == expected, file.name
+        assert shown(file_records(file, rules(), first=1_234)) == expected[1_234:], file.name
+    at_once = message_records([(7, to_ipc(table)), (8, (tmp_path / "a.jsonl").read_bytes())], rules())
+    assert [row[1:] for row in shown(at_once)] == [row[1:] for row in expected] * 2
+
+
+def test_lines_are_numbered_with_the_blank_ones(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b"\n" + GOOD + b"\r\n \t\nnonsense\n" + GOOD)
+    (file,) = list_files([str(tmp_path / "a.jsonl")])
+    event = Event("del_vertex", 1)
+    assert list(file_records(file, PlainRules(1))) == [Judged(2, event), Judged(4, None), Judged(5, event)]
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
+    (file,) = list_files([str(tmp_path / "b.parquet")])
+    with pytest.raises(UsageError, match=r"b\.parquet: can't be read"):
+        list(file_records(file, PlainRules(1)))
+
+
+VALUES = [
+    None, True, False, 0, 1, -1, 2, 7.0, 0.5, -0.0, 2**63, -(2**63), 2**63 - 1, 1e39, 3.4028235677973366e38, 3.4e38, "",
+    "1", "é", "cites", [], [1], [1, 2.5], [None], [True], ["1"], [1e39, 0], [[1]], {}, {"a": 1}, "add_edge", "del_edge",
+    "add_vertex", "set_features", "del_vertex",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("types", [(), TYPES])
+@pytest.mark.parametrize("kind", ["int", "string", None])
+def test_it_judges_as_the_parser_does(kind, types):
+    rng = random.Random(f"{kind} {types}")
+    lines = []
+    for record in random_records(rng, 4_000, 2, types=types, strings=kind == "string"):
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            field = rng.choice(["op", "id", "src", "dst", "x", "weight", "type", "attr", "ts", "other"])
+            record[field] = rng.choice(VALUES)
+        if record.get("type") == "":
+            del record["type"]
+        lines.append(orjson.dumps(record))
+    events, letters = Parser(2, kind, types or None).parse_jsonl(b"\n".join(lines), Origin())
+    found = list(message_records(enumerate(lines), PlainRules(2, kind, types or None)))
+    assert shown(found) == as_rows(events)
+    assert sum(record.event is None for record in found) == len(letters) > 500
+    assert len(events) > 500
+
+
+def odd_columns():
+    """Columns as no schema asks for them, some good and some not."""
+    ids = pa.array([1, 2, 3])
+    vectors = pa.array([[1.0, 2.0], [3.0, None], None])
+    return {
+        "nothing": {},
+        "dictionary": {"op": pa.array(["del_vertex"] * 3).dictionary_encode()},
+        "large strings": {"op": pa.array(["del_vertex"] * 3, pa.large_string())},
+        "views": {"op": pa.array(["del_vertex"] * 3).cast(pa.string()).cast(pa.binary()).view(pa.binary())},
+        "small integers": {"id": ids.cast(pa.int8())},
+        "unsigned": {"id": pa.array([1, 2**63, 2**63 - 1], pa.uint64())},
+        "floats": {"id": ids.cast(pa.float64())},
+        "booleans": {"id": pa.array([True, False, None])},
+        "dates": {"id": ids.cast(pa.int32()).cast(pa.date32())},
+        "texts": {"id": pa.array(["1", "2", "3"])},
+        "dictionary of integers": {"id": ids.dictionary_encode()},
+        "run ends": {"id": pa.RunEndEncodedArray.from_arrays([2, 3], [1, 2])},
+        "times": {"ts": pa.array([1, 2, 3], pa.timestamp("ms"))},
+        "small times": {"ts": pa.array([1, None, 3], pa.int16())},
+        "times of floats": {"ts": pa.array([1.0, None, 3.0])},
+        "no text": {"op": pa.array([b"\xff\xfe", b"del_vertex", None]).cast(pa.string(), safe=False)},
+        "features": {"op": pa.array(["set_features"] * 3), "x": vectors},
+        "fixed features": {"op": pa.array(["add_vertex"] * 3), "x": vectors.cast(pa.list_(pa.float32(), 2))},
+        "integer features": {"op": pa.array(["set_features"] * 3), "x": pa.array([[1, 2], [3], [4, 2**62]])},
+        "half features": {"op": pa.array(["set_features"]), "id": pa.array([1]), "x": halves()},
+        "map of nothing": {"op": pa.array(["add_vertex"]), "id": pa.array([1]), "x": empty_map()},
+        "weights": edges(weight=pa.array([0.1, None, float("nan")])),
+        "integer weights": edges(weight=pa.array([1, 2**40, None])),
+        "weights in a dictionary": edges(weight=pa.array([0.5, 0.5, None]).dictionary_encode()),
+        "weights as text": edges(weight=pa.array(["1", None, "x"])),
+        "types": edges(type=pa.array(["a", None, "b"]).dictionary_encode()),
+        "types of numbers": edges(type=pa.array([1, None, 2])),
+        "attributes": edges(attr=pa.array([[1.0, 2.0], None, [float("inf"), 0.0]])),
+        "attributes of text": edges(attr=pa.array([["1"], None, []])),
+    }
+
+
+def halves():
+    return pa.array([np.array([1, 2], np.float16)], pa.list_(pa.float16()))
+
+
+def empty_map():
+    return pa.array([[]], pa.map_(pa.string(), pa.int64()))
+
+
+def edges(**columns):
+    return {"op": pa.array(["add_edge"] * 3), "src": pa.array([1, 2, 3]), "dst": pa.array([4, 5, 6]), **columns}
+
+
+@pytest.mark.parametrize("name", odd_columns())
+def test_it_takes_odd_columns_as_the_parser_does(tmp_path, name):
+    columns = odd_columns()[name]
+    if "src" not in columns and "x" not in columns:
+        columns = {"op": pa.array(["del_vertex"] * 3), "id": pa.array([1, 2, 3])} | columns
+    elif "src" not in columns:
+        columns = {"id": pa.array([1, 2, 3])} | columns
+    table = pa.table(columns)
+    events, letters = Parser(2, "int").parse_table(table, Origin())
+    (tmp_path / "a.arrow").write_bytes(to_ipc(table))
+    (file,) = list_files([str(tmp_path / "a.arrow")])
+    found = list(file_records(file, PlainRules(2, "int")))
+    assert shown(found) == as_rows(events)
+    assert sum(record.event is None for record in found) == len(letters)
+    assert len(found) == table.num_rows
+
+
+EVENTS_MAP = {"op": "`add_edge`", "src": "user.id", "dst": "to[0]", "weight": "abs(w)", "ts": "at"}
+
+
+def test_foreign_records_are_mapped(tmp_path):
+    records = [
+        {"user": {"id": 1}, "to": [2, 3], "w": -0.5},
+        {"user": {"id": 1}, "to": [2, 3], "w": "heavy"},
+        {"user": 1, "to": [2]},
+        {"user": {"id": 1}, "to": [4], "w": 2, "at": 3, "op": "del_edge"},
+        [1],
+    ]
+    lines = [orjson.dumps(record) for record in records]
+    found = list(message_records(enumerate(lines), PlainRules(2, "int", None, EVENTS_MAP)))
+    assert [record.event is not None for record in found] == [True, False, False, True, False]
+    assert found[0].event == Event("add_edge", 1, 2, weight=0.5)
+    messages = [RawMessage(k, line) for k, line in enumerate(lines)]
+    events, letters = Parser(2, "int", None, EVENTS_MAP).parse_messages(messages, Origin())
+    assert shown(found) == as_rows(events)
+    assert len(letters) == 3
+    pq.write_table(pa.Table.from_pylist([records[0], records[3]]), tmp_path / "a.parquet")
+    (file,) = list_files([str(tmp_path / "a.parquet")])
+    assert [row[1:] for row in shown(file_records(file, PlainRules(2, "int", None, EVENTS_MAP)))] == [
+        row[1:] for row in shown(found)
+    ]
+
+
+def test_the_rules_that_the_parser_has_besides():
+    def accepts(record, *given):
+        return PlainRules(2, *given).judge(record) is not None
+
+    edge = {"op": "add_edge", "src": "a", "dst": "b"}
+    assert accepts(edge)
+    assert accepts({**edge, "dst": "é" * 512})
+    assert not accepts({**edge, "dst": "é" * 512 + "a"})
+    assert not accepts({**edge, "type": ""})
+    assert not accepts({**edge, "type": ""}, None, TYPES)
+    assert accepts({**edge, "type": ""}, None, ("", "cites"))
+    assert not accepts({**edge, "dst": 1})
+    undecided = PlainRules(2)
+    assert undecided.judge({"op": "del_vertex"}) is None
+    assert undecided.judge({"op": "del_vertex", "id": "a"}) is not None
+    assert undecided.judge({"op": "del_vertex", "id": 1}) is None, "the first event decides"
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_snapshot_is_read_as_events(tmp_path, typed):
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    names = ["cites", None] if typed else None
+    write_snapshot(tmp_path, ["a", "b", "c"], x, ["a", "c"], ["b", "b"], np.array([0.5, 2], np.float32), names)
+    events = list(snapshot_events(tmp_path, PlainRules(2, None, TYPES if typed else None)))
+    assert [event[:3] for event in events[:3]] == [("add_vertex", name, None) for name in "abc"]
+    assert np.array_equal([event.x for event in events[:3]], x)
+    default = "cites" if typed else ""
+    assert events[3:] == [
+        Event("add_edge", "a", "b", weight=0.5, type=default),
+        Event("add_edge", "c", "b", weight=2.0, type=default),
+    ]
+    with pytest.raises(UsageError, match=r"vertices\.parquet: row 0 is no add_vertex"):
+        list(snapshot_events(tmp_path, PlainRules(3)))

@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+
+from job.errors import UsageError
+from job.run.preflight import check_model, check_out, check_snapshot, event_files
+from operators.parser.files import list_files
+
+
+def write(path: Path, content: bytes = b"") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_folder_of_events_stands_for_its_files_in_order(tmp_path: Path) -> None:
+    first = write(tmp_path / "z.jsonl")
+    inside = [write(tmp_path / "in" / "1.jsonl"), write(tmp_path / "in" / "2.parquet", b"PAR1....PAR1")]
+    write(tmp_path / "in" / "_tmp.parquet")
+    write(tmp_path / "in" / ".hidden")
+    assert event_files([str(first), str(tmp_path / "in")]) == [first, *inside]
+
+
+def test_both_arrow_formats_pass(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.arrow", b"ARROW1\0\0..."), write(tmp_path / "b.arrow", b"\xff\xff\xff\xff\x10\0\0\0")]
+    assert event_files(map(str, files)) == files
+
+
+@pytest.mark.parametrize("name", ["a.JSONL", "b.Parquet", "c.ARROW"])
+def test_a_suffix_may_be_in_capitals_wherever_files_are_looked_at(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "in" / name, {"b": b"PAR1", "c": b"ARROW1"}.get(name[0], b""))
+    assert event_files([str(path.parent)]) == [path]
+    assert [Path(file.path) for file in list_files([str(path.parent)])] == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("e.csv", b"a,b", "got suffix '.csv', expected one of .jsonl, .parquet, .arrow"),
+        ("e.jsonl.gz", b"", "got suffix '.gz'"),
+        ("e.parquet", b'{"op":"add', "is no parquet file"),
+        ("e.parquet", b"", "is no parquet file"),
+        ("e.arrow", b"PAR1", "is no arrow file"),
+        ("e.ARROW", b"PAR1", "is no arrow file"),
+    ],
+)
+def test_files_of_other_formats_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    write(tmp_path / "in" / name, content)
+    for given in (tmp_path / "in" / name, tmp_path / "in"):
+        with pytest.raises(UsageError) as caught:
+            event_files([str(given)])
+        assert said in str(caught.value)
+
+
+def test_topics_are_left_to_the_commands_that_read_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    events = ["kafka://localhost:9092/t", str(tmp_path / "a.jsonl")]
+    assert event_files(events, topics=True) == [tmp_path / "a.jsonl"]
+    with pytest.raises(UsageError, match="--events kafka://localhost:9092/t: this command reads files only"):
+        event_files(events)
+
+
+def test_missing_and_empty_events_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file or folder"):
+        event_files([str(tmp_path / "none.jsonl")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="an empty folder"):
+        event_files([str(tmp_path / "empty")])
+
+
+def test_model_and_snapshot_need_their_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no such folder; freshet\.export_model"):
+        check_model(tmp_path / "M")
+    write(tmp_path / "M" / "model.json")
+    with pytest.raises(UsageError, match=r"model\.safetensors missing"):
+        check_model(tmp_path / "M")
+    write(tmp_path / "M" / "model.safetensors")
+    check_model(tmp_path / "M")
+    (tmp_path / "S").mkdir()
+    with pytest.raises(UsageError, match=r"vertices\.parquet and edges\.parquet missing"):
+        check_snapshot(tmp_path / "S")
+
+
+def test_the_output_folder_is_new_or_empty_unless_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "O"
+    check_out(out, None)
+    with pytest.raises(UsageError, match="nothing in --out"):
+        check_out(out, "latest")
+    out.mkdir()
+    check_out(out, None)
+    write(out / "run.json")
+    with pytest.raises(UsageError, match=r"not empty.*--resume latest"):
+        check_out(out, None)
+    check_out(out, "latest")
+    with pytest.raises(UsageError, match="no such checkpoint"):
+        check_out(out, str(tmp_path / "chk-7"))
+    check_out(out, "s3://bucket/chk-7")
+    with pytest.raises(UsageError, match="a file; expected a folder"):
+        check_out(out / "run.json", None)

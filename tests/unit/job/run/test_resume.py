@@ -1,0 +1,323 @@
+"""What a job keeps for its life, what may change when it goes on, and where its state is looked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gnn.model import save_model
+from job.errors import UsageError
+from job.flink.checkpoints import dir_of_job, follow_move, local_folder, prune, replace_paths
+from job.folder import run_file
+from job.options.run_config import load_run_config
+from job.run.prepare import prepare
+from job.run.resume import has_finished, resume, state_to_resume
+from job.run.runner import _spec
+from job.run.stop import stop
+from operators.epochs.cut import Cut
+from operators.parser.file_stage import read_plan
+from tests.support.models import IN_WIDTH, conv, make_model
+
+EVENTS = b"".join(orjson.dumps({"op": "add_edge", "src": n, "dst": n + 1}) + b"\n" for n in range(20))
+
+
+def flags(folder: Path, **options: Any) -> dict[str, Any]:
+    return {"model": folder / "model", "events": [str(folder / "events.jsonl")], "out": folder / "out", **options}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a job that was prepared and not run."""
+    folder = tmp_path_factory.mktemp("begun")
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), folder / "model")
+    (folder / "events.jsonl").write_bytes(EVENTS)
+    config = load_run_config(flags(folder, parts=2, parallelism=2, epoch_ms=0, partitioner="hdrf"))
+    prepare(config, folder / "out")
+    run_file.update_run(folder / "out", pids={}, state="stopped")
+    return folder
+
+
+@pytest.fixture
+def folder(begun: Path, tmp_path: Path) -> Path:
+    """A copy of it, elsewhere."""
+    shutil.copytree(begun, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def resumed(folder: Path, **options: Any) -> Any:
+    return resume(load_run_config(flags(folder, resume="latest", **options)), folder / "out")
+
+
+def id_of(folder: Path) -> str:
+    return str(orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["job_id"])
+
+
+def state(config: Any, folder: Path) -> str | None:
+    return state_to_resume(config, folder / "out", id_of(folder))
+
+
+def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) -> None:
+    config, job = resumed(folder)
+    settings = job.settings
+    for path in (settings.model, settings.out, settings.image, settings.chunks, settings.cut_log):
+        assert Path(path).is_relative_to(folder)
+    assert {Path(chunk.path) for chunk in read_plan(Path(settings.chunks))} == {folder / "events.jsonl"}
+    assert settings.sources == (str(begun / "events.jsonl"),), "the change log goes on with the names that it has"
+    assert (config.parallelism, config.epoch_ms, settings.epoch_ms, settings.parts) == (2, 0, 0, 2)
+    assert settings.partitioner["strategy"] == "hdrf"
+    assert job.records == 20
+
+
+def test_the_seed_of_its_hashes_is_drawn_with_the_job_and_stays(folder: Path, tmp_path: Path) -> None:
+    saved = orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["partitioner"]
+    _, job = resumed(folder)
+    assert (
+        job.settings.partitioning.hash_seed == saved["hash_seed"] == resumed(folder)[1].settings.partitioning.hash_seed
+    )
+    other = prepare(load_run_config(flags(folder) | {"out": tmp_path / "other"}), tmp_path / "other")
+    assert other.settings.partitioning.hash_seed != saved["hash_seed"]
+
+
+def test_epochs_may_change_from_the_next_one_on(folder: Path) -> None:
+    _, job = resumed(folder, epoch_events=5, epoch_ms=7, parallelism=1)
+    assert (job.settings.epoch_events, job.settings.epoch_ms) == (5, 7)
+    assert job.settings.block_events == 1000, "the Parser's blocks stay: the local runtime counts them"
+    config, job = resumed(folder)
+    assert (job.settings.epoch_events, config.parallelism) == (5, 1), "as in the attempt before"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partitioner": "hash"}, "--partitioner hash: .* has hdrf for its life"),
+        ({"hdrf_lambda": 9}, r"--hdrf-lambda 9\.0: .* has 2\.0"),
+        ({"undirected": True}, "--undirected True"),
+        ({"id_type": "string"}, "--id-type string: .* has int"),
+        ({"id_bytes_max": 7}, "--id-bytes-max 7: .* has 1024 for its life"),
+        ({"parts": 3}, "--parts 3: .* has 2 for its life"),
+        ({"parallelism": 3}, "--parallelism 3: .* has 2 parts"),
+        ({"runtime": "local"}, "--runtime local: .* runtime flink"),
+        ({"snapshot": Path("S")}, "--snapshot S: .* began without one"),
+    ],
+)
+def test_what_decides_the_results_is_refused(folder: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resumed(folder, **options)
+
+
+def test_the_delivery_to_a_topic_is_for_life(folder: Path) -> None:
+    saved = folder / "out" / "job" / "job.json"
+    content = orjson.loads(saved.read_bytes())
+    content["options"] |= {"embeddings_to": "kafka://localhost:1/embeddings", "delivery": "exactly-once"}
+    saved.write_bytes(orjson.dumps(content))
+    with pytest.raises(UsageError, match="--delivery upsert: the job has exactly-once for its life"):
+        resumed(folder, delivery="upsert")
+
+
+def test_what_was_given_as_it_was_is_taken(folder: Path) -> None:
+    resumed(folder, partitioner="hdrf", hdrf_lambda=2, undirected=False, id_type="int", parts=2, runtime="flink")
+
+
+def test_other_models_and_events_are_refused(folder: Path) -> None:
+    (folder / "events.jsonl").write_bytes(EVENTS + b"\n")
+    with pytest.raises(UsageError, match="--events: not the files"):
+        resumed(folder)
+    (folder / "events.jsonl").write_bytes(EVENTS)
+    (folder / "other.jsonl").write_bytes(EVENTS)
+    with pytest.raises(UsageError, match="--events: not the files"):
+        resumed(folder, events=[str(folder / "other.jsonl")])
+    save_model(make_model(2, [conv("graph_conv", IN_WIDTH, 3)]), folder / "other")
+    with pytest.raises(UsageError, match="another model"):
+        resumed(folder, model=folder / "other")
+
+
+def test_a_folder_without_a_job_and_one_that_is_in_use(folder: Path) -> None:
+    with pytest.raises(UsageError, match="holds no job"):
+        resume(load_run_config(flags(folder, resume="latest")), folder / "model")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        fields = {**run_file.this_process(), "pids": {"client": other.pid}, "client_began_s": time.time()}
+        run_file.update_run(folder / "out", state="running", **fields)
+        with pytest.raises(UsageError, match=f"process {other.pid} is still working"):
+            resumed(folder)
+        other.kill()
+    resumed(folder)
+
+
+def test_a_job_that_has_come_to_its_end(folder: Path) -> None:
+    config, _ = resumed(folder)
+    assert not has_finished(config, folder / "out")
+    run_file.update_run(folder / "out", state="finished")
+    assert has_finished(config, folder / "out")
+    older = load_run_config(flags(folder, resume=str(folder)))
+    assert not has_finished(older, folder / "out"), "from an older savepoint there is something to do"
+
+
+# -- the state to go on from ------------------------------------------------------------------------------------------
+
+
+def checkpoint(path: Path, when: int, data: bytes = b"x") -> Path:
+    path.mkdir(parents=True)
+    (path / "_metadata").write_bytes(data)
+    os.utime(path / "_metadata", (when, when))
+    return path
+
+
+def test_the_latest_state_may_be_a_savepoint_elsewhere(folder: Path) -> None:
+    config, _ = resumed(folder)
+    assert state(config, folder) is None, "it died before its first checkpoint"
+    checkpoints, jobs = folder / "out" / "checkpoints", ["a" * 32, "b" * 32]
+    old, new = (checkpoint(checkpoints / job / "chk-3", when) for job, when in zip(jobs, (100, 200), strict=True))
+    kept = checkpoint(checkpoints / "savepoints" / "savepoint-1", 50)
+    assert state(config, folder) == str(new)
+    assert not old.exists(), "of earlier attempts nothing is needed any more"
+    assert kept.exists()
+    elsewhere = checkpoint(folder / "savepoint-2", 300)
+    run_file.update_run(folder / "out", savepoint=str(elsewhere))
+    assert state(config, folder) == str(elsewhere)
+
+
+def test_checkpoints_in_another_store(folder: Path) -> None:
+    config, _ = resumed(folder, checkpoint_dir="s3://bucket/job")
+    assert local_folder(config.checkpoint_dir, folder) == folder / "checkpoints"
+    with pytest.raises(UsageError, match=f"--resume s3://bucket/job/{id_of(folder)}/JOB/chk-N"):
+        state(config, folder)
+    run_file.update_run(folder / "out", state="stopped", savepoint="s3://bucket/job/savepoints/savepoint-1")
+    assert state(config, folder) == "s3://bucket/job/savepoints/savepoint-1"
+    given = config.model_copy(update={"resume": "s3://bucket/job/x/chk-1"})
+    assert state(given, folder) == "s3://bucket/job/x/chk-1"
+    missing = config.model_copy(update={"resume": str(folder / "model")})
+    with pytest.raises(UsageError, match="no complete checkpoint or savepoint below"):
+        state(missing, folder)
+
+
+def utf(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">H", len(data)) + data
+
+
+def test_paths_in_metadata_follow_a_move(tmp_path: Path) -> None:
+    job = "c" * 32
+    was = f"file:/once/upon/{job}"
+    data = b"\0\1" + utf(f"{was}/chk-2/file") + b"\xff\2" + utf("freshet-sink") + utf(f"{was}/shared/other")
+    found = checkpoint(tmp_path / "ü" / job / "chk-2", 100, data)
+    assert follow_move(found)
+    now = f"file:{tmp_path}/ü/{job}"
+    expected = b"\0\1" + utf(f"{now}/chk-2/file") + b"\xff\2" + utf("freshet-sink") + utf(f"{now}/shared/other")
+    assert (found / "_metadata").read_bytes() == expected
+    assert int((found / "_metadata").stat().st_mtime) == 100, "the newest is found by its time"
+    assert not follow_move(found)
+
+
+def test_what_only_looks_like_a_path_stays() -> None:
+    data = b"\0\3file:/a/ " + utf("file:/a/b") + b"file:/a/"
+    assert replace_paths(data, b"file:/a/", b"file:/longer/") == b"\0\3file:/a/ " + utf("file:/longer/b") + b"file:/a/"
+
+
+def test_pruning_leaves_what_is_no_checkpoint(tmp_path: Path) -> None:
+    checkpoint(tmp_path / ("d" * 32) / "chk-1", 1)
+    checkpoint(tmp_path / "savepoints" / "savepoint-1", 1)
+    (tmp_path / "cuts").mkdir()
+    prune(tmp_path, keep=None)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["cuts", "savepoints"]
+    prune(tmp_path / "nowhere", keep=None)
+
+
+# -- a folder that many jobs share ------------------------------------------------------------------------------------
+
+
+def test_each_job_has_a_folder_of_its_own() -> None:
+    job = "0123456789abcdef"
+    assert dir_of_job(None, job) is None, "OUT/checkpoints is one job's"
+    assert dir_of_job("/shared/", job) == f"/shared/{job}"
+    assert dir_of_job(f"/shared/{job}", job) == f"/shared/{job}"
+    assert dir_of_job("s3://bucket/all", job) == f"s3://bucket/all/{job}"
+    assert dir_of_job("file:///shared", job) == f"file:///shared/{job}"
+
+
+def shared_by_two(folder: Path, tmp_path: Path) -> list[tuple[Any, Any, Path]]:
+    """Two jobs, prepared with one folder for their checkpoints: options, job, folder of its output."""
+    found = []
+    for name in ("one", "two"):
+        config = load_run_config(flags(folder, checkpoint_dir=str(tmp_path / "shared")) | {"out": tmp_path / name})
+        found.append((config, prepare(config, tmp_path / name), tmp_path / name))
+        run_file.update_run(tmp_path / name, pids={}, state="stopped")
+    return found
+
+
+def test_jobs_that_share_a_folder_have_cut_logs_and_checkpoints_of_their_own(folder: Path, tmp_path: Path) -> None:
+    (config, one, out), (_, two, _) = shared_by_two(folder, tmp_path)
+    shared, ids = tmp_path / "shared", [one.settings.job_id, two.settings.job_id]
+    assert [job.settings.cut_log for job in (one, two)] == [str(shared / job / "cuts") for job in ids]
+    assert one.settings.checkpoints == str(shared / ids[0])
+    assert _spec(one, config, out).checkpoint_uri == f"file://{shared}/{ids[0]}"
+    assert _spec(one, config, out).savepoint_uri == f"file://{shared}/{ids[0]}/savepoints"
+    kept = shared / ids[1] / ("b" * 32) / "chk-1"
+    checkpoint(kept, 200)
+    again = load_run_config(flags(folder, resume="latest") | {"out": out})
+    going_on, job = resume(again, out)
+    assert job.settings.cut_log == one.settings.cut_log
+    assert state_to_resume(going_on, out, ids[0]) is None, "the newest state is the other job's"
+    mine = checkpoint(shared / ids[0] / ("a" * 32) / "chk-3", 100)
+    assert state_to_resume(going_on, out, ids[0]) == str(mine)
+    by_path = going_on.model_copy(update={"resume": str(shared)})
+    assert state_to_resume(by_path, out, ids[0]) == str(mine)
+    prune(_spec(one, config, out).checkpoints, keep=None)
+    assert kept.exists(), "a normal end removes its own"
+    assert not mine.exists()
+
+
+def test_the_state_of_another_job_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    (config, one, out), (_, two, _) = shared_by_two(folder, tmp_path)
+    ids = [one.settings.job_id, two.settings.job_id]
+    found = checkpoint(tmp_path / "shared" / ids[1] / "savepoints" / "savepoint-1", 200)
+    given = config.model_copy(update={"resume": str(found)})
+    with pytest.raises(UsageError, match=f"savepoint-1 is a state of job {ids[1]}, the job in .* is {ids[0]}"):
+        state_to_resume(given, out, ids[0])
+    theirs = checkpoint(folder / "out" / "checkpoints" / ("c" * 32) / "chk-2", 200)
+    given = config.model_copy(update={"resume": str(theirs)})
+    with pytest.raises(UsageError, match=f"chk-2 is a state of job {id_of(folder)}, the job in .* is {ids[0]}"):
+        state_to_resume(given, out, ids[0])
+    elsewhere = checkpoint(tmp_path / "savepoint-7", 300)
+    given = config.model_copy(update={"resume": str(elsewhere)})
+    assert state_to_resume(given, out, ids[0]) == str(elsewhere), "its content tells, once it is read"
+
+
+def test_a_job_that_starts_anew_reads_nothing_of_the_one_before(folder: Path, tmp_path: Path) -> None:
+    (config, one, out), _ = shared_by_two(folder, tmp_path)
+    log = one.settings.open_cut_log()
+    log.append(Cut(1, 7, False))
+    log.close()
+    shutil.rmtree(out)
+    anew = prepare(config, out).settings
+    assert anew.cut_log != one.settings.cut_log
+    assert anew.open_cut_log().last == 0
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_stopping_what_does_not_run(folder: Path) -> None:
+    out = folder / "out"
+    with pytest.raises(UsageError, match=r"no running job .run.json says stopped"):
+        stop(out)
+    run_file.update_run(out, state="running", **run_file.this_process())
+    run_file.update_run(out, pids={"client": 2**22 + 1})
+    with pytest.raises(UsageError, match=r"process 4194305 is gone .* --resume latest"):
+        stop(out)
+    run_file.update_run(out, runtime="local")
+    with pytest.raises(UsageError, match="process 4194305 is gone"):
+        stop(out)
+    with pytest.raises(UsageError, match="leave --savepoint out"):
+        stop(out, savepoint="S")
+    run_file.update_run(out, host="another")
+    with pytest.raises(UsageError, match="runs on the machine another"):
+        stop(out)

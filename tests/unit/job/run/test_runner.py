@@ -1,0 +1,53 @@
+"""How `freshet run` ends badly: the exit code is in the exception, the root cause in run.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnn.model import save_model
+from job.errors import JobFailed
+from job.flink import runtime
+from job.flink.errors import JobFailedError
+from job.flink.gateway import GatewayError
+from job.folder.run_file import STOPPED, read_run, update_run
+from job.machine.java import JavaNotFoundError
+from job.options.run_config import load_run_config
+from job.run import runner
+from state.backends import RocksStore
+from tests.support.models import IN_WIDTH, conv, make_model
+
+
+@pytest.mark.parametrize("error", [JobFailedError, GatewayError, JavaNotFoundError])
+def test_what_fails_on_flink_fails_the_job(tmp_path: Path, monkeypatch: Any, error: type[Exception]) -> None:
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
+
+    def run_job(*_: object) -> None:
+        message = "the root\ncause"
+        raise error(message)
+
+    monkeypatch.setattr(runtime, "run_job", run_job)
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+    with pytest.raises(JobFailed, match="the root cause"):
+        runner.run(load_run_config(options))
+    run = read_run(tmp_path / "out")
+    assert (run["state"], run["error"]) == ("failed", "the root cause")
+
+
+def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> None:
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+    options |= {"runtime": "local"}
+    assert runner.run(load_run_config(options)) == 0
+    store = RocksStore(tmp_path / "out" / "state")
+    store.part("partitioner").put("journal/000000000007/0", b"a block")
+    store.close()
+    update_run(tmp_path / "out", state=STOPPED)  # a job that has finished has nothing left to open it for
+    with pytest.raises(JobFailed, match="7 bytes are no pointer into a value log"):
+        runner.run(load_run_config(options | {"resume": "latest"}))
+    run = read_run(tmp_path / "out")
+    assert (run["state"], run["error"]) == ("failed", "LostValueError: 7 bytes are no pointer into a value log")

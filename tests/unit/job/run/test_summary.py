@@ -1,0 +1,53 @@
+import orjson
+import pytest
+
+from job.run.summary import closing_summary, progress
+from operators.telemetry.status_file import bucket_of
+
+
+def part(folder, number, **fields):
+    status = {"epoch": 0, "visible": 0, "rows": 0, "events": 0, "rejected": 0, "vertices": 0, "seconds": 0.0}
+    status |= {"latency_counts": [[], []], "applied_counts": [[], []]} | fields
+    (folder / "status").mkdir(exist_ok=True)
+    (folder / f"status/sink-{number}.json").write_bytes(orjson.dumps(status))
+
+
+def test_nothing_has_happened_yet(tmp_path):
+    summary = closing_summary(tmp_path)
+    assert summary["events"] == summary["epochs"] == summary["rows"] == 0
+    assert summary["latency_ms_p50"] is summary["applied_ms_p99"] is summary["events_per_s"] is None
+    part(tmp_path, 0)
+    assert closing_summary(tmp_path) == summary
+
+
+def test_parts_are_put_together(tmp_path):
+    common = {"events": 100, "rejected": 3, "vertices": 7}
+    counts = [[bucket_of(5.0)], [98]]
+    applied = [[bucket_of(0.5)], [9]]
+    part(tmp_path, 0, epoch=4, rows=10, seconds=2.0, latency_counts=counts, applied_counts=applied, **common)
+    part(
+        tmp_path,
+        1,
+        epoch=3,
+        rows=20,
+        seconds=1.9,
+        latency_counts=[[bucket_of(5.0), bucket_of(80.0)], [97, 5]],
+        **common,
+    )
+    assert progress(tmp_path)["epoch"] == 3
+    summary = closing_summary(tmp_path)
+    assert summary["latency_ms_p50"] == pytest.approx(5, rel=0.05)
+    assert summary["latency_ms_p99"] == pytest.approx(80, rel=0.05)
+    assert summary["applied_ms_p50"] == summary["applied_ms_p99"] == pytest.approx(0.5, rel=0.05)
+    for name in ("latency_ms_p50", "latency_ms_p99", "applied_ms_p50", "applied_ms_p99"):
+        del summary[name]
+    expected = {
+        "events": 100,
+        "rejected": 3,
+        "reasons": {},
+        "letters_dropped": 0,
+        "epochs": 4,
+        "seconds": 2.0,
+        "events_per_s": 50.0,
+    }
+    assert summary == expected | {"vertices": 7, "rows": 30}
