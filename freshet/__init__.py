@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnn.export import export_model as export_model
-    from gnn.spec import Layer as Layer
+    from gnn.declarations import Layer as Layer
+    from gnn.pyg.export import export_model as export_model
 
 __version__ = "0.1.0"
 
 # Lazily: export_model brings torch along, and `import freshet` must work without it.
-_HOMES = {"Layer": "gnn.spec", "export_model": "gnn.export"}
+_HOMES = {"Layer": "gnn.declarations", "export_model": "gnn.pyg.export"}
 
 __all__ = ["Layer", "__version__", "export_model"]
 

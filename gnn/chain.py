@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gnn import elementwise
+from gnn.declarations import BatchNorm, DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
 from gnn.dense import Rows, matmul
 from gnn.model import Model, ModelError
-from gnn.spec import BatchNorm, DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
 
 _FLAT: dict[str, Callable[[Any], None]] = {
     "relu": elementwise.relu,

@@ -9,10 +9,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from gnn.declarations import AnyLayer, Conv, Layer
 from gnn.layers.base import LayerPlan
 from gnn.model import Model, load_model
 from gnn.plan import Plan, compile_plan
-from gnn.spec import AnyLayer, Conv, Layer
 
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from gnn.spec import CONV_TYPES, DENSE_TYPES, AnyLayer, Conv, DenseLayer, Shape, chain_tensors, chain_width
+from gnn.declarations import CONV_TYPES, DENSE_TYPES, AnyLayer, Conv, DenseLayer, Shape, chain_tensors, chain_width
 
 VERSION = 1
 MAX_CONVS = 4

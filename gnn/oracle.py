@@ -11,8 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from gnn.declarations import (
+    BatchNorm,
+    Conv,
+    Elu,
+    GCNConv,
+    Gelu,
+    GINConv,
+    GraphConv,
+    Layer,
+    LeakyRelu,
+    Linear,
+    PRelu,
+    SAGEConv,
+)
 from gnn.model import Model
-from gnn.spec import BatchNorm, Conv, Elu, GCNConv, Gelu, GINConv, GraphConv, Layer, LeakyRelu, Linear, PRelu, SAGEConv
 
 Array = np.ndarray
 

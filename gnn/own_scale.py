@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn import oracle
+from gnn.declarations import BatchNorm, Conv, GCNConv, GINConv, GraphConv, Identity, Layer, Linear, SAGEConv
 from gnn.model import Model
 from gnn.oracle import Edges
-from gnn.spec import BatchNorm, Conv, GCNConv, GINConv, GraphConv, Identity, Layer, Linear, SAGEConv
 
 Array = np.ndarray
 Weights = dict[str, Array]

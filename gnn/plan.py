@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnn.chain import Chain
+from gnn.declarations import AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
 from gnn.dense import Rows
 from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.layers.gcn_conv import GCNConvPlan
 from gnn.layers.gin_conv import GINConvPlan
 from gnn.layers.neighbour_conv import NeighbourConvPlan
 from gnn.model import Model, ModelError
-from gnn.spec import AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
 

@@ -310,7 +310,7 @@ _later("watch", "read OUT/embeddings")
 
 def _import_with_torch() -> ModuleType:
     try:
-        from gnn import importing
+        from gnn.pyg import importing
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "torch_geometric"):
             raise

@@ -20,7 +20,7 @@ from operators.network import PARTITIONER
 from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.events import Events
-from partitioner.report import LiveGraph
+from partitioner.live_graph import LiveGraph
 from state.codec import Block
 
 FEATURES = "storage0"  # the operator that holds them

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partitioner import tables as t
-from partitioner.change import BORN, EpochChange, make_out
-from partitioner.closing import close_epoch
+from partitioner import graph_tables as t
 from partitioner.config import REASONS, PartitionerConfig
 from partitioner.edge_types import EdgeTypes
+from partitioner.epoch_end import close_epoch
+from partitioner.epoch_log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
 from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
-from partitioner.index import grown, index_edges, index_keys, make_index
-from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
-from partitioner.names import gather_names, index_names, words_for
+from partitioner.hash_index import grown, index_edges, index_keys, make_index
+from partitioner.id_lookup import MORE, resolve_ints, resolve_names
+from partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
+from partitioner.net_change import BORN, EpochChange, make_out
 from partitioner.netting import Batch, apply_events
 from partitioner.placement import Rule
-from partitioner.report import LiveGraph, PartitionStats, live_graph, partition_stats
-from partitioner.resolve import MORE, resolve_ints, resolve_names
 from partitioner.splitter import split
+from partitioner.string_ids import gather_names, index_names, words_for
 from state.codec import Block
 from state.salt import make_salt
 from state.table import TableSet

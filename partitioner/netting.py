@@ -12,10 +12,9 @@ import numpy as np
 
 from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from partitioner.edge_types import TypeCounts
+from partitioner.epoch_log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, V_X, ZEROED, Log, log_edge, log_vertex
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.index import HashIndex, find_edge, hash_edge, home_of, put, row_at
-from partitioner.log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, V_X, ZEROED, Log, log_edge, log_vertex
-from partitioner.tables import (
+from partitioner.graph_tables import (
     ATTR_WIDTH,
     DST,
     EDGE_MARK,
@@ -42,6 +41,7 @@ from partitioner.tables import (
     WEIGHT,
     GraphView,
 )
+from partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
 from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch

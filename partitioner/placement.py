@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from partitioner.config import HASH, HDRF, HYBRID
-from partitioner.log import LOGGED_VERTICES, V_ROW
-from partitioner.tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC
+from partitioner.epoch_log import LOGGED_VERTICES, V_ROW
+from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC
 from state.kernel import kernel
 from state.salt import Salt, mix
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioner.change import BORN, DEAD, DROPS, FREED, REPLICA, RETIRED, Out
-from partitioner.log import LOGGED_VERTICES, V_ROW, Log
-from partitioner.tables import KEY, LIVE, MASTER, PART_ROWS, SLOT_FREE, SLOT_TAIL, SLOTS, GraphView
+from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
+from partitioner.graph_tables import KEY, LIVE, MASTER, PART_ROWS, SLOT_FREE, SLOT_TAIL, SLOTS, GraphView
+from partitioner.net_change import BORN, DEAD, DROPS, FREED, REPLICA, RETIRED, Out
 from state.kernel import kernel
 from state.table import View, touch
 

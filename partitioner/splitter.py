@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partitioner.change import (
+from partitioner.net_change import (
     BORN,
     CONTEXT,
     DEAD,

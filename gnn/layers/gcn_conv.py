@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.chain import Chain, transposed
+from gnn.declarations import GCNConv
 from gnn.dense import Rows, matmul
 from gnn.layers.base import Context, LayerPlan
 from gnn.model import Model
-from gnn.spec import GCNConv
 from gnn.synopses import InvertibleSynopsis
 
 

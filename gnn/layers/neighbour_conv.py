@@ -6,10 +6,10 @@ import numpy as np
 
 from gnn import elementwise
 from gnn.chain import Chain, linear, transposed
+from gnn.declarations import GraphConv, SAGEConv
 from gnn.dense import Rows, matmul
 from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.model import Model
-from gnn.spec import GraphConv, SAGEConv
 from gnn.synopses import InvertibleSynopsis
 
 

@@ -200,7 +200,7 @@ def _say(text: str) -> None:
 
 
 def _chosen(oracle: str | None) -> str:
-    from gnn import torch_oracle
+    from gnn.pyg import oracle as torch_oracle
 
     if oracle == PYG and not torch_oracle.available():
         message = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
@@ -244,7 +244,7 @@ def _full_pass(question: Question, graph: GraphArrays) -> Scaled:
     scaled = own_scale.forward(*given, tolerance=question.tolerance)
     if question.oracle == OWN:
         return scaled
-    from gnn import torch_oracle
+    from gnn.pyg import oracle as torch_oracle
 
     return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)
 

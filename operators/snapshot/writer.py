@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partitioner.events import DEFAULT_TYPE, INT, Ids
-from partitioner.report import LiveGraph
+from partitioner.live_graph import LiveGraph
 
 ROWS = 1 << 18  # per row group
 

@@ -12,8 +12,8 @@ from operators.storage import row_kernels, sum_kernels, synopses
 from operators.storage.exact_sums import LOCAL, read_sums
 from operators.storage.owner import SPLIT, Owner, topology_of
 from operators.telemetry.sum_report import SumReport
+from state.adjacency import Lists
 from state.codec import PARTIAL, Block, Header, seal
-from state.lists import Lists
 from state.table import TableSet
 
 EMPTY_SLOTS = np.empty(0, np.int32)

@@ -20,8 +20,8 @@ from operators.storage.exact_sums import (
     is_worn,
     renew,
 )
+from state.adjacency import ListsView
 from state.kernel import kernel
-from state.lists import ListsView
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 

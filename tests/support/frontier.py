@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gnn import static
+from gnn import whole_graph
 from gnn.plan import Context, LayerPlan, Plan
 from operators.epochs.cut_log import CutLog
 from operators.factory import Settings
@@ -53,7 +53,7 @@ def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
     now = Moment()
     for s, d, w, name in zip(src.tolist(), dst.tolist(), weight.tolist(), graph.edge_types(), strict=True):
         now.edges[ids[s], ids[d], name] = w
-    ctx = static.contexts(len(ids), src, dst, weight)
+    ctx = whole_graph.contexts(len(ids), src, dst, weight)
     x = arrays.x
     now.x.append(_bits(ids, x))
     for layer in plan.layers:
@@ -68,7 +68,7 @@ def _update(
     layer: LayerPlan, sent: np.ndarray, ctx: Context, src: np.ndarray, dst: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     own = sent if layer.self_is_message else sent[:, layer.message_width :]
-    return layer.update(static.aggregate(layer, sent, src, dst, weight), np.ascontiguousarray(own), ctx)
+    return layer.update(whole_graph.aggregate(layer, sent, src, dst, weight), np.ascontiguousarray(own), ctx)
 
 
 def _bits(ids: list[Id], rows: np.ndarray) -> Bits:

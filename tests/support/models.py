@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from gnn.model import Model, build_model
-from gnn.spec import (
+from gnn.declarations import (
     AnyLayer,
     DenseLayer,
     GCNConv,
@@ -24,6 +23,7 @@ from gnn.spec import (
     SAGEConv,
     chain_tensors,
 )
+from gnn.model import Model, build_model
 
 Spec = dict[str, Any]
 

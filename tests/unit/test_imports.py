@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Each imports only from its left; freshet is a facade over all of them.
 ORDER = ("gnn", "state", "partitioner", "operators", "job", "freshet")
 PYFLINK = ("job/*", "operators/flink/*", "state/flink_backend.py")
-TORCH = ("gnn/export*", "gnn/importing.py", "gnn/torch_oracle.py")
+TORCH = ("gnn/pyg/*",)
 TORCH_NAMES = {"torch", "torch_geometric", "torch_sparse", "torch_scatter", "pyg_lib"}
 
 

@@ -131,6 +131,6 @@ def test_numpy_brings_the_blas_that_is_held_to_one_thread() -> None:
 def _only(spec: dict, name: str) -> tuple[list, list[str]]:
     from pydantic import TypeAdapter
 
-    from gnn.spec import DenseLayer
+    from gnn.declarations import DenseLayer
 
     return [TypeAdapter(DenseLayer).validate_python(spec)], [name]

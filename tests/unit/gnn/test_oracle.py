@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gnn import oracle, torch_oracle
+from gnn import oracle
+from gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gnn import oracle, static
+from gnn import oracle, whole_graph
 from gnn.model import Model
 from gnn.plan import Context, LayerPlan, compile_plan
 from tests.support.graphs import Graph, random_graph
@@ -24,7 +24,7 @@ EXACT = exact_small_models()
 
 
 def both(model: Model, graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
-    got = static.forward(compile_plan(model), *graph)
+    got = whole_graph.forward(compile_plan(model), *graph)
     return list(zip(got, oracle.forward(model, *graph), strict=True))
 
 
@@ -79,7 +79,7 @@ def test_no_rows_in_no_rows_out(name: str) -> None:
 def test_rows_have_bits_of_their_own_and_inputs_stay(name: str) -> None:
     plan = compile_plan(MODELS[name]())
     graph = random_graph(7, vertices=90, edges=500)
-    ctx = static.contexts(90, graph.src, graph.dst, graph.weight)
+    ctx = whole_graph.contexts(90, graph.src, graph.dst, graph.weight)
     rng = np.random.default_rng(0)
     x = graph.x
     for layer in plan.layers:
@@ -154,7 +154,7 @@ def test_gcn_of_negative_and_of_zero_degree_is_as_in_torch() -> None:
     src, dst = np.array([0, 1, 2, 3]), np.array([1, 0, 3, 2])
     weight = np.array([-1.0, 2.0, 0.0, 1.0], np.float32)  # degrees 2, -1, 1, 0
     (got,), (expected,) = (
-        static.forward(compile_plan(model), x, src, dst, weight),
+        whole_graph.forward(compile_plan(model), x, src, dst, weight),
         oracle.forward(model, x, src, dst, weight),
     )
     np.testing.assert_allclose(got, expected, atol=1e-5)
@@ -164,7 +164,7 @@ def test_gcn_of_negative_and_of_zero_degree_is_as_in_torch() -> None:
 def test_gcn_without_loops_keeps_infinities_of_the_vertex_itself_out() -> None:
     model = make_model(0, [conv("gcn_conv", 2, 2, add_self_loops=False)])
     x = np.array([[np.inf, 1], [1, 1]], np.float32)
-    (got,) = static.forward(compile_plan(model), x, np.array([1]), np.array([0]), np.ones(1, np.float32))
+    (got,) = whole_graph.forward(compile_plan(model), x, np.array([1]), np.array([0]), np.ones(1, np.float32))
     assert np.isfinite(got).all()
 
 

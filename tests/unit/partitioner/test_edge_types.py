@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partitioner import tables as t
+from partitioner import graph_tables as t
 from partitioner.config import TYPES_MAX, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gnn import torch_oracle
 from gnn.model import save_model
+from gnn.pyg import oracle as torch_oracle
 from job.errors import UsageError
 from job.results.check import check
 from operators.parser.rules import Rules

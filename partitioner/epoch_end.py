@@ -10,14 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioner.change import DELETED, DROPS, NEW, REWEIGHTED, Out
-from partitioner.contexts import emit_vertices, weigh
-from partitioner.index import HashIndex, drop, hash_edge
-from partitioner.log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
-from partitioner.names import free_name, stored_hash
-from partitioner.placement import Rule, place_edges, place_isolated
-from partitioner.slots import assign_slots, free_slots
-from partitioner.tables import (
+from partitioner.degrees import emit_vertices, weigh
+from partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
+from partitioner.graph_tables import (
     AWAY,
     DST,
     EDGE_MARK,
@@ -37,6 +32,11 @@ from partitioner.tables import (
     WEIGHT,
     GraphView,
 )
+from partitioner.hash_index import HashIndex, drop, hash_edge
+from partitioner.net_change import DELETED, DROPS, NEW, REWEIGHTED, Out
+from partitioner.placement import Rule, place_edges, place_isolated
+from partitioner.slots import assign_slots, free_slots
+from partitioner.string_ids import free_name, stored_hash
 from state.kernel import kernel
 from state.salt import mix
 

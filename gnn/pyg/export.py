@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from gnn.export_check import check
-from gnn.export_layers import Weights, convert_chain
-from gnn.export_steps import ExportError, Step
-from gnn.export_trace import dense_steps, trace
 from gnn.model import Model, ModelError, build_model, save_model
+from gnn.pyg.check import check
+from gnn.pyg.layers import Weights, convert_chain
+from gnn.pyg.steps import ExportError, Step
+from gnn.pyg.trace import dense_steps, trace
 
 if TYPE_CHECKING:
     from torch.nn import Module

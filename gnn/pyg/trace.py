@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gnn.export_steps import ExportError, Step, Traced, class_name, expand, function_layer
+from gnn.pyg.steps import ExportError, Step, Traced, class_name, expand, function_layer
 
 if TYPE_CHECKING:
     from torch import Tensor

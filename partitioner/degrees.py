@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioner.change import CONTEXT, FEATURES, SPLIT, WHOLE, Out
-from partitioner.index import HashIndex, find_edge
-from partitioner.log import (
+from partitioner.epoch_log import (
     LOGGED_VERTICES,
     UNCHANGED,
     V_CONTEXT,
@@ -17,7 +15,7 @@ from partitioner.log import (
     ZEROED,
     Log,
 )
-from partitioner.tables import (
+from partitioner.graph_tables import (
     AWAY,
     IN_DEGREE,
     IN_HEAD,
@@ -34,6 +32,8 @@ from partitioner.tables import (
     WEIGHT,
     GraphView,
 )
+from partitioner.hash_index import HashIndex, find_edge
+from partitioner.net_change import CONTEXT, FEATURES, SPLIT, WHOLE, Out
 from state.kernel import kernel
 
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioner.tables import DST, KEY, SRC, TYPE
+from partitioner.graph_tables import DST, KEY, SRC, TYPE
 from state.kernel import kernel
 from state.salt import Salt, mix
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnn.export_steps import ExportError, Step, class_name
-from gnn.export_trace import dense_steps
-from gnn.spec import (
+from gnn.declarations import (
     BatchNorm,
     Elu,
     GCNConv,
@@ -29,6 +27,8 @@ from gnn.spec import (
     Tanh,
     chain_width,
 )
+from gnn.pyg.steps import ExportError, Step, class_name
+from gnn.pyg.trace import dense_steps
 
 if TYPE_CHECKING:
     from torch import Tensor

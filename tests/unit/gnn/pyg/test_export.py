@@ -14,11 +14,11 @@ pyg = pytest.importorskip("torch_geometric.nn")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from gnn import oracle, static  # noqa: E402
-from gnn.export import ExportError, export_model  # noqa: E402
+from gnn import oracle, whole_graph  # noqa: E402
+from gnn.declarations import GCNConv, GraphConv  # noqa: E402
 from gnn.model import Model, load_model  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
-from gnn.spec import GCNConv, GraphConv  # noqa: E402
+from gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
 
 IN = 6
@@ -47,7 +47,7 @@ def exported(module: Any, folder: Path, **options: Any) -> Model:
 
 
 def assert_same(model: Model, expected: torch.Tensor, graph: Any) -> None:
-    plan_rows = static.forward(compile_plan(model), *graph)[-1]
+    plan_rows = whole_graph.forward(compile_plan(model), *graph)[-1]
     oracle_rows = oracle.forward(model, *graph)[-1]
     truth = expected.detach().numpy()
     atol = 3e-5 * max(1, np.abs(truth).max())

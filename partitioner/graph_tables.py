@@ -4,7 +4,7 @@ Vertices and edges have row numbers that are reused after a deletion; free rows 
 doubly linked lists, its source's out-edges and its destination's in-edges, so that adding and deleting take constant
 time at hubs too. All that is known of a vertex, or of an edge, is one row of 32-bit words (some pairs of which are
 read as one 64-bit value): one touch and one cache miss for all of it. Hash indexes are not durable
-(partitioner/index.py).
+(partitioner/hash_index.py).
 
 Rule for kernels: a vertex row is touched when it enters the epoch's log (or is handed out), an edge row too; nothing
 else writes a row that is not in the log, but for the links of an edge's neighbours in a list.

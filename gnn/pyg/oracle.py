@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnn.declarations import (
+    BatchNorm,
+    Conv,
+    Elu,
+    GCNConv,
+    Gelu,
+    GINConv,
+    GraphConv,
+    Layer,
+    LeakyRelu,
+    Linear,
+    PRelu,
+    SAGEConv,
+)
 from gnn.model import Model
-from gnn.spec import BatchNorm, Conv, Elu, GCNConv, Gelu, GINConv, GraphConv, Layer, LeakyRelu, Linear, PRelu, SAGEConv
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioner.index import HashIndex, home_of, matches, put, row_at
-from partitioner.tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
+from partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
+from partitioner.hash_index import HashIndex, home_of, matches, put, row_at
 from state.kernel import allocating, kernel
 from state.salt import Salt, hash_text, mix
 from state.table import View, touch

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioner.tables import AWAY, EDGE_MARK, LIVE, MARK
+from partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
 from state.kernel import kernel
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `n`

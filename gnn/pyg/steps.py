@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gnn.declarations import Elu, Gelu, Identity, Layer, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from gnn.model import ModelError
-from gnn.spec import Elu, Gelu, Identity, Layer, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
 
 if TYPE_CHECKING:
     from torch import Tensor

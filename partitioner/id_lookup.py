@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from partitioner.epoch_log import LOGGED_VERTICES, UNCHANGED, V_CONTEXT, V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, Log
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.index import HashIndex, find_key, has_room, put
-from partitioner.log import LOGGED_VERTICES, UNCHANGED, V_CONTEXT, V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, Log
-from partitioner.names import find_name, free_key, index_name, name_hash, store_name, words_for
-from partitioner.tables import (
+from partitioner.graph_tables import (
     FREE_VERTEX,
     IN_HEAD,
     KEY,
@@ -24,6 +22,8 @@ from partitioner.tables import (
     VERTEX_ROWS,
     GraphView,
 )
+from partitioner.hash_index import HashIndex, find_key, has_room, put
+from partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
 from state.kernel import kernel
 from state.salt import mix
 from state.table import View, touch

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gnn.export_steps import ExportError
+from gnn.pyg.steps import ExportError
 
 _NESTED = ("state_dict", "model_state_dict", "model")
 

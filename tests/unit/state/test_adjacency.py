@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from state.lists import FIRST_CAPACITY, Lists, append, find, remove
+from state.adjacency import FIRST_CAPACITY, Lists, append, find, remove
 from state.sweep import Sweeper
 from state.table import TableSet
 

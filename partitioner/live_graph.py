@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from partitioner import tables as t
+from partitioner import graph_tables as t
 from partitioner.edge_types import EdgeTypes
 from partitioner.events import STRING, Ids
-from partitioner.names import gather_names
+from partitioner.string_ids import gather_names
 
 
 @dataclass(frozen=True, slots=True)

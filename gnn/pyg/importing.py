@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import torch_geometric  # noqa: F401  # so that who lacks it learns so before anything is read
 
-from gnn.export import export_model
-from gnn.export_steps import ExportError
-from gnn.export_weights import load_weights
 from gnn.model import Model
+from gnn.pyg.export import export_model
+from gnn.pyg.steps import ExportError
+from gnn.pyg.weights import load_weights
 
 
 def import_model(

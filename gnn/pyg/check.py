@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnn import oracle, static
-from gnn.export_steps import ExportError, Traced
+from gnn import oracle, whole_graph
 from gnn.model import Model
 from gnn.plan import compile_plan
+from gnn.pyg.steps import ExportError, Traced
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -30,7 +30,7 @@ def check(module: Module, traced: Traced, model: Model, head: str | None) -> flo
     embedding, logits = _run(module, traced, head, (x, src, dst, weight))
     plan = compile_plan(model)
     ours = oracle.forward(model, x, src, dst, weight)[-1]
-    incremental = static.forward(plan, x, src, dst, weight)[-1]
+    incremental = whole_graph.forward(plan, x, src, dst, weight)[-1]
     pairs = [("full pass", ours, embedding), ("incremental plan", incremental, embedding)]
     if logits is not None:
         pairs.append(("head", plan.logits(incremental), logits))
