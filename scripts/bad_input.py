@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""See tests/support/bad_input.py."""
+"""See tests/drills/bad_input.py."""
 
 import sys
 
@@ -9,6 +9,6 @@ enter()
 sys.path.insert(0, str(ROOT))
 
 from job.dev.script import run_script  # noqa: E402
-from tests.support.bad_input_command import app  # noqa: E402
+from tests.drills.bad_input_command import app  # noqa: E402
 
 run_script(app, "bad_input")

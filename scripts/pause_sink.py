@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""See tests/support/pause.py."""
+"""See tests/drills/pause.py."""
 
 import sys
 
@@ -9,6 +9,6 @@ enter()
 sys.path.insert(0, str(ROOT))
 
 from job.dev.script import run_script  # noqa: E402
-from tests.support.pause_command import app  # noqa: E402
+from tests.drills.pause_command import app  # noqa: E402
 
 run_script(app, "pause_sink.py")

@@ -15,6 +15,7 @@ _ORDER = (
     "tests/integration/test_broker.py",
     "tests/integration/test_local_cluster.py",
     "tests/integration/",
+    "tests/drills/",
     "tests/simulation/",
     "tests/",
 )

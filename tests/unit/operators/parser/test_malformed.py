@@ -16,9 +16,9 @@ from operators.parser.rejects import Refusals
 from operators.sink.change_log_reader import Positions
 from partitioner.core import Partitioner
 from partitioner.reference_graph import ReferenceGraph
-from tests.support.bad_letters import REASON_LENGTH, Letters, judge
-from tests.support.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
-from tests.support.job_watch import states_in_log
+from tests.drills.bad_letters import REASON_LENGTH, Letters, judge
+from tests.drills.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
+from tests.drills.job_watch import states_in_log
 from tests.support.malformed import FLOOD, ROW, Way, all_ways, edge_event, vertex_event
 from tests.support.malformed_arrow import rows_to_ipc
 from tests.support.models import IN_WIDTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.memory_samples import MIB, Pause, Sample, caught_up_after_s, draw, rises, stood_after_s
+from tests.drills.memory_samples import MIB, Pause, Sample, caught_up_after_s, draw, rises, stood_after_s
 
 PAUSE = Pause(10.0, 20.0)
 

@@ -24,10 +24,10 @@ from job.flink.rest import FlinkRest
 from job.folder.run_file import read_run
 from job.run.in_flight import IN_FLIGHT
 from job.run.summary import progress
+from tests.drills.memory_samples import MIB, Pause, Sampler, caught_up_after_s, rises, stood_after_s
 from tests.support.jobs import ROOT, Input, Job, read_log
 from tests.support.judge import Delivery, Outcome, Say, check_count, check_embeddings, check_topic
 from tests.support.kafka import broker_folder, standing
-from tests.support.memory_samples import MIB, Pause, Sampler, caught_up_after_s, rises, stood_after_s
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests.support.bad_stream import Bad, Place, digest_of
+from tests.drills.bad_stream import Bad, Place, digest_of
 
 REASON_LENGTH = 400  # a reason is a line to read, however long the record is
 

@@ -13,8 +13,8 @@ import orjson
 import typer
 
 from job.errors import EXIT_CHECK_FAILED
+from tests.drills.torture import Case, Torture, line
 from tests.support.judge import Delivery, Outcome, say
-from tests.support.torture import Case, Torture, line
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

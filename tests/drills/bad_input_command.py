@@ -12,8 +12,8 @@ import orjson
 import typer
 
 from job.errors import EXIT_CHECK_FAILED, UsageError
-from tests.support.bad_input import BadInput, Case, Outcome, line, say
-from tests.support.bad_stream import TooFewError
+from tests.drills.bad_input import BadInput, Case, Outcome, line, say
+from tests.drills.bad_stream import TooFewError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

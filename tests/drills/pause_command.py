@@ -13,10 +13,10 @@ import orjson
 import typer
 
 from job.errors import EXIT_CHECK_FAILED
+from tests.drills.memory_samples import draw
+from tests.drills.pause import Measured, PauseCase, PauseRun
+from tests.drills.torture_command import DeliveryChoice, delivery_of
 from tests.support.judge import say
-from tests.support.memory_samples import draw
-from tests.support.pause import Measured, PauseCase, PauseRun
-from tests.support.torture_command import DeliveryChoice, delivery_of
 
 PICTURE, SAMPLES = "pause.png", "samples.jsonl"
 

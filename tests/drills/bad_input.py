@@ -28,9 +28,9 @@ from gnn.model import load_model, save_model
 from job.dev.broker import start_broker
 from job.results.compare import compare
 from operators.sink.change_log_reader import ChangeLogReader
-from tests.support.bad_letters import Letters, judge
-from tests.support.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
-from tests.support.job_watch import JobWatch, states_in_log
+from tests.drills.bad_letters import Letters, judge
+from tests.drills.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
+from tests.drills.job_watch import JobWatch, states_in_log
 from tests.support.jobs import FRESHET, ROOT, Ended, Job, TopicInput
 from tests.support.kafka import broker_folder
 from tests.support.malformed import all_ways
