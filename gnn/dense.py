@@ -2,10 +2,17 @@
 
 BLAS picks its kernels by shape, so a row multiplied alone and the same row among many differ in their last bits.
 Replay after a restore, and pruning on equality, need a row's bits to be a function of the row. So every product here is
-made of blocks of exactly 64 rows, the last one padded: one shape, one kernel, and inside it a row never meets another.
+made of blocks of one shape, the last one padded: one shape, one kernel, and inside it a row never meets another.
+
+A block has 64 rows where OpenBLAS sums alike in all of them. Its kernels for Haswell (and Zen) do not: of twelve rows,
+six are summed in another order than the other six. There a block is 16 rows that lie across the kernel, or whatever
+else is found to treat its rows alike; see `block_of`.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +21,20 @@ from gnn.blas import use_one_thread
 
 Rows = NDArray[np.float32]
 
-BLOCK_ROWS = 64
+_TRIALS = 8
 
 use_one_thread()  # here, so that nobody can multiply without it
+
+
+class Block(NamedTuple):
+    """How a product is cut: `rows` at a time; `turned`, the rows of the result are columns to BLAS."""
+
+    rows: int
+    turned: bool
+
+
+# The fastest first. A row alone is always alike.
+BLOCKS = (Block(64, False), Block(16, True), Block(8, False), Block(1, False))
 
 
 def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
@@ -40,15 +58,44 @@ def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
         out[:] = matmul(x, np.repeat(w, 2, axis=1))[:, :1]
         return out
     w = np.ascontiguousarray(w, np.float32)
-    whole = rows - rows % BLOCK_ROWS
+    block = block_of(*w.shape)
+    whole = rows - rows % block.rows
     if whole:
-        np.matmul(_blocks(x[:whole]), w, out=_blocks(out[:whole]))
+        _multiply(x[:whole], w, out[:whole], block)
     if whole < rows:
-        padded = np.zeros((1, BLOCK_ROWS, x.shape[1]), np.float32)
-        padded[0, : rows - whole] = x[whole:]
-        out[whole:] = np.matmul(padded, w)[0, : rows - whole]
+        padded = np.zeros((block.rows, x.shape[1]), np.float32)
+        padded[: rows - whole] = x[whole:]
+        ended = np.empty((block.rows, width), np.float32)
+        _multiply(padded, w, ended, block)
+        out[whole:] = ended[: rows - whole]
     return out
 
 
-def _blocks(rows: Rows) -> Rows:
-    return rows.reshape(-1, BLOCK_ROWS, rows.shape[1])
+@lru_cache(maxsize=256)
+def block_of(k: int, m: int) -> Block:
+    """The first of BLOCKS in which equal rows come out equal, tried on random ones; the same on every call.
+
+    Shapes: of products (n, k) by (k, m), m above 1.
+    """
+    random = np.random.default_rng(0)
+    for block in BLOCKS:
+        for _ in range(_TRIALS):
+            x = np.repeat(random.standard_normal((1, k), np.float32), block.rows, axis=0)
+            out = np.empty((block.rows, m), np.float32)
+            _multiply(x, random.standard_normal((k, m), np.float32), out, block)
+            if (out.view(np.int32) != out[0].view(np.int32)).any():
+                break
+        else:
+            return block
+    return BLOCKS[-1]
+
+
+def _multiply(x: Rows, w: Rows, out: Rows, block: Block) -> None:
+    """Write x @ w to `out`, block by block; `x` has whole blocks of rows."""
+    blocks, results = x.reshape(-1, block.rows, x.shape[1]), out.reshape(-1, block.rows, w.shape[1])
+    if block.turned:
+        turned = np.empty((len(blocks), w.shape[1], block.rows), np.float32)
+        np.matmul(blocks, w, out=turned.transpose(0, 2, 1))  # numpy hands BLAS the transposed product
+        results[:] = turned.transpose(0, 2, 1)
+    else:
+        np.matmul(blocks, w, out=results)

@@ -1,5 +1,7 @@
 """A row's bits depend on the row alone."""
 
+import os
+import platform
 import subprocess
 import sys
 
@@ -9,7 +11,8 @@ import pytest
 from gnn import elementwise
 from gnn.blas import use_one_thread
 from gnn.chain import Chain
-from gnn.dense import BLOCK_ROWS, matmul
+from gnn.dense import matmul
+from gnn.processor import BLAS_VARIABLE, runs_here
 from tests.support.models import ACTIVATIONS, make_model
 
 SHAPES = [(128, 256), (128, 80), (128, 40), (7, 5), (1, 3), (5, 1), (1, 1), (3, 2), (100, 47), (602, 41), (33, 17)]
@@ -53,7 +56,7 @@ def test_bits_do_not_depend_on_where_the_arrays_lie_in_memory() -> None:
 
 
 def test_a_row_of_nan_leaves_the_others_alone() -> None:
-    x, w = rows(1, BLOCK_ROWS, 20), rows(2, 20, 9)
+    x, w = rows(1, 64, 20), rows(2, 20, 9)
     expected = matmul(x, w)
     x[5] = np.nan
     got = matmul(x, w)
@@ -134,3 +137,25 @@ def _only(spec: dict, name: str) -> tuple[list, list[str]]:
     from gnn.declarations import DenseLayer
 
     return [TypeAdapter(DenseLayer).validate_python(spec)], [name]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of kernels of x86-64")
+@pytest.mark.parametrize("core", ["Haswell", "Nehalem", "Prescott", "Sandybridge", "SkylakeX"])
+def test_a_row_has_its_bits_with_all_kernels(core: str) -> None:
+    """Those for Haswell sum six of twelve rows in another order than the other six."""
+    if not runs_here(core):
+        pytest.skip(f"this processor does not run the kernels for {core}")
+    script = (
+        "import numpy as np; from gnn.dense import block_of, matmul; r = np.random.default_rng(0).standard_normal\n"
+        f"for k, m in {SHAPES}:\n"
+        "    x, w = r((130, k)).astype('f4'), r((k, m)).astype('f4'); y = matmul(x, w)\n"
+        "    for i in (0, 5, 6, 11, 12, 63, 64, 127, 128, 129):\n"
+        "        assert (matmul(x[i:i + 1], w)[0] == y[i]).all(), (k, m, i)\n"
+        "    assert (matmul(x[::-1], w)[::-1] == y).all() and abs(y - x @ w).max() < 1e-3, (k, m)\n"
+        "print(block_of(128, 80).rows)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {BLAS_VARIABLE: core}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == (16 if core == "Haswell" else 64)
