@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from operators.dataflow import PARTITIONER, STORAGE, Place
 from operators.epochs.partitioner_stage import control_of
-from operators.factory import Settings, load_plan, make_core
-from operators.messages import STORAGE, Message
-from operators.network import PARTITIONER, Network, operators_of, senders_of
+from operators.factory import CoreFactory, Settings, dataflow_of, load_plan, make_core, stages_of
+from operators.network import Network
+from operators.outcome import Message
 from operators.sink.core import Sink
 from operators.snapshot.reader import SnapshotError
-from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.events import Events
 from state.image import write_image
 
 
-def build_image(settings: Settings, blocks: Iterable[Events], progress: Callable[[str], None] = lambda _: None) -> int:
+def build_image(
+    settings: Settings,
+    blocks: Iterable[Events],
+    progress: Callable[[str], None] = lambda _: None,
+    core_of: CoreFactory = make_core,
+) -> int:
     """Apply a snapshot (possibly none) as epoch 0 and write `settings.image`; returns the number of vertices.
 
     The change log gets the rows of epoch 0. An existing image is overwritten.
     """
     plan = load_plan(settings.model)
     core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
-    names = operators_of(len(plan.layers), settings.parts)
-    stages = {}
-    for name in names:
-        for part in range(settings.parts):
-            made, senders = make_core(settings, plan, name, part), senders_of(name, settings.parts)
-            stages[name, part] = Stage(f"{name}-{part}", made, senders, epoch=-1)
+    flow = dataflow_of(settings, plan)
+    stages = stages_of(replace(settings, image=""), plan, core_of=core_of, epoch=-1)
     pieces = list(blocks)
     if pieces:
         progress("partitioning the snapshot")
@@ -44,17 +46,17 @@ def build_image(settings: Settings, blocks: Iterable[Events], progress: Callable
     else:
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
     sent = core.split(change, control_of(core, -1, 0, (0.0, 0.0), 0, 0, 0), 0)
-    network = Network(stages)
-    network.send(PARTITIONER, 0, [Message(STORAGE, part, 0, 0, block) for part, block in enumerate(sent)])
+    network = Network(flow, stages)
+    network.send(Place(PARTITIONER, 0), [Message(STORAGE, part, 0, 0, block) for part, block in enumerate(sent)])
     del change, sent, pieces
     while not network.idle:
         acted = network.step()
-        if acted is not None and acted[1] == settings.parts - 1:
-            progress(f"{acted[0]}: initial values computed")
+        if acted is not None and acted[0].part == settings.parts - 1:
+            progress(f"{acted[0].operator}: initial values computed")
     folder = Path(settings.image)
-    write_image(core.tables, folder / f"{PARTITIONER}-0", 0)
-    for (name, part), stage in stages.items():
+    write_image(core.tables, folder / str(Place(PARTITIONER, 0)), 0)
+    for place, stage in stages.items():
         if isinstance(stage.core, Sink):
             stage.core.close()
-        write_image(stage.core.tables, folder / f"{name}-{part}", 0)
+        write_image(stage.core.tables, folder / str(place), 0)
     return vertices

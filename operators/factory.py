@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -9,14 +10,13 @@ from typing import Any
 
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
+from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import JOURNAL_BYTES
 from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
 from operators.epochs.retention import CheckpointFolder, ToldCheckpoints
 from operators.epochs.waiting_events import WAITING_BYTES
 from operators.limits import ID_BYTES_MAX, RECORD_BYTES
-from operators.messages import SINK, STORAGE, TAIL
-from operators.network import PARTITIONER, senders_of
 from operators.parser.core import Origin, Parser
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.file_stage import ParserStage
@@ -25,13 +25,11 @@ from operators.parser.topic_stage import MessageStage
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
 from operators.sink.outlet import Outlet, OutletStage
-from operators.stage import Stage
+from operators.stage import Core, Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
-
-PARSER = "parser"  # of the files; that of topic k among the sources is "parser-k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +129,9 @@ class Settings:
         return PartitionerConfig(**options, id_kind=self.id_kind, edge_types=None if types is None else tuple(types))
 
 
+CoreFactory = Callable[[Settings, Plan, Operator, int], Core]
+
+
 @lru_cache(maxsize=4)
 def load_plan(folder: str) -> Plan:
     """The compiled model; one per process and folder."""
@@ -141,28 +142,62 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     """The stage of one operator's part."""
     settings = Settings.from_dict(config)
     plan = load_plan(settings.model)
-    if operator.startswith(PARSER):
-        return make_parser(settings, plan, operator)
-    image = settings.image_of(operator, part)
-    if operator == PARTITIONER:
-        graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
-        log = settings.open_cut_log()
-        sealing, dead = settings.sealing(plan), settings.letter_box(operator)
-        return PartitionerStage(graph, sealing, log, image, dead, settings.sources, settings.topics)
-    core = make_core(settings, plan, operator, part)
-    kind = OutletStage if operator == SINK and settings.outlet else Stage
-    return kind(f"{operator}-{part}", core, senders_of(operator, settings.parts), image)
+    row = dataflow_of(settings, plan)[operator]
+    if row.kind == PARSER:
+        return make_parser(settings, plan, row)
+    if row.kind == PARTITIONER:
+        return make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator))
+    return _staged(settings, plan, row, part, make_core(settings, plan, row, part))
 
 
-def make_parser(settings: Settings, plan: Plan, operator: str) -> ParserStage | MessageStage:
+def dataflow_of(settings: Settings, plan: Plan) -> Dataflow:
+    """The table of a job's operators."""
+    return Dataflow(len(plan.layers), settings.parts, settings.topics)
+
+
+def stages_of(
+    settings: Settings,
+    plan: Plan,
+    operators: Iterable[Operator] | None = None,
+    core_of: CoreFactory | None = None,
+    **options: int,
+) -> dict[Place, Stage]:
+    """The stages after the Partitioner (or of these operators alone), in the order of the flow; not restored.
+
+    `core_of` builds their cores (default: `make_core`); `options` go to each `Stage`.
+    """
+    core_of = core_of or make_core
+    return {
+        place: _staged(settings, plan, row, place.part, core_of(settings, plan, row, place.part), **options)
+        for row in operators or dataflow_of(settings, plan).staged
+        for place in row.places
+    }
+
+
+def _staged(settings: Settings, plan: Plan, row: Operator, part: int, core: Core, **options: int) -> Stage:
+    senders, image = dataflow_of(settings, plan).blocks_per_epoch(row.name), settings.image_of(row.name, part)
+    kind = OutletStage if isinstance(core, Sink) and core.outlet is not None else Stage
+    return kind(str(Place(row.name, part)), core, senders, image, **options)
+
+
+def make_partitioner(
+    settings: Settings, plan: Plan, log: CutLog, dead_letters: LetterBox | None = None
+) -> PartitionerStage:
+    """The Partitioner, which cuts epochs as the log says and goes on with it."""
+    graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+    sealing, image = settings.sealing(plan), settings.image_of(PARTITIONER, 0)
+    return PartitionerStage(graph, sealing, log, image, dead_letters, settings.sources, settings.topics)
+
+
+def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | MessageStage:
     """The Parser of the files, or of one topic."""
     types, longest = plan.edge_types or None, settings.id_bytes_max
     parser = Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
-    block_events, dead = settings.block_events or settings.epoch_events, settings.letter_box(operator)
-    if operator == PARSER:
+    block_events, dead = settings.block_events or settings.epoch_events, settings.letter_box(row.name)
+    if row.topic is None:
         return ParserStage(Path(settings.chunks), parser, dead, block_events)
-    source = int(operator.removeprefix(f"{PARSER}-"))
-    return MessageStage(parser, Origin(source, settings.sources[source]), dead, block_events, Path(settings.out))
+    origin = Origin(row.topic, settings.sources[row.topic])
+    return MessageStage(parser, origin, dead, block_events, Path(settings.out))
 
 
 def state_bytes(plan: Plan) -> tuple[int, int]:
@@ -174,30 +209,29 @@ def state_bytes(plan: Plan) -> tuple[int, int]:
     return vertex, edge
 
 
-def make_core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
-    """The core of a keyed operator after the Partitioner."""
+def make_core(settings: Settings, plan: Plan, row: Operator, part: int) -> Core:
+    """The core of an operator after the Partitioner."""
+    if row.kind == SINK:
+        return make_sink(settings, plan, part)
     parts, layers = settings.parts, plan.layers
-    if operator == SINK:
-        outlet = make_outlet(settings, plan, part) if settings.outlet else None
-        sources, width = list(settings.sources), plan.out_width
-        publish_ms = 0 if settings.epoch_ms else settings.publish_after_ms  # else the Partitioner sees to it
-        return Sink(part, parts, settings.out, width, settings.id_kind, sources, outlet=outlet, publish_ms=publish_ms)
-    number = int(operator.removeprefix(STORAGE).removeprefix(TAIL))
-    if number == 0:
+    if row.layer == 0:
         return FeatureStorage(part, parts, layers[0])
-    following = layers[number] if number < len(layers) else None
-    shape = LayerShape(part, parts, number, layers[number - 1], following)
-    return LayerTail(shape) if operator.startswith(TAIL) else LayerStorage(shape)
+    following = layers[row.layer] if row.layer < len(layers) else None
+    shape = LayerShape(part, parts, row.layer, layers[row.layer - 1], following)
+    return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
+
+
+def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
+    """The core of a sink part."""
+    outlet = make_outlet(settings, plan, part) if settings.outlet else None
+    sources, width = list(settings.sources), plan.out_width
+    publish_ms = 0 if settings.epoch_ms else settings.publish_after_ms  # else the Partitioner sees to it
+    return Sink(
+        part, settings.parts, settings.out, width, settings.id_kind, sources, outlet=outlet, publish_ms=publish_ms
+    )
 
 
 def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:
     """What a sink part hands to the topic of changed embeddings."""
     lines = Lines(settings.outlet["model"], settings.outlet["form"])
     return Outlet(part, plan.out_width, settings.id_kind, lines)
-
-
-def warm_up(config: dict[str, Any]) -> None:
-    """Have every kernel of the job ready; called once per process before the first event (see operators/warm_up.py)."""
-    from operators import warm_up as warming  # it builds stages by this module
-
-    warming.warm_up(config)

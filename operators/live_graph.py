@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled
-from operators.epochs.partitioner_stage import PartitionerStage, control_of
-from operators.factory import Settings, load_plan, make_core
-from operators.messages import Message
-from operators.network import PARTITIONER
-from operators.stage import Stage
-from partitioner.core import Partitioner
+from operators.epochs.partitioner_stage import control_of
+from operators.factory import Settings, dataflow_of, load_plan, make_partitioner, stages_of
+from operators.outcome import Message
 from partitioner.events import Events
 from partitioner.live_graph import LiveGraph
+from state.block_columns import POSITIONS
 from state.codec import Block
 
-FEATURES = "storage0"  # the operator that holds them
 Entries = Iterable[tuple[str, bytes]]
 
 
@@ -37,15 +35,10 @@ class LiveState:
     def __init__(self, settings: Settings, log: CutLog) -> None:
         """`settings` as the job has them; `log` is only read."""
         plan = load_plan(settings.model)
-        core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
-        image = settings.image_of(PARTITIONER, 0)
-        self.core, self.settings = core, settings
-        sealing, names = settings.sealing(plan), settings.sources
-        self.partitioner = PartitionerStage(core, sealing, log, image, sources=names, streams=settings.topics)
-        self.storages = [
-            Stage(f"{FEATURES}-{part}", make_core(settings, plan, FEATURES, part), 1, settings.image_of(FEATURES, part))
-            for part in range(settings.parts)
-        ]
+        self.settings = settings
+        self.partitioner = make_partitioner(settings, plan, log)
+        self.core = self.partitioner.core
+        self.storages = list(stages_of(settings, plan, [dataflow_of(settings, plan)[FEATURES]]).values())
         self.positions: dict[Lane, int] = {}
         self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
@@ -109,7 +102,7 @@ class LiveState:
         control = control_of(self.core, -1, len(events), (0.0, 0.0), 0, 0, 0)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
-        self._deliver(Message("storage", part, self.epoch, 0, block) for part, block in enumerate(blocks))
+        self._deliver(Message(STORAGE, part, self.epoch, 0, block) for part, block in enumerate(blocks))
 
     @property
     def epoch(self) -> int:
@@ -139,6 +132,6 @@ class LiveState:
                 storage.act(blocks)
 
     def _note(self, block: Block) -> None:
-        columns = [block.columns[name].tolist() for name in ("pos_source", "pos_partition", "pos_next")]
-        for source, partition, following in zip(*columns, strict=True):
+        columns = [block.columns[name].tolist() for name in POSITIONS]
+        for source, partition, following, _ in zip(*columns, strict=True):
             self.positions[source, partition] = following

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from operators.control import is_marker
 from operators.inbox import INBOX_BYTES, Inbox
-from operators.messages import MARKER, Message, Outcome
+from operators.outcome import Message, Outcome
 from operators.telemetry.level import Level
 from state.codec import Block, decode, read_header
 from state.sweep import Sweeper
@@ -87,8 +88,7 @@ class Stage:
         messages = self.core.apply(epoch, decoded)
         self.epoch = epoch
         controls = [block.columns["ctl"] for block in decoded if "ctl" in block.columns]
-        marked = any(int(control[MARKER]) >= 0 for control in controls)
-        return Outcome(messages, self.sweeper.mark(epoch) if marked else self.sweeper.step())
+        return Outcome(messages, self.sweeper.mark(epoch) if any(map(is_marker, controls)) else self.sweeper.step())
 
     def close(self) -> None:
         """Drop what waits, and let the core finish what it does in the background."""

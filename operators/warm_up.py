@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from gnn.processor import hold
+from operators.dataflow import PARTITIONER, SINK, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
-from operators.factory import Settings, load_plan, make_core, make_outlet
-from operators.messages import SINK, Outcome
-from operators.network import PARTITIONER, Network, operators_of, senders_of
-from operators.stage import Stage
+from operators.factory import Settings, dataflow_of, load_plan, make_outlet, stages_of
+from operators.network import Network
+from operators.outcome import Outcome
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 
@@ -40,21 +41,19 @@ def warm_up(config: dict[str, Any]) -> None:
 
 
 def _run(settings: Settings) -> None:
-    plan, parts = load_plan(settings.model), settings.parts
+    plan = load_plan(settings.model)
     plan.warm_up()
-    core = Partitioner(parts, plan.in_width, settings.partitioning)
+    core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
     partitioner = PartitionerStage(core, SealingConfig(epoch_events=4, marker_interval_ms=1), CutLog())
+    flow = dataflow_of(settings, plan)
+    # a Sink would write files
+    stages = stages_of(replace(settings, image=""), plan, [row for row in flow.staged if row.kind != SINK])
     partitioner.restore(())
-    stages = {}
-    for name in operators_of(len(plan.layers), parts):
-        for part in range(parts):
-            if name != SINK:
-                stage = Stage(f"{name}-{part}", make_core(settings, plan, name, part), senders_of(name, parts))
-                stage.restore(())
-                stages[name, part] = stage
+    for stage in stages.values():
+        stage.restore(())
     if settings.outlet:
         make_outlet(settings, plan, 0).warm_up()
-    network = Network(stages)
+    network = Network(flow, stages)
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
     x = np.ones(plan.in_width, np.float32).tolist()
     a, b, c, d = ids
@@ -83,6 +82,6 @@ def _run(settings: Settings) -> None:
 
 
 def _deliver(network: Network, outcome: Outcome) -> None:
-    network.send(PARTITIONER, 0, outcome.messages)
+    network.send(Place(PARTITIONER, 0), outcome.messages)
     while not network.idle:
         network.step()

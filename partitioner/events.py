@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from state.codec import EVENTS, Block, Header, decode, encode
+from state.block_columns import EVENTS
+from state.codec import Block, Header, decode, encode
 
 OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES, OP_ADD_EDGE, OP_DEL_EDGE = range(5)
 OP_NAMES = ("add_vertex", "del_vertex", "set_features", "add_edge", "del_edge")
@@ -119,8 +120,8 @@ class Ids:
     def from_columns(block: Block, name: str) -> Ids:
         """The inverse of `columns`."""
         if f"{name}_off" in block.columns:
-            return Ids(STRING, offsets=block.columns[f"{name}_off"], data=block.get(f"{name}_utf8", "u1"))
-        return Ids(INT, block.get(name, "<i8"))
+            return Ids(STRING, offsets=block.columns[f"{name}_off"], data=block.get(f"{name}_utf8"))
+        return Ids(INT, block.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ class Events:
             raise ValueError(message)
         columns = block.columns
         ctl = columns["ctl"].tolist()
-        op = block.get("op", "u1")
+        op = block.get("op")
         n = len(op)
 
         def column(name: str, default: int, dtype: str) -> np.ndarray:
@@ -321,7 +322,7 @@ class Events:
             source=column("source", ctl[1], "<i2"),
             partition=column("partition", ctl[2], "<i2"),
             types=tuple(Ids.from_columns(block, "types").to_list()) if named else (DEFAULT_TYPE,),  # type: ignore[arg-type]
-            reject_rows=block.get("rejects", "<i4"),
+            reject_rows=block.get("rejects"),
             end_position=ctl[0],
             end_source=ctl[1],
             end_partition=ctl[2],

@@ -1,19 +1,4 @@
-"""The Splitter: an epoch's net change as one TOPOLOGY block per part.
-
-Columns (absent means empty); slots are rows of the block's part:
-    ctl i64[8]                                       as given by the caller
-    m_slot i32, m_key i64; m_off i64, m_name u8      new masters; string ids also with their UTF-8 bytes
-    d_slot i32, d_key i64                            masters that go at the end of the epoch
-    r_slot i32, r_part i16, r_home i32               new replicas, with the address of their master
-    f_slot i32                                       replicas that go at the end of the epoch
-    del_src del_dst i32, del_w f32                   edges deleted, with the weight they had
-    rew_src rew_dst i32, rew_old rew_new f32         edges reweighted
-    add_src add_dst i32, add_w f32                   edges added
-    c_slot c_count i32, c_degree f64, c_loop f32     masters with a new context
-    ra_slot i32, ra_part i16, ra_rslot i32           masters with a replica more; rd_slot i32, rd_part i16: one less
-    s_slot, u_slot i32                               masters that become split, whole (dead ones stand in d_slot alone)
-    x0_slot i32, x0 f32 (k, in_width)                features set
-"""
+"""The Splitter: an epoch's net change as one TOPOLOGY block per part (its columns: state/block_columns.py)."""
 
 from __future__ import annotations
 
@@ -36,9 +21,8 @@ from partitioner.net_change import (
     WHOLE,
     EpochChange,
 )
-from state.codec import TOPOLOGY, Block, Header, seal
-
-Columns = dict[str, np.ndarray]
+from state.block_columns import TOPOLOGY, Columns
+from state.codec import Block, Header, seal
 
 
 class _Group:

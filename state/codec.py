@@ -15,13 +15,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from state.block_columns import DTYPES, Columns
+
 FORMAT_VERSION = 1
-TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
 _MAGIC = b"FB"
 _HEADER = struct.Struct("<2sBBBBhqII")
@@ -44,12 +44,14 @@ class UnknownFormatError(ValueError):
     """A block or a state entry was written by a version of Freshet that this one does not know."""
 
 
-@lru_cache(maxsize=64)
-def _empty(dtype: str) -> np.ndarray:
+def _empty(dtype: np.dtype[Any]) -> np.ndarray:
     """An empty column, read-only as decoded ones are: kernels are compiled for one kind of array only."""
     column = np.empty(0, dtype)
     column.flags.writeable = False
     return column
+
+
+_EMPTY = {name: _empty(dtype) for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Block:
     """A decoded block; a column that the sender left out reads as absent."""
 
     header: Header
-    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -76,10 +78,10 @@ class Block:
         directory = _HEADER.size + len(self.columns) * _COLUMN.size
         return directory + sum(-(-column.nbytes // 8) * 8 for column in self.columns.values())
 
-    def get(self, name: str, dtype: str) -> np.ndarray:
-        """The column, or an empty one of that dtype where the block has none."""
+    def get(self, name: str) -> np.ndarray:
+        """The column, or an empty one of its dtype where the sender left it out (see state/block_columns.py)."""
         column = self.columns.get(name)
-        return _empty(dtype) if column is None else column
+        return _EMPTY[name] if column is None else column
 
 
 def seal(header: Header, columns: Mapping[str, np.ndarray]) -> Block:
@@ -150,7 +152,7 @@ def decode(data: bytes) -> Block:
     """
     header = read_header(data)
     (count,) = struct.unpack_from("<I", data, 16)
-    columns: dict[str, np.ndarray] = {}
+    columns: Columns = {}
     at = _HEADER.size + count * _COLUMN.size
     for k in range(count):
         name, code, ndim, _, width, rows = _COLUMN.unpack_from(data, _HEADER.size + k * _COLUMN.size)

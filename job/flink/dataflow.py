@@ -17,6 +17,7 @@ from job.kafka.client import ClientProperties
 from job.kafka.flink_sink import write_lines
 from job.kafka.flink_source import add_connector, batch_type, topic_stream
 from job.machine.artifacts import connector_jar
+from operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, TAIL, Dataflow, topic_parser
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
@@ -35,7 +36,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
-    keys = part_keys(spec.parts, spec.max_parallelism)
+    keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
     places = {"out": str(spec.out_path), "logs": str(spec.logs)}
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
@@ -43,25 +44,21 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     # With one part nothing is dealt out anew: light neighbours share a task, and blocks pass without being copied.
     alone = spec.parts == 1
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
-    stream = named(keyed(events).process(partitioner, element_type()), "partitioner", 1)
+    streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
     if spec.letters_to is not None:
-        _write_letters(env, spec, [*parsers, stream])
-    stream = _stage(stream, StageShell("storage0", config, keys, "storage", None), spec.parallelism, chained=alone)
-    for layer in range(1, spec.layers + 1):
-        following = "storage" if layer < spec.layers else "sink"
-        tail = "tail" if spec.parts > 1 else None
-        last = alone and layer == spec.layers
-        storage = _stage(stream, StageShell(f"storage{layer}", config, keys, following, tail, last), spec.parallelism)
-        stream = storage
-        if tail:
-            partials = _side_output(storage, tail_tag())
-            shell = StageShell(f"tail{layer}", config, keys, following, None)
-            stream = storage.union(_stage(partials, shell, spec.parallelism))
-    if spec.embeddings_to is None:
-        sink = StageShell("sink", config, keys, "nobody", None)
-        discard(_stage(stream, sink, spec.parallelism, chained=alone))
-    else:
-        _write_embeddings(env, spec, stream, OutletShell(config, keys), chained=alone)
+        _write_letters(env, spec, [*parsers, streams[PARTITIONER]])
+    for row in flow.staged:
+        first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
+        stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
+        chained = alone and (row.kind == SINK or row.name == FEATURES)
+        if row.kind != SINK:
+            to_sink = alone and SINK in row.receivers
+            shell = StageShell(row.name, config, keys, list(row.receivers), to_sink)
+            streams[row.name] = _stage(stream, shell, spec.parallelism, chained)
+        elif spec.embeddings_to is None:
+            discard(_stage(stream, StageShell(SINK, config, keys, []), spec.parallelism, chained))
+        else:
+            _write_embeddings(env, spec, stream, OutletShell(config, keys), chained)
 
 
 def _write_embeddings(
@@ -70,7 +67,7 @@ def _write_embeddings(
     """Draw a Sink whose lines go to a topic."""
     from operators.flink.shells import lines_type
 
-    lines = named(keyed(stream, chained).process(sink, lines_type()), "sink", spec.parallelism)
+    lines = named(keyed(stream, chained).process(sink, lines_type()), SINK, spec.parallelism)
     assert spec.embeddings_to is not None
     write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
 
@@ -102,14 +99,14 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     start = named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
     parsers = []
     for topic in spec.topics:
-        name = f"parser-{topic.source}"
+        name = topic_parser(topic.source)
         uid = UID.format(f"kafka-{topic.source}")
         batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
         messages = keyed(batches, chained=True, value_type=batch_type())
         parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
-        parsers.append(named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), "parser", 1))
+        parsers.append(named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), PARSER, 1))
     streams = [*parsers, _idle(env, spec)] if spec.stay else parsers
     return start.union(*streams) if streams else start, parsers
 

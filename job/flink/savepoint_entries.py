@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from job.flink.dataflow import discard, keyed, named
 from job.flink.job_spec import JobSpec
 from job.flink.part_keys import part_keys
-from operators.network import PARTITIONER
+from operators.dataflow import PARTITIONER
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment

@@ -17,18 +17,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gnn.plan import Plan
 from job.local.malloc import keep_freed_memory
+from operators.dataflow import PARSER, PARTITIONER, SINK, Place
 from operators.epochs.flush_intervals import monotonic_ms
 from operators.epochs.journal import JOURNAL_KEYS
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.retention import Commits
-from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
-from operators.messages import SINK, Message, Outcome
-from operators.network import PARTITIONER, Network, operators_of
+from operators.factory import Settings, dataflow_of, load_plan, make_stage
+from operators.network import Network
+from operators.outcome import Message, Outcome
 from operators.stage import Stage
 from operators.storage.layer import LayerStorage
 from operators.telemetry.sum_report import SumReport, all_sums
+from operators.warm_up import warm_up
 from state.backends import RocksStore
 from state.sweep import Mutations
 
@@ -36,6 +37,9 @@ QUEUED = 1  # outcomes between two threads; each of a block, which is some epoch
 # Shorter, and threads that have no kernel under way take the interpreter lock from each other all the time.
 SWITCH_INTERVAL_S = 2e-4
 READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled
+
+
+_PARTITIONER = Place(PARTITIONER, 0)
 
 
 def open_store(folder: Path) -> RocksStore:
@@ -47,7 +51,7 @@ def open_store(folder: Path) -> RocksStore:
 class Work:
     """An outcome of the Partitioner on its way through the pipeline, and where the input stands after it."""
 
-    messages: list[tuple[str, int, Message]]
+    messages: list[tuple[Place, Message]]
     mutations: dict[str, Mutations]
     replay: bool
     chunk: int
@@ -56,7 +60,7 @@ class Work:
     @staticmethod
     def of(outcome: Outcome, replay: bool, chunk: int, block: int) -> Work:
         """What an outcome of the Partitioner begins with."""
-        messages = [(PARTITIONER, 0, message) for message in outcome.messages]
+        messages = [(_PARTITIONER, message) for message in outcome.messages]
         return Work(messages, {PARTITIONER: outcome.mutations}, replay, chunk, block)
 
 
@@ -114,12 +118,12 @@ class Pipeline:
             following.put(None)
 
 
-def _sums_of(stages: Mapping[tuple[str, int], Stage]) -> dict[str, SumReport]:
+def _sums_of(stages: Mapping[Place, Stage]) -> dict[str, SumReport]:
     """What the sums of each layer have shown, over all parts."""
     found: dict[str, list[SumReport]] = {}
-    for (name, _), stage in stages.items():
+    for place, stage in stages.items():
         if isinstance(stage.core, LayerStorage):
-            found.setdefault(name, []).append(stage.core.sums)
+            found.setdefault(place.operator, []).append(stage.core.sums)
     return {name: together for name, reports in found.items() if (together := all_sums(reports)) is not None}
 
 
@@ -130,7 +134,7 @@ class LocalRuntime:
         keep_freed_memory()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.settings, self.chunks = settings, chunks
-        self.plan: Plan = load_plan(settings.model)
+        self.flow = dataflow_of(settings, load_plan(settings.model))
         self.times = StageTimes()
         self._config = settings.to_dict()
         self._state = state
@@ -172,7 +176,7 @@ class LocalRuntime:
         finally:
             pipeline.finish(on_progress)
             self.memory_bytes = {stage.name: stage.memory_bytes for stage in stages.values()}
-            self.memory_bytes[f"{PARTITIONER}-0"] = partitioner.memory_bytes
+            self.memory_bytes[str(_PARTITIONER)] = partitioner.memory_bytes
             self.sums = _sums_of(stages)
             partitioner.close()
             for stage in stages.values():
@@ -182,28 +186,27 @@ class LocalRuntime:
             raise pipeline.failure
         return self._finished
 
-    def _stages(self) -> dict[tuple[str, int], Stage]:
+    def _stages(self) -> dict[Place, Stage]:
         """The stages after the Partitioner, restored."""
-        stages: dict[tuple[str, int], Stage] = {}
-        for name in operators_of(len(self.plan.layers), self.settings.parts):
-            for part in range(self.settings.parts):
-                stage = stages[name, part] = make_stage(self._config, name, part)
+        stages: dict[Place, Stage] = {}
+        for row in self.flow.staged:
+            for place in row.places:
+                stage = stages[place] = make_stage(self._config, *place)
                 stage.restore(self._store.part(stage.name).items())
         return stages
 
-    def _segments(self, stages: dict[tuple[str, int], Stage]) -> list[Callable[[Work], None]]:
+    def _segments(self, stages: dict[Place, Stage]) -> list[Callable[[Work], None]]:
         """A step for each layer, the first with Storage 0 as well, and one for the Sink and the commit.
 
         More threads would only wait for the interpreter lock.
         """
-        layers = len(self.plan.layers)
-        steps: list[Callable[[Work], None]] = []
-        groups = [{f"storage{layer}", f"tail{layer}"} for layer in range(1, layers + 1)]
-        groups[0].add("storage0")
-        for names, act in [*((group, self._act) for group in groups), ({SINK}, self._publish)]:
-            network = Network({place: stage for place, stage in stages.items() if place[0] in names})
-            steps.append(partial(act, network))
-        return steps
+        flow = self.flow
+        segments: dict[int, dict[Place, Stage]] = {}
+        for place, stage in stages.items():
+            row = flow[place.operator]
+            segments.setdefault(len(flow) if row.kind == SINK else max(1, row.layer), {})[place] = stage
+        *layers, sink = (Network(flow, segment) for segment in segments.values())
+        return [*(partial(self._act, network) for network in layers), partial(self._publish, sink)]
 
     def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
         """Outcomes of the Partitioner: the replay, then the input."""
@@ -231,14 +234,14 @@ class LocalRuntime:
     def _act(self, network: Network, work: Work) -> None:
         """Take the work through the operators of one segment."""
         since = time.perf_counter()
-        for sender, part, message in work.messages:
-            network.send(sender, part, [message])
+        for sender, message in work.messages:
+            network.send(sender, [message])
         while not network.idle:
             acted = network.step()
             if acted is not None:
-                operator, part, outcome = acted
-                work.mutations.setdefault(f"{operator}-{part}", Mutations()).extend(outcome.mutations)
-                since = self.times.add(operator, since)
+                place, outcome = acted
+                work.mutations.setdefault(str(place), Mutations()).extend(outcome.mutations)
+                since = self.times.add(place.operator, since)
         work.messages, network.outside = network.outside, []
 
     def _publish(self, network: Network, work: Work) -> None:

@@ -31,12 +31,12 @@ from job.results.coverage import Covered, rebuild
 from job.run.positions import JOB_FOLDER
 from job.run.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
 from job.run.resume import job_of_state
+from operators.dataflow import FEATURES, PARTITIONER
 from operators.epochs.cut import ForeignStateError, LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
 from operators.epochs.cut_segments import ForeignLogError
 from operators.factory import Settings, load_plan
-from operators.live_graph import FEATURES, Entries, LiveState
-from operators.network import PARTITIONER
+from operators.live_graph import Entries, LiveState
 from operators.parser.files import EventFileError
 from operators.snapshot.writer import write_live_graph
 from state.codec import UnknownFormatError

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import orjson
 
+from operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
+from operators.dataflow import STORAGE
 from operators.epochs.cut import Cut, Lane, LostCutError, refuse_foreign
 from operators.epochs.cut_log import CutLog
 from operators.epochs.flush_intervals import NO_LIMIT, Intervals
 from operators.epochs.input_positions import Patience, Positions, positions
 from operators.epochs.journal import JOURNAL_BYTES, JOURNAL_KEYS, MARKERS_KEY, Journal, journal_key, journaled
 from operators.epochs.waiting_events import WAITING_BYTES, Lanes
-from operators.messages import FLUSH, LAST, PUBLISH, REPLAY, STORAGE, Message, Outcome, control_values
+from operators.outcome import Message, Outcome
 from operators.parser.letter_box import LetterBox
 from operators.parser.rejects import Refusals
 from operators.telemetry.level import Level
@@ -383,7 +385,7 @@ def control_of(
     rejected: int,
     accepted: int,
 ) -> np.ndarray:
-    """The column `ctl` of an epoch's blocks (see operators/messages.py for the places).
+    """The column `ctl` of an epoch's blocks (see operators/control.py for the places).
 
     `times_ms`: arrival of the first event at the Parser, and streaming time since the job began.
     """

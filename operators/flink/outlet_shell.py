@@ -7,8 +7,8 @@ from typing import Any
 
 from pyflink.common import Row
 
+from operators.dataflow import OUTLET, SINK
 from operators.flink.shells import StageShell
-from operators.messages import OUTLET
 
 
 class OutletShell(StageShell):
@@ -16,7 +16,7 @@ class OutletShell(StageShell):
 
     def __init__(self, config: str, keys: list[int]) -> None:
         """Take plain data only."""
-        super().__init__("sink", config, keys, OUTLET, None)
+        super().__init__(SINK, config, keys, [OUTLET])
 
     def _elements(self, messages: Sequence[Any]) -> Iterator[Any]:
         for message in messages:

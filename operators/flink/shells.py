@@ -9,6 +9,7 @@ A stage is built by a factory `module:function(config, operator, part)` on the w
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
+from operators.dataflow import PARSER, PARTITIONER, STORAGE, TAIL
 from operators.epochs.flush_intervals import monotonic_ms
 from operators.flink.chained_blocks import hand_over, taken
 from operators.flink.metrics import OperatorMetrics
@@ -46,7 +48,7 @@ def element_type() -> TypeInformation:
 
 def tail_tag() -> OutputTag:
     """Return the tag of the side output from a Storage to its Tail."""
-    return OutputTag("tail", element_type())
+    return OutputTag(TAIL, element_type())
 
 
 def lines_type() -> TypeInformation:
@@ -69,16 +71,16 @@ class _Shell:
     """What all shells share: a worker, the factory and the way from a stage's messages to Flink's elements."""
 
     def __init__(
-        self, operator: str, config: str, keys: list[int], main: str, side: str | None, chained: bool = False
+        self, operator: str, config: str, keys: list[int], receivers: Sequence[str], chained: bool = False
     ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
         `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
-        output of rejected records); `main` and `side` name the receivers; `chained`: the main receiver runs in the same
-        task.
+        output of rejected records); `receivers` are the kinds of operators that messages go to (a Tail takes the side
+        output); `chained`: the main one, which stands first, runs in the same task.
         """
-        self.operator, self.config, self.keys, self.main, self.side = operator, config, keys, main, side
-        self.chained = chained
+        self.operator, self.config, self.keys = operator, config, keys
+        self.receivers, self.chained_to = tuple(receivers), receivers[0] if chained else None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Start the worker; stages are built later, since keyed state can't be read here."""
@@ -93,7 +95,7 @@ class _Shell:
         self._worker: Any = Worker(self.operator, errors, profile.write_if_changed)
         self._stages: dict[int, Any] = profile.stages
         self._parts = {key: part for part, key in enumerate(self.keys)}
-        self._tag = tail_tag() if self.side else None
+        self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
         # Kernels that the first event would otherwise wait for.
         self._worker.call(_warm_up, self._factory, self._stage_config)
@@ -128,7 +130,7 @@ class _Shell:
         """Call a stage on the worker, and count the time."""
         profile, worker = self._profile, self._worker
         began, busy = time.perf_counter(), worker.busy_s
-        result = worker.call(_encoded, self.main if self.chained else None, fn, *args)
+        result = worker.call(_encoded, self.chained_to, fn, *args)
         stage_s = worker.busy_s - busy
         profile.stage += stage_s
         profile.hand_over += time.perf_counter() - began - stage_s
@@ -139,19 +141,17 @@ class _Shell:
         return result
 
     def _elements(self, messages: Sequence[Any]) -> Iterator[Any]:
-        keys, main, side = self.keys, self.main, self.side
         for message in messages:
-            if message.to == main and self.chained:
-                yield Row(keys[message.part], hand_over(message.block))
-            elif message.to == main:
-                self._profile.bytes_out += len(message.block)
-                yield Row(keys[message.part], message.block)
-            elif message.to == side:
-                self._profile.bytes_out += len(message.block)
-                yield self._tag, Row(keys[message.part], message.block)
-            else:
-                text = f"{self.operator}: message to {message.to!r}, expected {main!r} or {side!r}"
+            if message.to not in self.receivers:
+                text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
                 raise ValueError(text)
+            key = self.keys[message.part]
+            if message.to == self.chained_to:
+                yield Row(key, hand_over(message.block))
+                continue
+            self._profile.bytes_out += len(message.block)
+            row = Row(key, message.block)
+            yield (self._tag, row) if message.to == TAIL else row
 
     def _events(self, blocks: Sequence[bytes]) -> Iterator[Any]:
         """A Parser's blocks, to the Partitioner."""
@@ -191,10 +191,10 @@ def _make(factory: str, config: dict[str, Any], operator: str, part: int) -> Any
 
 
 def _warm_up(factory: str, config: dict[str, Any]) -> None:
-    """Call the function `warm_up` beside the factory, where there is one."""
-    module = importlib.import_module(factory.partition(":")[0])
-    if hasattr(module, "warm_up"):
-        module.warm_up(config)
+    """Call the function of the module `warm_up` beside the factory's, where there is one."""
+    module = f"{factory.partition(':')[0].rpartition('.')[0]}.warm_up"
+    if importlib.util.find_spec(module) is not None:
+        importlib.import_module(module).warm_up(config)
 
 
 def _preloaded(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
@@ -271,7 +271,7 @@ class PartitionerShell(_KeyedShell):
 
     def __init__(self, config: str, keys: list[int], epoch_ms: int, chained: bool = False) -> None:
         """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
-        super().__init__("partitioner", config, keys, "storage", None, chained)
+        super().__init__(PARTITIONER, config, keys, [STORAGE], chained)
         self.epoch_ms = epoch_ms
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -343,7 +343,7 @@ class ParserShell(_Shell, ProcessFunction):
 
     def __init__(self, config: str, finish_after: int) -> None:
         """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
-        super().__init__("parser", config, [PARTITIONER_KEY], "partitioner", None)
+        super().__init__(PARSER, config, [PARTITIONER_KEY], [PARTITIONER])
         self.finish_after = finish_after
 
     def open(self, runtime_context: RuntimeContext) -> None:

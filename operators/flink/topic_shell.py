@@ -9,6 +9,7 @@ from typing import Any
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
+from operators.dataflow import PARTITIONER
 from operators.flink.opening import await_others, counted_as_loading
 from operators.flink.shells import PARTITIONER_KEY, _Shell
 
@@ -21,7 +22,7 @@ class MessageParserShell(_Shell, KeyedProcessFunction):
 
     def __init__(self, operator: str, config: str) -> None:
         """Take plain data; `operator` names the topic's Parser."""
-        super().__init__(operator, config, [PARTITIONER_KEY], "partitioner", None)
+        super().__init__(operator, config, [PARTITIONER_KEY], [PARTITIONER])
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Wait for the operators that the events go to."""

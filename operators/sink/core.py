@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from operators.messages import (
+from operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
     EVENTS_IN_EPOCH,
@@ -30,9 +30,9 @@ from operators.messages import (
     REPLAY,
     STREAMED_MS,
     VERTICES,
-    Message,
     control_values,
 )
+from operators.outcome import Message
 from operators.sink.change_log import ID_BYTES, BackgroundWriter, ChangeLog, EpochRows, LogFile
 from operators.sink.epoch_files import LOG_FILES_PER_FILE, ROWS_PER_FILE, rows_of_epochs
 from operators.sink.string_ids import Names
@@ -40,6 +40,7 @@ from operators.telemetry.latency import Latencies
 from operators.telemetry.level import Level
 from operators.telemetry.status_file import StatusFile
 from operators.threads import weakly
+from state.block_columns import POSITIONS
 from state.codec import Block
 from state.kernel import allocating
 from state.salt import Salt, mix, scratch_salt
@@ -281,8 +282,8 @@ class Sink:
 
     def _collect(self, epoch: int, blocks: list[Block]) -> tuple[np.ndarray, EpochRows]:
         """The keys of the changed vertices, then of the deleted ones, and their rows."""
-        keys = _joined([block.get("key", "<i8") for block in blocks])
-        dead = _joined([block.get("del_key", "<i8") for block in blocks])
+        keys = _joined([block.get("key") for block in blocks])
+        dead = _joined([block.get("del_key") for block in blocks])
         rows = [block.columns["row"] for block in blocks if "row" in block.columns]
         changed = sum(len(array) for array in rows)
         if changed != len(keys) or any(array.ndim != 2 or array.shape[1] != self.width for array in rows):
@@ -296,8 +297,8 @@ class Sink:
             gone = self._names.of(dead)
             self._names.remove(dead)
             for block in blocks:
-                offsets = block.get("m_off", "<i8")
-                self._names.put(block.get("m_key", "<i8"), offsets, block.get("m_name", "u1"))
+                offsets = block.get("m_off")
+                self._names.put(block.get("m_key"), offsets, block.get("m_name"))
             ids = self._names.of(keys) + gone
         positions = [_positions(block) for block in blocks if "pos_next" in block.columns]
         where = np.concatenate(positions) if positions else None
@@ -369,5 +370,4 @@ def _joined(columns: list[np.ndarray]) -> np.ndarray:
 
 
 def _positions(block: Block) -> np.ndarray:
-    names = ("pos_source", "pos_partition", "pos_next", "pos_events")
-    return np.stack([block.columns[name].astype(np.int64) for name in names], axis=1)
+    return np.stack([block.columns[name].astype(np.int64) for name in POSITIONS], axis=1)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from operators.messages import OUTLET, Message, Outcome
+from operators.dataflow import OUTLET
+from operators.outcome import Message, Outcome
 from operators.sink.change_log import EpochRows
 from operators.sink.coalesce import Coalescer
 from operators.sink.core import Sink

@@ -7,13 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.plan import LayerPlan
-from operators.messages import TAIL, Columns, Message
+from operators.dataflow import TAIL
+from operators.outcome import Message
 from operators.storage import row_kernels, sum_kernels, synopses
 from operators.storage.exact_sums import LOCAL, read_sums
 from operators.storage.owner import SPLIT, Owner, topology_of
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists
-from state.codec import PARTIAL, Block, Header, seal
+from state.block_columns import PARTIAL, Columns
+from state.codec import Block, Header, seal
 from state.table import TableSet
 
 EMPTY_SLOTS = np.empty(0, np.int32)
@@ -39,8 +41,8 @@ class FeatureStorage:
         (block,) = blocks
         owner = self.owner
         owner.topology(block)
-        slots, x = block.get("x0_slot", "i4"), block.get("x0", "f4")
-        born = block.get("m_slot", "i4")
+        slots, x = block.get("x0_slot"), block.get("x0")
+        born = block.get("m_slot")
         changed, values = slots, x.reshape(-1, owner.x.data.shape[1])
         if slots.size:
             changed, values = owner.store(slots, x, born)
@@ -125,12 +127,12 @@ class LayerStorage:
         """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
         (topology,) = (block for block in blocks if "ctl" in block.columns)
         self.owner.topology(topology)
-        born, replicas = topology.get("m_slot", "i4"), topology.get("r_slot", "i4")
+        born, replicas = topology.get("m_slot"), topology.get("r_slot")
         self._reserve(max(born.max(initial=-1), replicas.max(initial=-1)) + 1)
         if replicas.size:
             self.home.touch_rows(replicas)
-            self.home.data[replicas, 0] = topology.get("r_part", "i2")
-            self.home.data[replicas, 1] = topology.get("r_home", "i4")
+            self.home.data[replicas, 0] = topology.get("r_part")
+            self.home.data[replicas, 1] = topology.get("r_home")
         own = self._merge(epoch, topology, blocks)
         touched = self._touched[: self._counter[0]].copy()
         messages = self._update(epoch, topology, touched, own)
@@ -148,10 +150,8 @@ class LayerStorage:
         if len(sent) == 1 and "o_slot" in sent[0].columns:
             return self._merge_at_once(epoch, syn, topology, sent[0], serial)
         get = topology.get
-        status = sum_kernels.retract(syn, get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4"), serial)
-        status |= sum_kernels.reweight(
-            syn, get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4"), serial
-        )
+        status = sum_kernels.retract(syn, get("del_src"), get("del_dst"), get("del_w"), serial)
+        status |= sum_kernels.reweight(syn, get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new"), serial)
         self._check(status, epoch)
         own = EMPTY_SLOTS
         for block in sent:
@@ -179,13 +179,13 @@ class LayerStorage:
         get, slots = topology.get, block.columns["o_slot"]
         sum_kernels.merge_epoch(
             syn,
-            (get("del_src", "i4"), get("del_dst", "i4"), get("del_w", "f4")),
-            (get("rew_src", "i4"), get("rew_dst", "i4"), get("rew_old", "f4"), get("rew_new", "f4")),
+            (get("del_src"), get("del_dst"), get("del_w")),
+            (get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new")),
             slots,
             block.columns["zo"],
             self.z.view if self.own is None else self.own.view,
             self.own is not None,
-            (get("add_src", "i4"), get("add_dst", "i4"), get("add_w", "f4")),
+            (get("add_src"), get("add_dst"), get("add_w")),
             serial,
             epoch,
             self.z.rows,
@@ -194,7 +194,7 @@ class LayerStorage:
             self._result,
         )
         self._check(int(self._result[0]), epoch)
-        if self._result[1] < get("add_src", "i4").size:
+        if self._result[1] < get("add_src").size:
             self._attach(syn, topology, int(self._result[1]), serial)
             self._end_epoch(epoch, serial)
         else:
@@ -209,7 +209,7 @@ class LayerStorage:
 
     def _attach(self, syn: synopses.Synopses, topology: Block, at: int, serial: int) -> None:
         """The added edges from number `at` on, with more room in the pools whenever it is needed."""
-        src, dst, weight = topology.get("add_src", "i4"), topology.get("add_dst", "i4"), topology.get("add_w", "f4")
+        src, dst, weight = topology.get("add_src"), topology.get("add_dst"), topology.get("add_w")
         at = sum_kernels.attach(syn, src, dst, weight, at, serial)
         while at < src.size:
             self.out.grow()
@@ -233,12 +233,12 @@ class LayerStorage:
     def _update(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
         layer, owner = self.shape.layer, self.owner
-        born, whole_again = topology.get("m_slot", "i4"), topology.get("u_slot", "i4")
+        born, whole_again = topology.get("m_slot"), topology.get("u_slot")
         candidates = [touched, born, whole_again]
         if layer.reads_self:
             candidates.append(own)
         if layer.reads_context:
-            candidates.append(topology.get("c_slot", "i4"))
+            candidates.append(topology.get("c_slot"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
         forced = np.concatenate([born, whole_again])
@@ -271,7 +271,7 @@ class LayerStorage:
     def _partials(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
         """The partial synopses of touched split vertices, to the tails of their masters."""
         owner, shape = self.owner, self.shape
-        splits = topology.get("s_slot", "i4")
+        splits = topology.get("s_slot")
         slots = np.concatenate([touched, splits[~np.isin(splits, touched)]])
         here = owner.flags.data[slots] != 0
         part = np.where(here, shape.part, self.home.data[slots, 0])
@@ -295,7 +295,7 @@ class LayerStorage:
 
     def _clear(self, topology: Block) -> None:
         """At the end of the epoch: rows of dropped masters and replicas hold nothing any more."""
-        gone = np.concatenate([topology.get("d_slot", "i4"), topology.get("f_slot", "i4")])
+        gone = np.concatenate([topology.get("d_slot"), topology.get("f_slot")])
         for table in self._rows if gone.size else ():
             table.touch_rows(gone)
             table.data[gone] = table.fill

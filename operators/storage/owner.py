@@ -7,20 +7,18 @@ bit, stores it, and fans the rows of the next layer out to the parts that replic
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from gnn.plan import Context, Epilogue, LayerPlan
-from operators.messages import SINK, STORAGE, Columns, Message
+from operators.dataflow import SINK, STORAGE
+from operators.outcome import Message
 from operators.storage.row_kernels import choose, finish, gather, pick, store
-from state.codec import ROWS, SYNC, Block, Header, seal
+from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
+from state.codec import Block, Header, seal
 from state.table import TableSet
 
-TOPOLOGY_COLUMNS = (
-    *("ctl", "m_slot", "m_key", "m_off", "m_name", "d_slot", "d_key", "r_slot", "r_part", "r_home", "f_slot"),
-    *("del_src", "del_dst", "del_w", "rew_src", "rew_dst", "rew_old", "rew_new", "add_src", "add_dst", "add_w"),
-    *("c_slot", "c_count", "c_degree", "c_loop", "ra_slot", "ra_part", "ra_rslot", "rd_slot", "rd_part"),
-    *("s_slot", "u_slot", "pos_source", "pos_partition", "pos_next", "pos_events"),
-)
 MASTER, SPLIT = 1, 2
 _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
@@ -28,7 +26,11 @@ FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the 
 
 def topology_of(block: Block) -> Columns:
     """The columns of a block that travel down the chain."""
-    return {name: block.columns[name] for name in TOPOLOGY_COLUMNS if name in block.columns}
+    return _some_of(block, TRAVELLING)
+
+
+def _some_of(block: Block, names: Iterable[str]) -> Columns:
+    return {name: block.columns[name] for name in names if name in block.columns}
 
 
 class Owner:
@@ -80,7 +82,7 @@ class Owner:
 
     def topology(self, block: Block) -> None:
         """Take over the masters, contexts, replica sets and transitions of an epoch; drops are done by `clear`."""
-        born = block.get("m_slot", "i4")
+        born = block.get("m_slot")
         if born.size:
             rows = int(born.max()) + 1
             for table in self._kept:
@@ -88,33 +90,33 @@ class Owner:
             for table in (self.flags, self.key):
                 table.touch_rows(born)
             self.flags.data[born] = MASTER
-            self.key.data[born] = block.get("m_key", "i8")
+            self.key.data[born] = block.get("m_key")
         changes = [("d_slot", 0)]
         if self.number:  # the features of split vertices, too, are owned by Storage 0
             changes += [("s_slot", MASTER | SPLIT), ("u_slot", MASTER)]
         for name, bits in changes:
-            slots = block.get(name, "i4")
+            slots = block.get(name)
             if slots.size:
                 self.flags.touch_rows(slots)
                 self.flags.data[slots] = bits
         if self._reads_context or self._sends_context:
-            slots = block.get("c_slot", "i4")
+            slots = block.get("c_slot")
             for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
                 table.touch_rows(slots)
-                table.data[slots] = block.get(name, table.dtype.str)
+                table.data[slots] = block.get(name)
         if self.replica in self._kept:
             self._replica_sets(block)
 
     def _replica_sets(self, block: Block) -> None:
-        gone, added = block.get("rd_slot", "i4"), block.get("ra_slot", "i4")
+        gone, added = block.get("rd_slot"), block.get("ra_slot")
         self.replica.touch_rows(gone)
-        self.replica.data[gone, block.get("rd_part", "i2")] = -1
+        self.replica.data[gone, block.get("rd_part")] = -1
         self.replica.touch_rows(added)
-        self.replica.data[added, block.get("ra_part", "i2")] = block.get("ra_rslot", "i4")
+        self.replica.data[added, block.get("ra_part")] = block.get("ra_rslot")
 
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
-        dead = block.get("d_slot", "i4")
+        dead = block.get("d_slot")
         for table in self._kept if dead.size else ():
             table.touch_rows(dead)
             table.data[dead] = table.fill
@@ -155,7 +157,7 @@ class Owner:
         layer = self.following
         assert layer is not None
         if layer.source_scaled:
-            degrees = self.mine(block.get("c_slot", "i4"))
+            degrees = self.mine(block.get("c_slot"))
             degrees = degrees[~np.isin(degrees, changed)]
             changed, x = np.concatenate([changed, degrees]), np.concatenate([x, gather(self.x.data, degrees)])
         rows = layer.send(x, self._send_context(changed))
@@ -176,7 +178,7 @@ class Owner:
         there = self.replica.data[changed, part]
         kept = there >= 0
         slots, values = there[kept], rows[kept, :width]
-        added = block.get("ra_slot", "i4")[block.get("ra_part", "i2") == part]
+        added = block.get("ra_slot")[block.get("ra_part") == part]
         added = self.mine(added)
         added = added[~np.isin(added, changed)]
         if added.size:
@@ -194,14 +196,12 @@ class Owner:
         dead = np.empty(0, np.int64)
         if block is not None:
             control = {"ctl": block.columns["ctl"]}
-            dead = block.get("d_key", "i8")
+            dead = block.get("d_key")
         messages = []
         for part in range(self.parts):
             columns = dict(control)
             if block is not None and part == 0:
-                columns |= {
-                    n: block.columns[n] for n in TOPOLOGY_COLUMNS if n.startswith("pos_") and n in block.columns
-                }
+                columns |= _some_of(block, POSITIONS)
             if block is not None and "m_name" in block.columns:
                 columns |= _names_of(block, part, self.parts)
             if self.parts == 1:
@@ -214,7 +214,7 @@ class Owner:
 
 
 def _names_of(block: Block, part: int, parts: int) -> Columns:
-    keys, offsets, names = block.get("m_key", "i8"), block.get("m_off", "i8"), block.get("m_name", "u1")
+    keys, offsets, names = block.get("m_key"), block.get("m_off"), block.get("m_name")
     mine = np.flatnonzero(keys % parts == part)
     pieces = [names[offsets[k] : offsets[k + 1]] for k in mine]
     lengths = np.array([piece.size for piece in pieces], np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from operators.messages import Message
+from operators.outcome import Message
 from operators.storage.layer import EMPTY_SLOTS, LayerShape
 from operators.storage.owner import MASTER, SPLIT, Owner
 from state.codec import Block
@@ -94,8 +94,8 @@ class LayerTail:
         owner, layer = self.owner, self.shape.layer
         owner.topology(topology)
         self._reserve(owner.flags.rows)
-        self._drop(np.concatenate([topology.get("u_slot", "i4"), topology.get("d_slot", "i4")]))
-        splits, selves = topology.get("s_slot", "i4"), owner.mine(topology.get("t_slot", "i4"))
+        self._drop(np.concatenate([topology.get("u_slot"), topology.get("d_slot")]))
+        splits, selves = topology.get("s_slot"), owner.mine(topology.get("t_slot"))
         if selves.size and self._own_width:
             self.own.touch_rows(selves)
             self.own.data[topology.columns["t_slot"]] = topology.columns["t"]
@@ -103,7 +103,7 @@ class LayerTail:
         if layer.reads_self:
             candidates.append(selves)
         if layer.reads_context:
-            candidates.append(topology.get("c_slot", "i4"))
+            candidates.append(topology.get("c_slot"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
         merged = np.zeros((active.size, layer.message_width), np.float32)
@@ -120,7 +120,7 @@ class LayerTail:
 
     def _take(self, block: Block) -> np.ndarray:
         """Keep the partials of a block; returns the split masters that they are of."""
-        slots, counts, rows = block.get("p_slot", "i4"), block.get("p_count", "i4"), block.columns.get("p")
+        slots, counts, rows = block.get("p_slot"), block.get("p_count"), block.columns.get("p")
         kept = self.owner.flags.data[slots] == self.owner.owned
         slots, counts = slots[kept], counts[kept]
         if not slots.size or rows is None:

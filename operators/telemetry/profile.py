@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from operators.dataflow import rank
 from operators.telemetry.level import Level, Told, together
 from operators.telemetry.status_file import STATUS, StatusFile, read_statuses
 from operators.telemetry.sum_report import all_sums
@@ -87,7 +88,7 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
     """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
     found = read_statuses(out, PREFIX)
     sums: dict[str, dict[str, Any]] = {}
-    for one in sorted(found, key=lambda fields: _place(fields["operator"])):
+    for one in sorted(found, key=lambda fields: rank(fields["operator"])):
         total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))
         for name in (*SECONDS, *COUNTS):
             total[name] = round(total[name] + one[name], 3)
@@ -102,12 +103,3 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
 def _added(some: dict[str, Told], more: dict[str, Told]) -> dict[str, Told]:
     names = dict.fromkeys([*some, *more])
     return {name: together(one[name] for one in (some, more) if name in one) for name in names}
-
-
-def _place(operator: str) -> tuple[int, int]:
-    kinds = ("parser", "partitioner", "storage", "tail", "sink")
-    operator = operator.partition("-")[0]  # the Parser of a topic stands with that of the files
-    kind = operator.rstrip("0123456789")
-    layer = operator.removeprefix(kind)
-    rank = kinds.index(kind) if kind in kinds else len(kinds)
-    return (2, 2 * int(layer) + (kind == "tail")) if layer else (rank, 0)

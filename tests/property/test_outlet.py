@@ -11,11 +11,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.messages import FLUSH, LAST, REPLAY, control_values
+from operators.control import FLUSH, LAST, REPLAY, control_values
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
 from operators.sink.outlet import Outlet, OutletStage
-from state.codec import ROWS, Block, Header
+from state.block_columns import ROWS
+from state.codec import Block, Header
 from tests.support.kafka_records import parse, split
 
 WIDTH = 2

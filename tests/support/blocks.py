@@ -6,21 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from operators.messages import Message, control_values
-from state.codec import PARTIAL, SYNC, TOPOLOGY, Block, Header, decode, encode
+from operators.control import control_values
+from operators.outcome import Message
+from state.block_columns import DTYPES, PARTIAL, SYNC, TABLE, TOPOLOGY
+from state.codec import Block, Header, decode, encode
 
-_DTYPES = {
-    **dict.fromkeys(["add_w", "del_w", "rew_old", "rew_new", "c_loop", "x0", "zo", "z", "p", "t"], "f4"),
-    **dict.fromkeys(["m_key", "d_key", "ctl"], "i8"),
-    **dict.fromkeys(["r_part", "ra_part", "rd_part"], "i2"),
-    "c_degree": "f8",
-}
 QUIET = control_values()  # of an epoch without a marker
 
 
 def block(kind: int, epoch: int, source: int = 0, flags: int = 0, **columns: Any) -> Block:
     """A block of these columns, once through the codec."""
-    arrays = {name: np.array(values, _DTYPES.get(name, "i4")) for name, values in columns.items()}
+    arrays = {name: np.array(values, DTYPES[name]) for name, values in columns.items()}
     return decode(encode(Header(kind, epoch, 0, source, flags), arrays))
 
 
@@ -52,3 +48,13 @@ def sent(messages: list[Message], to: str) -> dict[int, dict[str, Any]]:
             columns = message.block.columns
             found[message.part] = {name: column.tolist() for name, column in columns.items() if name != "ctl"}
     return found
+
+
+def assert_as_told(block: Block) -> None:
+    """Every column is one that the table has for this kind of block, of its dtype and dimensions."""
+    known = {column.name: column for column in TABLE[block.header.kind].columns}
+    for name, values in block.columns.items():
+        told = known.get(name)
+        assert told is not None, f"a block of kind {block.header.kind} has a column {name}"
+        assert values.dtype == told.dtype, f"{name} is {values.dtype}, not {told.dtype}"
+        assert values.ndim == (2 if told.width else 1), f"{name} has {values.ndim} dimensions"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from operators import factory
+from operators.dataflow import PARSER, PARTITIONER
 from operators.parser.topic_stage import messages_of
 from tests.support.batches import batch_of
 from tests.support.cuts import lay
@@ -36,7 +37,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     slow_s = faults.get("slow", {}).get(operator, 0) / 1e3
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
     _break(stage, operator, faults.get("broken", ""), Path(config["out"]))
-    if operator == factory.PARSER:
+    if operator == PARSER:
         parse = stage.parse
 
         def slow_parse(number: int) -> list[bytes]:
@@ -65,12 +66,12 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 
 
 def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
-    if broken == "offset" and operator.startswith(f"{factory.PARSER}-"):
+    if broken == "offset" and operator.startswith(f"{PARSER}-"):
         began = out / "job" / "began-before"
         if began.exists():
             _skip_one(stage)
         began.touch()
-    elif broken == "deaf" and operator.startswith(factory.PARSER):
+    elif broken == "deaf" and operator.startswith(PARSER):
         append = stage._parser._append
 
         def deaf(record: Any, builder: Any, position: int) -> str | None:
@@ -84,7 +85,7 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
     elif broken == "page" and operator == "storage1":
         stage.sweeper.__class__ = LeavesPagesOut
         stage.sweeper.left_out = "s/0"
-    elif broken == "cut" and operator == "partitioner":
+    elif broken == "cut" and operator == PARTITIONER:
         restore = stage.restore
 
         def forgetful(items: Any) -> None:

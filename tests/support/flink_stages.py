@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow
+
 _HEADER = struct.Struct("<qiqq")  # epoch, sender part, value; first event or time of sealing (ns)
 MARKER = 10
 
@@ -123,8 +125,7 @@ class Partitioner:
         for number in range(first, end) if self.size == 0 else ():
             values[number % self.parts] += number
         return [
-            Message("storage", p, _pack(epoch, 0, values[p], sealed, self.size // self.parts))
-            for p in range(self.parts)
+            Message(STORAGE, p, _pack(epoch, 0, values[p], sealed, self.size // self.parts)) for p in range(self.parts)
         ]
 
 
@@ -132,12 +133,9 @@ class Stage:
     """A Storage, Tail or Sink."""
 
     def __init__(self, config: dict[str, Any], operator: str, part: int) -> None:
+        flow = Dataflow(config["layers"], config["parts"])
         self.config, self.operator, self.part, self.parts = config, operator, part, config["parts"]
-        senders = 1 if operator == "storage0" else self.parts
-        doubled = operator == "sink" or (operator.startswith("storage") and operator[7:] not in "01")
-        self.senders = senders * 2 if doubled and self.parts > 1 else senders
-        self.kind = operator.rstrip("0123456789")
-        self.layer = int(operator[len(self.kind) :] or 0)
+        self.senders, self.receivers = flow.blocks_per_epoch(operator), flow[operator].receivers
         self.size = config.get("sizes", {}).get(operator, 0) // self.parts
         self.pages = config.get("pages", {"count": 0, "size": 0})
         self.inbox: dict[int, list[bytes]] = {}
@@ -169,23 +167,20 @@ class Stage:
             outcome.puts += [("total", _number(self.total)), ("done", _number(epoch))]
         for page in range(self.pages["count"]):
             outcome.puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
-        if self.kind == "sink":
+        if self.operator == SINK:
             with (Path(self.config["results"]) / f"sink-{self.part}.txt").open("a") as file:
                 now = time.time_ns()
                 file.write(f"{epoch} {value} {now / 1e9} {(now - sealed) / 1e6:.2f}\n")
         return outcome
 
     def _sent(self, epoch: int, value: int, sealed: int) -> list[Message]:
-        if self.kind == "sink":
-            return []
         near = (self.part + 1) % self.parts
-        tail = value // 2 if self.kind == "storage" and self.layer > 0 and self.parts > 1 else 0
-        to = "sink" if self.layer == self.config["layers"] else "storage"
+        tail = value // 2 if TAIL in self.receivers else 0
         messages = []
         for q in range(self.parts):
-            messages.append(Message(to, q, _pack(epoch, self.part, (value - tail) * (q == near), sealed, self.size)))
-            if self.kind == "storage" and self.layer > 0 and self.parts > 1:
-                messages.append(Message("tail", q, _pack(epoch, self.part, tail * (q == near), sealed, 0)))
+            for to in self.receivers:
+                share, size = (tail, 0) if to == TAIL else (value - tail, self.size)
+                messages.append(Message(to, q, _pack(epoch, self.part, share * (q == near), sealed, size)))
         return messages
 
     def _maybe_fail(self, epoch: int) -> None:
@@ -199,8 +194,8 @@ class Stage:
 
 
 def make(config: dict[str, Any], operator: str, part: int) -> Any:
-    if operator == "parser":
+    if operator == PARSER:
         return Parser(config)
-    if operator == "partitioner":
+    if operator == PARTITIONER:
         return Partitioner(config)
     return Stage(config, operator, part)

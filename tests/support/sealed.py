@@ -10,7 +10,7 @@ import orjson
 
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
-from operators.messages import Outcome
+from operators.outcome import Outcome
 from operators.parser.core import Origin, Parser
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner

@@ -25,9 +25,8 @@ from operators.epochs.cut import Cut
 from operators.epochs.cut_log import CutLog
 from operators.epochs.cut_segments import KEPT, FencedError, segments_in
 from operators.epochs.waiting_events import WAITING_BYTES
-from operators.factory import Settings, make_core
+from operators.factory import Settings
 from operators.inbox import INBOX_BYTES
-from operators.messages import SINK
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
 from tests.support.cuts import copied, newest_segment
@@ -249,13 +248,9 @@ def simulate(case: Case, log: CutLog, seed: int, faults: Faults, hook: Hook | No
 
 def _build_image(case: Case, simulation: Simulation) -> None:
     """Epoch 0, of which the simulation's sinks get the rows."""
-
-    def core(settings: Settings, plan: Plan, operator: str, part: int) -> Any:
-        return simulation.make_sink(part) if operator == SINK else make_core(settings, plan, operator, part)
-
     assert case.snapshot is not None
-    with patch("operators.base_image.make_core", core), patch("operators.base_image.load_plan", lambda _: case.plan):
-        build_image(simulation.settings, [case.snapshot])
+    with patch("operators.base_image.load_plan", lambda _: case.plan):
+        build_image(simulation.settings, [case.snapshot], core_of=simulation.core_of)
 
 
 def check(case: Case, broken: str = "") -> Result:

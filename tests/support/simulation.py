@@ -20,22 +20,22 @@ from typing import Any
 import numpy as np
 
 from gnn.plan import Plan
+from operators.dataflow import PARTITIONER, SINK, Operator, Place
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, make_core
+from operators.factory import Settings, dataflow_of, make_core, make_partitioner, stages_of
 from operators.inbox import INBOX_BYTES
-from operators.messages import SINK, Outcome
-from operators.network import PARTITIONER, operators_of, receiver, senders_of
-from operators.stage import Stage
-from partitioner.core import Partitioner
+from operators.outcome import Outcome
 from partitioner.events import Events
 from state.backends import DictBackend
-from state.codec import Block
-from tests.support.survivors import Checkpoint, Checkpoints, Id, Place, RecordingSink, Rows
+from state.codec import Block, decode
+from tests.support.blocks import assert_as_told
+from tests.support.survivors import Checkpoint, Checkpoints, Id, RecordingSink, Rows
 
 BARRIER = None
+_PARTITIONER = Place(PARTITIONER, 0)
 _OLD_STEPS_MAX = 300
 # What each attempt has of its own.
 _OF_AN_ATTEMPT = (
@@ -95,7 +95,7 @@ class Simulation:
         self.lanes = list(lanes_of(events, settings.topics).values())
         self.checkpoint = Checkpoint((0,) * len(self.lanes))
         self.checkpoints = Checkpoints()
-        self._names = operators_of(len(plan.layers), settings.parts)
+        self._flow = dataflow_of(settings, plan)
         self._clock_ms = 0.0
 
     def run(self) -> None:
@@ -133,7 +133,7 @@ class Simulation:
         faults, rng = self.faults, self.random
         if rng.random() < faults.tick:
             self._clock_ms += rng.choice([1, 5, 30])
-            self._do(PARTITIONER, 0, self._partitioner.tick(self._clock_ms))
+            self._do(_PARTITIONER, self._partitioner.tick(self._clock_ms))
         if not self._is_old and self._barrier_at is None and rng.random() < faults.barrier:
             self._begin_checkpoint()
         if self._waiting and (self._ended or rng.random() >= faults.feed):
@@ -141,7 +141,7 @@ class Simulation:
         elif left := [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]:
             self._feed(left if len(left) == 1 else [rng.choice(left)])
         elif not self._ended:
-            self._do(PARTITIONER, 0, self._partitioner.finish())
+            self._do(_PARTITIONER, self._partitioner.finish())
             self._ended = True
 
     def _go_on(self, old: _Old) -> None:
@@ -190,22 +190,17 @@ class Simulation:
         self.checkpoints.abort()
         self._backends: dict[Place, DictBackend] = {}
         self._positions = list(self.checkpoint.positions)
-        core = Partitioner(settings.parts, self.plan.in_width, settings.partitioning)
-        sealing, image = settings.sealing(self.plan), settings.image_of(PARTITIONER, 0)
-        names, topics = settings.sources, settings.topics
-        self._partitioner = PartitionerStage(core, sealing, self.log, image, sources=names, streams=topics)
-        self._restore((PARTITIONER, 0), self._partitioner)
-        self._stages: dict[Place, Stage] = {}
-        for name in self._names:
-            for part in range(settings.parts):
-                stage_core = self.make_sink(part) if name == SINK else make_core(settings, self.plan, name, part)
-                senders, inbox_bytes = senders_of(name, settings.parts), self.faults.inbox_bytes
-                image = settings.image_of(name, part)
-                stage = Stage(f"{name}-{part}", stage_core, senders, image, inbox_bytes=inbox_bytes)
-                self._restore((name, part), stage)
-                self._stages[name, part] = stage
+        self._partitioner = make_partitioner(settings, self.plan, self.log)
+        self._restore(_PARTITIONER, self._partitioner)
+        self._stages = stages_of(settings, self.plan, core_of=self.core_of, inbox_bytes=self.faults.inbox_bytes)
+        for place, stage in self._stages.items():
+            self._restore(place, stage)
         for outcome in self._partitioner.begin(self._clock_ms):
-            self._do(PARTITIONER, 0, outcome)
+            self._do(_PARTITIONER, outcome)
+
+    def core_of(self, settings: Settings, plan: Plan, row: Operator, part: int) -> Any:
+        """The core of an operator's part; the Sink's is what the test made of it."""
+        return self.make_sink(part) if row.kind == SINK else make_core(settings, plan, row, part)
 
     def _close(self, write: bool) -> None:
         for levels in (self._partitioner.levels, *(stage.levels for stage in self._stages.values())):
@@ -236,17 +231,21 @@ class Simulation:
         for first, last in ((begin, middle), (middle, end)):
             if first < last:
                 block = lane.slice(first, last).encode()
-                self._do(PARTITIONER, 0, self._partitioner.receive(block, self._clock_ms))
+                assert_as_told(decode(block))
+                self._do(_PARTITIONER, self._partitioner.receive(block, self._clock_ms))
 
-    def _do(self, operator: str, part: int, outcome: Outcome) -> None:
+    def _do(self, place: Place, outcome: Outcome) -> None:
         """Apply the state changes of an outcome, and put its messages on their channels."""
-        backend = self._backends[operator, part]
+        backend = self._backends[place]
         for key, value in outcome.puts:
             backend.put(key, value)
         for key in outcome.deletes:
             backend.delete(key)
         for message in outcome.messages:
-            self._put((operator, part), (receiver(operator, message.to), message.part), message.encoded().block)
+            to = Place(self._flow.receiver(place.operator, message.to), message.part)
+            block = message.encoded().block
+            assert_as_told(decode(block))
+            self._put(place, to, block)
 
     def _put(self, sender: Place, to: Place, item: Block | bytes | None) -> None:
         queue = self._channels.setdefault((sender, to), deque())
@@ -272,14 +271,14 @@ class Simulation:
         stage = self._stages[to]
         blocks = stage.offer(item)
         if blocks is not None:
-            self._do(*to, stage.act(blocks))
+            self._do(to, stage.act(blocks))
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def _begin_checkpoint(self) -> None:
         self.checkpoints.begin()
         self._barrier_at = Checkpoint(tuple(self._positions))
-        self._snapshot((PARTITIONER, 0))
+        self._snapshot(_PARTITIONER)
 
     def _snapshot(self, place: Place) -> None:
         """Copy the keyed state of a place, and send the barrier on."""
@@ -287,10 +286,10 @@ class Simulation:
         assert checkpoint is not None
         entries = checkpoint.states[place] = dict(self._backends[place].entries)
         journal = sum(len(block) for _, _, block in journaled(entries))
-        if place == (PARTITIONER, 0) and journal != self._partitioner.levels["journal_bytes"].now:
+        if place == _PARTITIONER and journal != self._partitioner.levels["journal_bytes"].now:
             message = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
             raise AssertionError(message)
-        if place != (PARTITIONER, 0) and self._stages[place].waiting:
+        if place != _PARTITIONER and self._stages[place].waiting:
             message = f"{place}: {self._stages[place].waiting} blocks wait at an aligned barrier"
             raise AssertionError(message)
         for to in self._receivers(place):
@@ -300,22 +299,10 @@ class Simulation:
             self.checkpoints.complete()
 
     def _receivers(self, place: Place) -> list[Place]:
-        operator = place[0]
-        if operator == SINK:
-            return []
-        layers = len(self.plan.layers)
-        if operator == PARTITIONER:
-            targets = [receiver(operator, "storage")]
-        else:
-            last = operator.endswith(str(layers))
-            targets = [SINK if last else receiver(operator, "storage")]
-            if operator.startswith("storage") and operator != "storage0" and self.settings.parts > 1:
-                targets.append(receiver(operator, "tail"))
-        return [(target, to) for target in targets for to in range(self.settings.parts)]
+        return [to for name in self._flow[place.operator].receivers.values() for to in self._flow[name].places]
 
     def _senders(self, place: Place) -> list[Place]:
-        places = [(PARTITIONER, 0), *self._stages]
-        return [sender for sender in places if place in self._receivers(sender)]
+        return [sender for row in self._flow.senders(place.operator) for sender in row.places]
 
     def rows(self) -> dict[int, Rows]:
         """All rows by epoch, of all sink parts together."""

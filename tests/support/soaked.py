@@ -21,14 +21,15 @@ import psutil
 
 from gnn.model import save_model
 from job.local.runtime import READ_POSITION, open_store
+from operators.dataflow import PARTITIONER, SINK
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, load_plan, make_stage
-from operators.messages import SINK, Outcome
-from operators.network import PARTITIONER
+from operators.outcome import Outcome
 from operators.parser.dead_letters import DeadLetter
 from operators.sink.change_log import EPOCHS
 from operators.stage import Stage
-from state.codec import ROWS, Block, Header
+from state.block_columns import ROWS
+from state.codec import Block, Header
 from state.sweep import Mutations
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.oracle import job_settings

@@ -5,9 +5,10 @@ import hashlib
 import numpy as np
 import pyarrow.parquet as pq
 
-from operators.messages import control_values
+from operators.control import control_values
 from operators.sink.core import Sink
-from state.codec import ROWS, Block, Header
+from state.block_columns import DTYPES, POSITIONS, ROWS
+from state.codec import Block, Header
 
 WIDTH = 3
 SOURCES = ["events.jsonl", "kafka://host:9092/topic"]
@@ -32,9 +33,8 @@ def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, sou
         columns["m_off"] = np.cumsum([0] + [len(text) for text in texts]).astype(np.int64)
         columns["m_name"] = np.frombuffer(b"".join(texts), np.uint8)
     if positions:
-        dtypes = {"pos_source": "i2", "pos_partition": "i4", "pos_next": "i8", "pos_events": "i8"}
-        for (name, dtype), values in zip(dtypes.items(), zip(*positions, strict=True), strict=True):
-            columns[name] = np.array(values, dtype)
+        for name, values in zip(POSITIONS, zip(*positions, strict=True), strict=True):
+            columns[name] = np.array(values, DTYPES[name])
     return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from operators.messages import Message
+from operators.dataflow import Place
+from operators.outcome import Message
 from state.codec import Block
 from state.table import TableSet
 
-Place = tuple[str, int]
 Id = int | str
 Rows = dict[Id, bytes | None]  # bytes of the embedding, or None where the vertex was deleted
 
@@ -27,14 +27,14 @@ class RecordingSink:
         """Record an epoch's rows."""
         rows: Rows = {}
         for block in blocks:
-            for key in block.get("del_key", "i8").tolist():
+            for key in block.get("del_key").tolist():
                 rows[self.names.get(key, key)] = None
         for block in blocks:
-            offsets, text = block.get("m_off", "i8").tolist(), block.get("m_name", "u1").tobytes()
-            for k, key in enumerate(block.get("m_key", "i8").tolist()):
+            offsets, text = block.get("m_off").tolist(), block.get("m_name").tobytes()
+            for k, key in enumerate(block.get("m_key").tolist()):
                 self.names[key] = text[offsets[k] : offsets[k + 1]].decode()
         for block in blocks:
-            for key, row in zip(block.get("key", "i8").tolist(), block.columns.get("row", ()), strict=True):
+            for key, row in zip(block.get("key").tolist(), block.columns.get("row", ()), strict=True):
                 rows[self.names.get(key, key)] = row.tobytes()
         if self.seen.setdefault(epoch, rows) != rows:
             message = f"epoch {epoch} came back with other rows than a reader has seen"

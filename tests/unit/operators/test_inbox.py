@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from operators.inbox import INBOX_BYTES, Inbox
-from state.codec import SYNC, Block, Header, decode, encode, seal
+from state.block_columns import SYNC
+from state.codec import Block, Header, decode, encode, seal
 
 
 def block(epoch: int, source: int, size: int = 10) -> tuple[Header, bytes]:

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 
-from operators.messages import SINK, STORAGE, TAIL, Message
-from operators.network import PARTITIONER, Network, operators_of, receiver, senders_of
+from operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Place
+from operators.network import Network
+from operators.outcome import Message
 from operators.stage import OutOfOrderError, Stage
-from state.codec import SYNC, Block, Header, encode
+from state.block_columns import SYNC
+from state.codec import Block, Header, encode
 from state.table import TableSet
 
 
@@ -32,20 +34,21 @@ def message(epoch: int, source: int, value: int) -> bytes:
 
 def network() -> tuple[Network, list[Relay]]:
     """Two parts of storage 0, storage 1 and the sink."""
+    flow = Dataflow(1, 2)
     stages, sinks = {}, []
     for name, to in (("storage0", STORAGE), ("storage1", SINK), (SINK, None)):
-        for part in range(2):
-            core = Relay(part, 2, to)
-            stages[name, part] = Stage(f"{name}-{part}", core, 1 if name == "storage0" else 2)
+        for place in flow[name].places:
+            core = Relay(place.part, 2, to)
+            stages[place] = Stage(str(place), core, 1 if name == "storage0" else 2)
             sinks += [core] if name == SINK else []
-    return Network(stages), sinks
+    return Network(flow, stages), sinks
 
 
 def test_every_block_arrives_once() -> None:
     delivery, sinks = network()
     for epoch in range(1, 6):
         blocks = [Message(STORAGE, part, epoch, 0, message(epoch, 0, epoch + part)) for part in range(2)]
-        delivery.send(PARTITIONER, 0, blocks)
+        delivery.send(Place(PARTITIONER, 0), blocks)
     acted = 0
     while not delivery.idle:
         acted += delivery.step() is not None
@@ -55,27 +58,8 @@ def test_every_block_arrives_once() -> None:
 
 def test_what_a_stage_refuses_is_not_swallowed() -> None:
     delivery, _ = network()
-    delivery.send(PARTITIONER, 0, [Message(STORAGE, 0, 1, 0, message(1, 0, 1))] * 2)
+    delivery.send(Place(PARTITIONER, 0), [Message(STORAGE, 0, 1, 0, message(1, 0, 1))] * 2)
     delivery.step()
     with pytest.raises(OutOfOrderError, match="storage0-0: epoch 1 from part 0 came again"):
         while not delivery.idle:
             delivery.step()
-
-
-def test_who_receives() -> None:
-    assert receiver(PARTITIONER, STORAGE) == "storage0"
-    assert receiver("storage0", STORAGE) == "storage1"
-    assert receiver("storage2", TAIL) == "tail2"
-    assert receiver("tail2", STORAGE) == "storage3"
-    assert receiver("tail3", SINK) == SINK
-
-
-@pytest.mark.parametrize(
-    ("parts", "expected"),
-    [
-        (1, {"storage0": 1, "storage1": 1, "storage2": 1, SINK: 1}),
-        (3, {"storage0": 1, "storage1": 3, "tail1": 3, "storage2": 6, "tail2": 3, SINK: 6}),
-    ],
-)
-def test_how_many_blocks_an_epoch_brings(parts: int, expected: dict[str, int]) -> None:
-    assert {name: senders_of(name, parts) for name in operators_of(2, parts)} == expected

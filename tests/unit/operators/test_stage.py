@@ -4,9 +4,11 @@ import random
 import numpy as np
 import pytest
 
-from operators.messages import Message, control_values
+from operators.control import control_values
+from operators.outcome import Message
 from operators.stage import OutOfOrderError, Stage
-from state.codec import PARTIAL, SYNC, Block, Header, encode
+from state.block_columns import PARTIAL, SYNC
+from state.codec import Block, Header, encode
 from state.table import TableSet
 
 
@@ -26,7 +28,7 @@ class Notebook:
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         self.seen.append((epoch, [(b.header.kind, b.header.flags, b.header.source) for b in blocks]))
         self.total.touch_rows(np.array([0]))
-        self.total.data[0] += sum(int(block.get("value", "i8").sum()) for block in blocks)
+        self.total.data[0] += sum(int(block.columns["value"].sum()) for block in blocks)
         return [Message("storage", 0, epoch, 0, bytes(8))]
 
 

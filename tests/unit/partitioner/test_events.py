@@ -7,7 +7,8 @@ import pytest
 
 from partitioner.event_builder import EventBuilder, events_of
 from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
-from state.codec import SYNC, Header, encode
+from state.block_columns import SYNC
+from state.codec import Header, encode
 
 ROWS = {
     "int": [

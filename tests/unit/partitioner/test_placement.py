@@ -123,7 +123,7 @@ def test_a_freed_slot_waits_for_the_next_epoch():
 
     def slots(*rows):
         change = partitioner.apply(events_of(rows, 1))
-        return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("m_slot", "i4").tolist()
+        return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("m_slot").tolist()
 
     assert slots(("add_vertex", 1), ("add_vertex", 2)) == [0, 1]
     assert slots(("del_vertex", 1), ("add_vertex", 3)) == [2]
@@ -132,7 +132,7 @@ def test_a_freed_slot_waits_for_the_next_epoch():
 
 def degree_of(partitioner: Partitioner, *rows: tuple) -> list[float]:
     change = partitioner.apply(events_of(rows, 1))
-    return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("c_degree", "f8").tolist()
+    return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("c_degree").tolist()
 
 
 def test_a_degree_that_cancelled_is_summed_afresh():

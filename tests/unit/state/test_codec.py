@@ -4,12 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from state.block_columns import EVENTS, ROWS, SYNC, TOPOLOGY
 from state.codec import (
-    EVENTS,
     FORMAT_VERSION,
-    ROWS,
-    SYNC,
-    TOPOLOGY,
     Header,
     UnknownFormatError,
     decode,
@@ -76,8 +73,8 @@ def test_a_slice_of_a_column_is_encoded_as_it_reads() -> None:
 def test_a_column_that_was_empty_reads_as_absent() -> None:
     block = decode(encode(Header(TOPOLOGY), {"m_slot": np.empty(0, "i4")}))
     assert "m_slot" not in block.columns
-    assert block.get("m_slot", "i4").dtype == np.int32
-    assert block.get("m_slot", "i4").size == 0
+    assert block.get("m_slot").dtype == np.int32
+    assert block.get("m_slot").size == 0
 
 
 def test_the_layout_is_what_the_module_says() -> None:

@@ -11,7 +11,7 @@ from operators.epochs.cut import LostCutError
 from operators.epochs.cut_log import CutLog
 from operators.epochs.input_positions import SAY_EVERY_MS, Patience
 from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
-from operators.messages import Outcome
+from operators.outcome import Outcome
 from partitioner.core import Partitioner
 from partitioner.events import Events
 from tests.support.cuts import copied

@@ -1,7 +1,7 @@
 """When a marker comes, and what it lets go of the journal."""
 
+from operators.control import MARKER
 from operators.epochs.cut_log import CutLog
-from operators.messages import MARKER
 from tests.support.sealed import Job, edges
 
 

@@ -5,10 +5,7 @@ import numpy as np
 import orjson
 import pytest
 
-from operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
-from operators.epochs.cut_log import CutLog
-from operators.epochs.retention import Commits
-from operators.messages import (
+from operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
     EVENTS_IN_EPOCH,
@@ -22,6 +19,9 @@ from operators.messages import (
     VERTICES,
     control_values,
 )
+from operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
+from operators.epochs.cut_log import CutLog
+from operators.epochs.retention import Commits
 from operators.parser.core import Origin, Parser
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.letter_box import LetterBox

@@ -13,7 +13,7 @@ from operators.epochs.cut_log import CutLog
 from operators.epochs.input_positions import positions
 from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
 from operators.epochs.waiting_events import WAITING_BYTES, Lanes
-from operators.messages import Outcome
+from operators.outcome import Outcome
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.events import Events

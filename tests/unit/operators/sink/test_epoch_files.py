@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.messages import PUBLISH
+from operators.control import PUBLISH
 from operators.sink.change_log import ChangeLog, ChangeLogError, EpochRows, LogFile
 from operators.stage import Stage
 from state.codec import encode

@@ -14,12 +14,14 @@ import pytest
 from gnn.model import Model, save_model
 from gnn.plan import compile_plan
 from operators.base_image import build_image
+from operators.dataflow import PARTITIONER, SINK, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, make_stage
-from operators.messages import SINK
-from operators.network import PARTITIONER, Network, operators_of
+from operators.factory import Settings, dataflow_of, load_plan, make_partitioner, stages_of
+from operators.network import Network
 from operators.stage import Stage
+from operators.storage.layer import FeatureStorage, LayerStorage
+from operators.storage.tail import LayerTail
 from partitioner.config import STRATEGIES
 from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
 from tests.support.data import data_set
@@ -53,8 +55,8 @@ class Counts:
                 return outcome
 
             stage._seal = sealed  # type: ignore[method-assign]
-        elif stage.name.startswith(("storage", "tail")):
-            act, layer = stage.act, int(stage.name.split("-")[0].lstrip("storageil"))
+        elif isinstance(stage.core, FeatureStorage | LayerStorage | LayerTail):
+            act, layer = stage.act, stage.core.owner.number
 
             def acted(blocks: list[bytes]) -> Any:
                 outcome = act(blocks)
@@ -171,20 +173,18 @@ def test_one_edge_on_arxiv_touches_less_than_a_thousandth_of_the_vertices(tmp_pa
 
 def touched_by(settings: Settings, changes: Events) -> dict[int, int]:
     """Rows touched in all layers, by epoch."""
-    config, layers = settings.to_dict(), 2
-    partitioner = make_stage(config, PARTITIONER, 0)
-    partitioner.restore([])
-    names = [name for name in operators_of(layers, 1) if name != SINK]
-    stages = {(name, 0): make_stage(config, name, 0) for name in names}
-    stages[SINK, 0] = Stage("sink-0", RecordingSink({}, {}), 1)
+    plan = load_plan(settings.model)
+    partitioner, flow = make_partitioner(settings, plan, CutLog()), dataflow_of(settings, plan)
+    stages = stages_of(settings, plan, [row for row in flow.staged if row.kind != SINK])
+    stages[Place(SINK, 0)] = Stage("sink-0", RecordingSink({}, {}), 1)
     touched: dict[int, int] = {}
-    for stage in stages.values():
+    for stage in (partitioner, *stages.values()):
         stage.restore([])
-    network = Network(stages)
-    network.send(PARTITIONER, 0, partitioner.receive(changes.encode(), 0.0).messages)
+    network = Network(flow, stages)
+    network.send(Place(PARTITIONER, 0), partitioner.receive(changes.encode(), 0.0).messages)
     while not network.idle:
         acted = network.step()
-        if acted is not None and acted[0] != SINK:
-            stage = stages[acted[0], 0]
+        if acted is not None and acted[0].operator != SINK:
+            stage = stages[acted[0]]
             touched[stage.epoch] = touched.get(stage.epoch, 0) + stage.core.touched
     return touched

@@ -1,0 +1,108 @@
+"""The dataflow: the one table of a job's operators, who sends to whom, and in how many parts.
+
+    parser -> partitioner -> storage0 -> storage1 [+ tail1] -> ... -> storageL [+ tailL] -> sink
+
+The files have a Parser together, each topic has its own. Layers have a tail where there are several parts: what reaches
+the next layer then comes from the storage and from the tail. A message is addressed to a kind of operator; which one
+that is follows from its sender.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+KINDS = PARSER, PARTITIONER, STORAGE, TAIL, SINK = "parser", "partitioner", "storage", "tail", "sink"
+OUTLET = "outlet"  # no operator: the topic of changed embeddings
+FEATURES = f"{STORAGE}0"  # the storage of the raw features
+
+
+class Place(NamedTuple):
+    """One part of an operator; as text, how its stage, its state and its base image are called."""
+
+    operator: str
+    part: int
+
+    def __str__(self) -> str:
+        return f"{self.operator}-{self.part}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A row of the table: `receivers` are names, by the kind that a message is addressed to, the main one first.
+
+    `layer` counts a storage and its tail from the raw features (0) on. `topic` is that of a topic's Parser: its index
+    among the sources.
+    """
+
+    name: str
+    kind: str
+    receivers: Mapping[str, str] = field(default_factory=dict)
+    parts: int = 1
+    layer: int = 0
+    topic: int | None = None
+
+    @property
+    def places(self) -> list[Place]:
+        """All its parts."""
+        return [Place(self.name, part) for part in range(self.parts)]
+
+
+def topic_parser(topic: int) -> str:
+    """The name of the Parser of a topic, by the topic's index among the sources."""
+    return f"{PARSER}-{topic}"
+
+
+class Dataflow(Mapping[str, Operator]):
+    """The operators of a job by name, in the order of the flow."""
+
+    def __init__(self, layers: int, parts: int, topics: Iterable[int] = ()) -> None:
+        """`topics` are the indexes of those sources that are Kafka topics."""
+        events = {PARTITIONER: PARTITIONER}
+        rows = [Operator(PARSER, PARSER, events)]
+        rows += [Operator(topic_parser(topic), PARSER, events, topic=topic) for topic in topics]
+        rows.append(Operator(PARTITIONER, PARTITIONER, {STORAGE: FEATURES}))
+        for layer in range(layers + 1):
+            onward = {STORAGE: f"{STORAGE}{layer + 1}"} if layer < layers else {SINK: SINK}
+            tail = {TAIL: f"{TAIL}{layer}"} if layer and parts > 1 else {}
+            rows.append(Operator(f"{STORAGE}{layer}", STORAGE, onward | tail, parts, layer))
+            rows += [Operator(name, TAIL, onward, parts, layer) for name in tail.values()]
+        rows.append(Operator(SINK, SINK, parts=parts))
+        self._rows = {row.name: row for row in rows}
+
+    def __getitem__(self, name: str) -> Operator:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def staged(self) -> list[Operator]:
+        """The operators that act once per epoch, when all blocks of it are there: those after the Partitioner."""
+        return [row for row in self._rows.values() if row.kind in (STORAGE, TAIL, SINK)]
+
+    def receiver(self, sender: str, to: str) -> str:
+        """The operator that a message of `sender` addressed `to` goes to."""
+        return self._rows[sender].receivers[to]
+
+    def senders(self, name: str) -> list[Operator]:
+        """The operators that send to this one."""
+        return [row for row in self._rows.values() if name in row.receivers.values()]
+
+    def blocks_per_epoch(self, name: str) -> int:
+        """How many blocks an epoch brings to each part of an operator: one from each part of each sender."""
+        return sum(row.parts for row in self.senders(name))
+
+
+def rank(name: str) -> tuple[int, int, int]:
+    """Where an operator stands in the flow of whatever job, for sorting; names of none come last."""
+    kind, layer = re.match(r"([a-z]*)(\d*)", name).groups()  # type: ignore[union-attr]  # it matches everything
+    if kind not in KINDS:
+        return len(KINDS), 0, 0
+    layered = STORAGE if kind == TAIL else kind
+    return KINDS.index(layered), int(layer or 0), KINDS.index(kind)

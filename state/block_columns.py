@@ -1,0 +1,159 @@
+"""The columns of every kind of block: what each means, its dtype, and who sends and reads it.
+
+A sender leaves out what is empty. Slots are rows of the tables of the block's part. What stands here is the layout of
+blocks beside state/codec.py: a job's journal holds blocks of events, so what is renamed or changed here needs a new
+format version.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
+
+Columns = dict[str, np.ndarray]
+
+
+class Column(NamedTuple):
+    """A column: (n,) values of the dtype, or where it has a width rows (n, width) of them."""
+
+    name: str
+    dtype: str
+    meaning: str
+    width: str = ""  # what it is called in the layer's plan
+
+
+class BlockKind(NamedTuple):
+    """Who sends blocks of a kind, who reads them, and what they may hold."""
+
+    sender: str
+    reader: str
+    columns: tuple[Column, ...]
+
+
+_CONTROL = Column("ctl", "i8", "control values of the epoch (operators/control.py)")
+_NAMES = (
+    Column("m_key", "i8", "of new vertices: their keys"),
+    Column("m_off", "i8", "of new vertices with string ids: where each id begins in m_name, and the last one ends"),
+    Column("m_name", "u1", "those ids, as UTF-8"),
+)
+_POSITIONS = (
+    Column("pos_source", "i2", "input that the epoch ends with: index of the source"),
+    Column("pos_partition", "i4", "its partition"),
+    Column("pos_next", "i8", "offset of the first record that is not covered whole"),
+    Column("pos_events", "i8", "events of the epoch that came from there"),
+)
+# Set by the Splitter; each part's operators pass them on to the next ones of the same part.
+_TRAVELLING = (
+    _CONTROL,
+    Column("m_slot", "i4", "new masters"),
+    *_NAMES,
+    Column("d_slot", "i4", "masters that go at the end of the epoch"),
+    Column("d_key", "i8", "their keys"),
+    Column("r_slot", "i4", "new replicas"),
+    Column("r_part", "i2", "part of their master"),
+    Column("r_home", "i4", "its slot there"),
+    Column("f_slot", "i4", "replicas that go at the end of the epoch"),
+    Column("del_src", "i4", "edges deleted: source"),
+    Column("del_dst", "i4", "destination"),
+    Column("del_w", "f4", "the weight that they had"),
+    Column("rew_src", "i4", "edges with another weight: source"),
+    Column("rew_dst", "i4", "destination"),
+    Column("rew_old", "f4", "the weight that they had"),
+    Column("rew_new", "f4", "the weight that they have now"),
+    Column("add_src", "i4", "edges added: source"),
+    Column("add_dst", "i4", "destination"),
+    Column("add_w", "f4", "weight"),
+    Column("c_slot", "i4", "masters with a new context"),
+    Column("c_count", "i4", "in-edges, in all parts"),
+    Column("c_degree", "f8", "their weights together, without self-loops"),
+    Column("c_loop", "f4", "weight of the self-loop, NaN for none"),
+    Column("ra_slot", "i4", "masters with a replica more"),
+    Column("ra_part", "i2", "part of the replica"),
+    Column("ra_rslot", "i4", "its slot there"),
+    Column("rd_slot", "i4", "masters with a replica less"),
+    Column("rd_part", "i2", "part of the replica that goes"),
+    Column("s_slot", "i4", "masters that become split: they have in-edges in other parts"),
+    Column("u_slot", "i4", "masters that become whole (dead ones stand in d_slot alone)"),
+    *_POSITIONS,
+)
+
+TABLE = {
+    TOPOLOGY: BlockKind(
+        "Partitioner",
+        "Storage 0",
+        (
+            *_TRAVELLING,
+            Column("x0_slot", "i4", "masters whose features are set"),
+            Column("x0", "f4", "the features", "in_width"),
+        ),
+    ),
+    SYNC: BlockKind(
+        "Storage or Tail",
+        "Storage of the next layer",
+        (
+            *_TRAVELLING,  # to the own part, from a Storage
+            Column("o_slot", "i4", "to the own part: vertices with new rows"),
+            Column("zo", "f4", "what they send as sources, and beside it their own row", "message_width + self_width"),
+            Column("z_slot", "i4", "to other parts: the replicas there"),
+            Column("z", "f4", "what they send as sources", "message_width"),
+        ),
+    ),
+    PARTIAL: BlockKind(
+        "Storage",
+        "Tail of the layer",
+        (
+            *_TRAVELLING,  # to the own part
+            Column("p_slot", "i4", "split vertices that are mastered there"),
+            Column("p", "f4", "the sender's synopsis of each", "message_width"),
+            Column("p_count", "i4", "in-edges that it holds messages of; 0: the sender has none any more"),
+            Column("t_slot", "i4", "to the own part: split vertices with new own rows"),
+            Column("t", "f4", "those rows", "message_width or self_width"),
+        ),
+    ),
+    ROWS: BlockKind(
+        "Storage or Tail of the last layer",
+        "Sink",
+        (
+            _CONTROL,  # from a Storage
+            Column("key", "i8", "vertices whose embeddings changed"),
+            Column("row", "f4", "the embeddings", "out_width"),
+            Column("del_key", "i8", "vertices that were deleted"),
+            *_NAMES,
+            *_POSITIONS,  # to part 0
+        ),
+    ),
+    EVENTS: BlockKind(
+        "Parser",
+        "Partitioner, and its journal",
+        (
+            Column("ctl", "i8", "position, source and partition of the end; in_width; first position or -1"),
+            Column("arrival", "f8", "when the block's first record came, in milliseconds"),
+            Column("op", "u1", "what each event does"),
+            Column("a", "i8", "vertex, or source of the edge"),
+            Column("a_off", "i8", "the same where ids are strings: where each begins in a_utf8, and the last one ends"),
+            Column("a_utf8", "u1", "those ids"),
+            Column("b", "i8", "destination of the edge"),
+            Column("b_off", "i8", "the same where ids are strings: where each begins in b_utf8, and the last one ends"),
+            Column("b_utf8", "u1", "those ids"),
+            Column("weight", "f4", "weight of the edge, if any is not 1"),
+            Column("etype", "i4", "type of the edge, as an index of the block's types"),
+            Column("types_off", "i8", "the block's types: where each name begins in types_utf8, and the last one ends"),
+            Column("types_utf8", "u1", "those names"),
+            Column("attr", "i4", "how many numbers its attr has, -1 without; if any has some"),
+            Column("x_row", "i4", "row of x with the event's features, -1 for none"),
+            Column("x", "f4", "features", "in_width"),
+            Column("position", "i8", "input position after the event, unless they count up from the first"),
+            Column("source", "i2", "source, unless it is that of the block's end throughout"),
+            Column("partition", "i2", "partition, unless it is that of the block's end throughout"),
+            Column("rejects", "i4", "for each rejected record, how many events stand before it"),
+        ),
+    ),
+}
+
+TRAVELLING = tuple(column.name for column in _TRAVELLING)
+POSITIONS = tuple(column.name for column in _POSITIONS)
+# A name has one dtype, in whatever kind of block it stands.
+DTYPES = {column.name: np.dtype(column.dtype) for kind in TABLE.values() for column in kind.columns}
