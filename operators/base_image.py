@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from operators.epochs.partitioner_stage import control_of
 from operators.factory import Settings, load_plan, make_core
-from operators.messages import STORAGE, Message
+from operators.messages import STORAGE, Message, control_values
 from operators.network import PARTITIONER, Network, operators_of, senders_of
 from operators.sink.core import Sink
 from operators.snapshot.reader import SnapshotError
@@ -43,7 +42,7 @@ def build_image(settings: Settings, blocks: Iterable[Events], progress: Callable
         vertices = core.vertices
     else:
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
-    sent = core.split(change, control_of(core, -1, 0, (0.0, 0.0), 0, 0, 0), 0)
+    sent = core.split(change, control_values(vertices=core.vertices), 0)
     network = Network(stages)
     network.send(PARTITIONER, 0, [Message(STORAGE, part, 0, 0, block) for part, block in enumerate(sent)])
     del change, sent, pieces

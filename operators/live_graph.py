@@ -12,10 +12,10 @@ import numpy as np
 
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import journaled
-from operators.epochs.partitioner_stage import PartitionerStage, control_of
+from operators.epochs.journal import journaled_blocks
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, load_plan, make_core
-from operators.messages import Message
+from operators.messages import Message, control_values
 from operators.network import PARTITIONER
 from operators.stage import Stage
 from partitioner.core import Partitioner
@@ -57,7 +57,7 @@ class LiveState:
         """
         entries = dict(entries_of(PARTITIONER, 0))
         self.partitioner.restore(entries.items())
-        self._journal += ((first, block) for _, first, block in journaled(entries))
+        self._journal += ((first, block) for _, first, block in journaled_blocks(entries))
         for part, storage in enumerate(self.storages):
             storage.restore(entries_of(FEATURES, part))
 
@@ -90,7 +90,7 @@ class LiveState:
     def _following(self) -> dict[Lane, list[Events]]:
         """For each partition of a topic its last sealed event, if the journal still has it, and all that wait."""
         lanes, found = self.partitioner.lanes, dict[Lane, list[Events]]()
-        ends = lanes.ends()
+        ends = lanes.sealed_by_lane()
         for first, block in self._journal:
             events = Events.decode(block)
             lane = lanes.lane_of(events)
@@ -106,7 +106,7 @@ class LiveState:
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
         change = self.core.apply(events)
-        control = control_of(self.core, -1, len(events), (0.0, 0.0), 0, 0, 0)
+        control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
         self._deliver(Message("storage", part, self.epoch, 0, block) for part, block in enumerate(blocks))

@@ -10,8 +10,9 @@ import numpy as np
 
 import operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from gnn.processor import hold
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, load_plan, make_core, make_outlet
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER, Network, operators_of, senders_of

@@ -22,7 +22,7 @@ import numpy as np
 from gnn.plan import Plan
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import journaled
+from operators.epochs.journal import journaled_blocks
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, make_core
 from operators.inbox import INBOX_BYTES
@@ -286,7 +286,7 @@ class Simulation:
         checkpoint = self._barrier_at
         assert checkpoint is not None
         entries = checkpoint.states[place] = dict(self._backends[place].entries)
-        journal = sum(len(block) for _, _, block in journaled(entries))
+        journal = sum(len(block) for _, _, block in journaled_blocks(entries))
         if place == (PARTITIONER, 0) and journal != self._partitioner.levels["journal_bytes"].now:
             message = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
             raise AssertionError(message)
