@@ -47,7 +47,7 @@ TESTS = {
     "state/image.py": f"{_STATE}image.py",
     "state/value_log.py": f"{_STATE}value_log.py",
     "operators/epochs/partitioner_stage.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}markers.py {SEEDS}",
-    "operators/epochs/cutter.py": f"{_EPOCHS}partitioner_stage.py {SEEDS}",
+    "operators/epochs/cutter.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}input_positions.py",
     "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
@@ -135,7 +135,7 @@ MUTATIONS = [
         "if False:",
     ),
     Mutation(
-        "positions are not held", "operators/epochs/cutter.py", "        self._positions.refuse_changed(cut, pieces)\n"
+        "positions are not compared", "operators/epochs/cutter.py", "        self._positions.refuse_changed(cut, pieces)\n"
     ),
     of_sums("a worn sum stays", "operators/storage/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(
