@@ -135,7 +135,9 @@ MUTATIONS = [
         "if False:",
     ),
     Mutation(
-        "positions are not compared", "operators/epochs/cutter.py", "        self._positions.refuse_changed(cut, pieces)\n"
+        "positions are not compared",
+        "operators/epochs/cutter.py",
+        "        self._positions.refuse_changed(cut, pieces)\n",
     ),
     of_sums("a worn sum stays", "operators/storage/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(

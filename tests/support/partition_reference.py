@@ -20,7 +20,6 @@ class ReferenceGraph:
         self.attr_width: int | None = None
         self.x: dict[object, float] = {}
         self.edges: dict[Edge, float] = {}
-        self.missing_edges = self.missing_vertices = 0
 
     def apply(self, rows: list[tuple]) -> list[int]:
         """Returns the numbers of the rejected events."""
@@ -49,15 +48,14 @@ class ReferenceGraph:
                     self.edges[a, b, etype] = weight
             else:
                 src, dst, etype = [*fields, *[""][len(fields) - 2 :]]
-                gone = [self.edges.pop((a, b, etype), None) for a, b in self._ways(src, dst)]
-                self.missing_edges += gone == [None] * len(gone)
+                for a, b in self._ways(src, dst):
+                    self.edges.pop((a, b, etype), None)
         return rejected
 
     def _ways(self, src, dst):
         return [(src, dst), (dst, src)] if self.undirected and src != dst else [(src, dst)]
 
     def _delete_vertex(self, vertex) -> None:
-        self.missing_vertices += vertex not in self.x
         self.x.pop(vertex, None)
         self.edges = {edge: weight for edge, weight in self.edges.items() if vertex not in edge[:2]}
 
