@@ -31,8 +31,8 @@ from operators.network import PARTITIONER, operators_of, receiver, senders_of
 from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.events import Events
-from state.backends import DictBackend
 from state.codec import Block
+from tests.support.dict_backend import DictBackend
 from tests.support.survivors import Checkpoint, Checkpoints, Id, Place, RecordingSink, Rows
 
 BARRIER = None
@@ -240,11 +240,7 @@ class Simulation:
 
     def _do(self, operator: str, part: int, outcome: Outcome) -> None:
         """Apply the state changes of an outcome, and put its messages on their channels."""
-        backend = self._backends[operator, part]
-        for key, value in outcome.puts:
-            backend.put(key, value)
-        for key in outcome.deletes:
-            backend.delete(key)
+        self._backends[operator, part].apply(outcome.puts, outcome.deletes)
         for message in outcome.messages:
             self._put((operator, part), (receiver(operator, message.to), message.part), message.encoded().block)
 
