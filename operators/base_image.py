@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from operators.control import control_values
 from operators.dataflow import PARTITIONER, STORAGE, Place
-from operators.epochs.partitioner_stage import control_of
 from operators.factory import CoreFactory, Settings, dataflow_of, load_plan, make_core, stages_of
 from operators.network import Network
 from operators.outcome import Message
@@ -45,7 +45,7 @@ def build_image(
         vertices = core.vertices
     else:
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
-    sent = core.split(change, control_of(core, -1, 0, (0.0, 0.0), 0, 0, 0), 0)
+    sent = core.split(change, control_values(vertices=core.vertices), 0)
     network = Network(flow, stages)
     network.send(Place(PARTITIONER, 0), [Message(STORAGE, part, 0, 0, block) for part, block in enumerate(sent)])
     del change, sent, pieces

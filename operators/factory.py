@@ -11,9 +11,10 @@ from typing import Any
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import JOURNAL_BYTES
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.retention import CheckpointFolder, ToldCheckpoints
 from operators.epochs.waiting_events import WAITING_BYTES
 from operators.limits import ID_BYTES_MAX, RECORD_BYTES

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from operators.control import control_values
 from operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import journaled
-from operators.epochs.partitioner_stage import control_of
+from operators.epochs.journal import journaled_blocks
 from operators.factory import Settings, dataflow_of, load_plan, make_partitioner, stages_of
 from operators.outcome import Message
 from partitioner.events import Events
@@ -50,7 +50,7 @@ class LiveState:
         """
         entries = dict(entries_of(PARTITIONER, 0))
         self.partitioner.restore(entries.items())
-        self._journal += ((first, block) for _, first, block in journaled(entries))
+        self._journal += ((first, block) for _, first, block in journaled_blocks(entries))
         for part, storage in enumerate(self.storages):
             storage.restore(entries_of(FEATURES, part))
 
@@ -83,7 +83,7 @@ class LiveState:
     def _following(self) -> dict[Lane, list[Events]]:
         """For each partition of a topic its last sealed event, if the journal still has it, and all that wait."""
         lanes, found = self.partitioner.lanes, dict[Lane, list[Events]]()
-        ends = lanes.ends()
+        ends = lanes.sealed_by_lane()
         for first, block in self._journal:
             events = Events.decode(block)
             lane = lanes.lane_of(events)
@@ -99,7 +99,7 @@ class LiveState:
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
         change = self.core.apply(events)
-        control = control_of(self.core, -1, len(events), (0.0, 0.0), 0, 0, 0)
+        control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
         self._deliver(Message(STORAGE, part, self.epoch, 0, block) for part, block in enumerate(blocks))

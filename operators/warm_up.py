@@ -12,8 +12,9 @@ import numpy as np
 import operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from gnn.processor import hold
 from operators.dataflow import PARTITIONER, SINK, Place
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, dataflow_of, load_plan, make_outlet, stages_of
 from operators.network import Network
 from operators.outcome import Outcome

@@ -15,7 +15,7 @@ from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
 from partitioner.hash_index import grown, index_edges, index_keys, make_index
 from partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
-from partitioner.net_change import BORN, EpochChange, make_out
+from partitioner.net_change import BORN, VERTEX_ROW, EpochChange, make_records
 from partitioner.netting import Batch, apply_events
 from partitioner.placement import Rule
 from partitioner.splitter import split
@@ -24,7 +24,6 @@ from state.codec import Block
 from state.salt import make_salt
 from state.table import TableSet
 
-COUNTERS = ("missing_edge_deletes", "missing_vertex_deletes", "unchanged_edges", "unchanged_vertices")
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_ATTR = np.empty(0, np.int32)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
@@ -46,8 +45,8 @@ class Partitioner:
         self._t = t.GraphTables(parts)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._out = empty_log(), make_out(0, 0, parts)
-        self._out_room = (0, 0)
+        self._log, self._records = empty_log(), make_records(0, 0, parts)
+        self._room = 0, 0  # of the records: vertices, edges
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
         self._types = EdgeTypes(self._t, self.config.edge_types or (DEFAULT_TYPE,), self.config.types_max)
@@ -72,10 +71,10 @@ class Partitioner:
         self._resolve(events, op)
         attr = _NO_ATTR if events.attr is None else _own(events.attr)
         self._apply(Batch(op, self._rows[0], self._rows[1], _own(events.weight), etypes, _own(events.x_row), attr))
-        rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.n[REJECTED]].tolist()]
+        rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
         self._types.end_epoch()
         self._close()
-        return EpochChange(self._out, events.x, self._born_names(), rejected)
+        return EpochChange(self._records, events.x, self._born_names(), rejected)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
@@ -102,10 +101,6 @@ class Partitioner:
         self._edges = make_index(self._salt, edges.size)
         index_edges(self._edges, view.edge.data, edges)
         self._types.after_restore()
-
-    def counters(self) -> dict[str, int]:
-        """How many events had no effect so far, by kind."""
-        return {name: self._t.scalar(t.MISSING_EDGE_DELETES + k) for k, name in enumerate(COUNTERS)}
 
     @property
     def vertices(self) -> int:
@@ -150,7 +145,7 @@ class Partitioner:
         if self._rows.shape[1] < n:
             self._rows = np.empty((2, max(n, 1024)), np.int32)
         self._edges = grown(self._edges, int(self._edges.used[0]) + twice * adds)
-        self._log.n[:] = 0
+        self._log.counts[:] = 0
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
             self._log = empty_log()
         self._log = grow_log(self._log, vertices=2 * n, edges=2 * n, events=n)
@@ -194,31 +189,31 @@ class Partitioner:
 
     def _grow_log_for(self, row: int, beside: int) -> None:
         """Make room for the deletion of a vertex."""
-        vertex, logged = self._t.vertex.data[row], self._log.n
+        vertex, logged = self._t.vertex.data[row], self._log.counts
         more = int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE]) + beside
         vertices = min(int(logged[LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
         self._log = grow_log(self._log, vertices, int(logged[LOGGED_EDGES]) + more, 0)
 
     def _close(self) -> None:
-        edges, vertices = int(self._log.n[LOGGED_EDGES]), int(self._log.n[LOGGED_VERTICES])
+        edges, vertices = int(self._log.counts[LOGGED_EDGES]), int(self._log.counts[LOGGED_VERTICES])
         self._t.reserve_slots(vertices)
-        room = self._out_room
+        room = self._room
         if vertices > room[0] or edges > room[1] or sum(room) > max(_SCRATCH_KEPT, 16 * (vertices + edges)):
-            self._out_room = (vertices + vertices // 2, edges + edges // 2)
-            self._out = make_out(*self._out_room, self.parts)
+            self._room = vertices + vertices // 2, edges + edges // 2
+            self._records = make_records(*self._room, self.parts)
         config = self.config
         balance, epsilon = float(config.hdrf_lambda), float(config.hdrf_epsilon)
         rule = Rule(config.strategy_code, balance, epsilon, config.hybrid_threshold, self._salt)
         strings = config.id_kind == STRING
-        close_epoch(self._t.view, self._log, self._out, self._keys, self._edges, strings, config.key_bits, rule)
+        close_epoch(self._t.view, self._log, self._records, self._keys, self._edges, strings, config.key_bits, rule)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:
             return None
-        born = int(self._out.n[BORN])
+        born = int(self._records.counts[BORN])
         offsets = np.empty(born + 1, np.int64)
         view = self._t.view
-        return offsets, gather_names(view.vertex.data, view.words.data, self._out.m[2, :born], offsets)
+        return offsets, gather_names(view.vertex.data, view.words.data, self._records.born[VERTEX_ROW, :born], offsets)
 
 
 def _own(array: np.ndarray) -> np.ndarray:

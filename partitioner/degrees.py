@@ -1,4 +1,4 @@
-"""Contexts of vertices (in-edges, weighted in-degree, self-loop), their split and whole transitions, their features."""
+"""Weighted in-degrees, and what an epoch has changed for the masters: contexts, split or whole, features."""
 
 from __future__ import annotations
 
@@ -33,15 +33,26 @@ from partitioner.graph_tables import (
     GraphView,
 )
 from partitioner.hash_index import HashIndex, find_edge
-from partitioner.net_change import CONTEXT, FEATURES, SPLIT, WHOLE, Out
+from partitioner.net_change import (
+    CONTEXTS,
+    FEATURES,
+    IN_EDGES,
+    LOOP_WEIGHT,
+    SLOT,
+    SPLIT,
+    TO,
+    WHOLE,
+    X_ROW,
+    Records,
+)
 from state.kernel import kernel
 
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 
 
 @kernel
-def weigh(real: np.ndarray, row: int, old: float, new: float) -> None:
-    """The weight of an in-edge (no self-loop) of a logged vertex changes; NaN stands for no edge."""
+def count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
+    """Count the weight of an in-edge (no self-loop) in its vertex's sum anew; NaN stands for no edge."""
     total = real[row, SUM]
     if not np.isnan(old):
         total -= np.float64(old)
@@ -54,7 +65,7 @@ def weigh(real: np.ndarray, row: int, old: float, new: float) -> None:
 
 @kernel
 def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int) -> np.float64:
-    """The in-degree, summed afresh where cancellation has left too little of it."""
+    """The weighted in-degree, summed afresh where cancellation has left too little of it."""
     if vertex[row, IN_DEGREE] == vertex[row, LOOPS]:
         real[row, SUM] = 0.0
         real[row, PEAK] = 0.0
@@ -92,11 +103,11 @@ def _loop_weight(
 
 
 @kernel
-def emit_vertices(g: GraphView, log: Log, out: Out, index: HashIndex) -> None:
+def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None:
     """Contexts that changed, transitions between split and whole, and features, of the live logged vertices."""
-    vertex, n = g.vertex.data, out.n
-    loops = out.c.view(np.float32)
-    for k in range(log.n[LOGGED_VERTICES]):
+    vertex, counts = g.vertex.data, out.counts
+    loop_weights = out.contexts.view(np.float32)
+    for k in range(log.counts[LOGGED_VERTICES]):
         row = log.vertices[k, V_ROW]
         if not vertex[row, LIVE]:
             continue
@@ -104,21 +115,21 @@ def emit_vertices(g: GraphView, log: Log, out: Out, index: HashIndex) -> None:
         part = vertex[row, MASTER]
         slot = vertex[row, SLOTS + part]
         if log.vertices[k, V_CONTEXT] or not was_live:
-            at = n[CONTEXT]
-            n[CONTEXT] += 1
-            out.c[0, at], out.c[1, at] = part, slot
-            out.c[2, at] = vertex[row, IN_DEGREE]
-            out.c_degree[at] = _settle_degree(vertex, g.real, g.edge.data, g.weight, row)
-            loops[3, at] = _loop_weight(index, vertex, g.edge.data, g.weight, row, g.scalars[TYPES])
-        split = vertex[row, AWAY] > 0
-        if split and not was_split:
-            out.s[0, n[SPLIT]], out.s[1, n[SPLIT]] = part, slot
-            n[SPLIT] += 1
-        elif was_split and not split:
-            out.u[0, n[WHOLE]], out.u[1, n[WHOLE]] = part, slot
-            n[WHOLE] += 1
+            at = counts[CONTEXTS]
+            counts[CONTEXTS] += 1
+            out.contexts[TO, at], out.contexts[SLOT, at] = part, slot
+            out.contexts[IN_EDGES, at] = vertex[row, IN_DEGREE]
+            out.degrees[at] = _settle_degree(vertex, g.real, g.edge.data, g.weight, row)
+            loop_weights[LOOP_WEIGHT, at] = _loop_weight(index, vertex, g.edge.data, g.weight, row, g.scalars[TYPES])
+        is_split = vertex[row, AWAY] > 0
+        if is_split and not was_split:
+            out.split[TO, counts[SPLIT]], out.split[SLOT, counts[SPLIT]] = part, slot
+            counts[SPLIT] += 1
+        elif was_split and not is_split:
+            out.whole[TO, counts[WHOLE]], out.whole[SLOT, counts[WHOLE]] = part, slot
+            counts[WHOLE] += 1
         if x >= 0 or (x == ZEROED and was_live):
-            at = n[FEATURES]
-            n[FEATURES] += 1
-            out.x0[0, at], out.x0[1, at] = part, slot
-            out.x0[2, at] = x if x >= 0 else UNCHANGED
+            at = counts[FEATURES]
+            counts[FEATURES] += 1
+            out.features[TO, at], out.features[SLOT, at] = part, slot
+            out.features[X_ROW, at] = x if x >= 0 else UNCHANGED

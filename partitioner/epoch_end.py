@@ -1,4 +1,4 @@
-"""The end of an epoch: from the log to the net change, with placement, slots, contexts, and free rows given back.
+"""The end of an epoch: the log of what it touched becomes its net change, and the tables the state after it.
 
 Invariants (tests/unit/partitioner checks them against a slow reference):
     a vertex has a slot in part q if and only if q is its master or one of its edges lives in q;
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioner.degrees import emit_vertices, weigh
+from partitioner.degrees import count_weight, emit_masters
 from partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
 from partitioner.graph_tables import (
-    AWAY,
     DST,
     EDGE_MARK,
     FREE_EDGE,
@@ -25,7 +24,6 @@ from partitioner.graph_tables import (
     MASTERS,
     OUT_HEAD,
     PART,
-    PART_EDGES,
     SLOTS,
     SRC,
     TYPE,
@@ -33,39 +31,51 @@ from partitioner.graph_tables import (
     GraphView,
 )
 from partitioner.hash_index import HashIndex, drop, hash_edge
-from partitioner.net_change import DELETED, DROPS, NEW, REWEIGHTED, Out
-from partitioner.placement import Rule, place_edges, place_isolated
-from partitioner.slots import assign_slots, free_slots
+from partitioner.net_change import (
+    ADDED,
+    DELETED,
+    DST_SLOT,
+    EDGE_WEIGHT,
+    NEW_WEIGHT,
+    REWEIGHTED,
+    SLOT,
+    TO,
+    Records,
+)
+from partitioner.placement import Rule, count_edge, place_edges, place_isolated
+from partitioner.slots import assign_slots, give_back_slots
 from partitioner.string_ids import free_name, stored_hash
 from state.kernel import kernel
 from state.salt import mix
 
 
 @kernel
-def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
-    part = edge[row, PART]
-    records[0, at] = part
-    records[1, at] = vertex[edge[row, SRC], SLOTS + part]
-    records[2, at] = vertex[edge[row, DST], SLOTS + part]
+def close_epoch(
+    g: GraphView, log: Log, out: Records, keys: HashIndex, edges: HashIndex, strings: bool, bits: int, rule: Rule
+) -> None:
+    """Write the net change of the logged epoch to `out`, and bring all tables to the state after it.
+
+    Loads lose what goes before new edges are placed. Dropped slots are given back last: records still name them.
+    """
+    out.counts[:] = 0
+    _emit_old_edges(g, log, out)
+    _unload_dead(g, log)
+    place_edges(g, out.added_rows[: out.counts[ADDED]], rule)
+    place_isolated(g, log, rule)
+    assign_slots(g, log, out)
+    _emit_added_edges(g, out)
+    emit_masters(g, log, out, edges)
+    give_back_slots(g, out)
+    _free_edges(g, log, edges)
+    _free_vertices(g, log, keys, strings, bits)
 
 
 @kernel
-def _unplace(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
-    """A deleted edge leaves counts and loads."""
-    src, dst, part = edge[row, SRC], edge[row, DST], edge[row, PART]
-    n = len(parts)
-    vertex[dst, SLOTS + n + part] -= 1
-    vertex[src, SLOTS + 2 * n + part] -= 1
-    vertex[dst, AWAY] -= vertex[dst, MASTER] != part
-    parts[part, PART_EDGES] -= 1
-
-
-@kernel
-def _net_edges(g: GraphView, log: Log, out: Out) -> None:
-    """Sort the logged edges into deleted, reweighted and added ones; the first two are done with here."""
-    vertex, edge, weight, n = g.vertex.data, g.edge.data, g.weight, out.n
-    gone, rew = out.gone.view(np.float32), out.rew.view(np.float32)
-    for k in range(log.n[LOGGED_EDGES]):
+def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
+    """Of the logged edges emit the deleted and the reweighted ones, and collect the rows of the added ones."""
+    vertex, edge, weight, counts = g.vertex.data, g.edge.data, g.weight, out.counts
+    deleted, reweighted = out.deleted.view(np.float32), out.reweighted.view(np.float32)
+    for k in range(log.counts[LOGGED_EDGES]):
         row, old = log.edges[k, E_ROW], log.old[k, E_OLD]
         new = weight[row, WEIGHT]
         was, now = not np.isnan(old), not np.isnan(new)
@@ -74,45 +84,60 @@ def _net_edges(g: GraphView, log: Log, out: Out) -> None:
         src, dst = edge[row, SRC], edge[row, DST]
         log.vertices[vertex[dst, MARK] - 1, V_CONTEXT] = 1
         if src != dst:
-            weigh(g.real, dst, old, new)
+            count_weight(g.real, dst, old, new)
         if not was:
-            out.added[n[NEW]] = row
-            n[NEW] += 1
+            out.added_rows[counts[ADDED]] = row
+            counts[ADDED] += 1
         elif now:
-            at = n[REWEIGHTED]
-            n[REWEIGHTED] += 1
-            _emit_edge(out.rew, at, vertex, edge, row)
-            rew[3, at], rew[4, at] = old, new
+            at = counts[REWEIGHTED]
+            counts[REWEIGHTED] += 1
+            _emit_edge(out.reweighted, at, vertex, edge, row)
+            reweighted[EDGE_WEIGHT, at], reweighted[NEW_WEIGHT, at] = old, new
         else:
-            at = n[DELETED]
-            n[DELETED] += 1
-            _emit_edge(out.gone, at, vertex, edge, row)
-            gone[3, at] = old
-            _unplace(g.parts, vertex, edge, row)
+            at = counts[DELETED]
+            counts[DELETED] += 1
+            _emit_edge(out.deleted, at, vertex, edge, row)
+            deleted[EDGE_WEIGHT, at] = old
+            count_edge(g.parts, vertex, edge, row, -1)
 
 
 @kernel
-def _unload_dead(n: np.ndarray, entries: np.ndarray, parts: np.ndarray, vertex: np.ndarray) -> None:
-    for k in range(n[LOGGED_VERTICES]):
-        row = entries[k, V_ROW]
-        if entries[k, V_WAS_LIVE] and not vertex[row, LIVE]:
-            parts[vertex[row, MASTER], MASTERS] -= 1
+def _emit_added_edges(g: GraphView, out: Records) -> None:
+    """The added edges, whose ends have slots by now."""
+    added = out.added.view(np.float32)
+    for k in range(out.counts[ADDED]):
+        row = out.added_rows[k]
+        _emit_edge(out.added, k, g.vertex.data, g.edge.data, row)
+        added[EDGE_WEIGHT, k] = g.weight[row, WEIGHT]
 
 
 @kernel
-def _emit_added(vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, added: np.ndarray, add: np.ndarray) -> None:
-    weights = add.view(np.float32)
-    for k in range(len(added)):
-        _emit_edge(add, k, vertex, edge, added[k])
-        weights[3, k] = weight[added[k], WEIGHT]
+def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
+    """Where the edge lives: the part, and the slots of its ends there."""
+    part = edge[row, PART]
+    records[TO, at] = part
+    records[SLOT, at] = vertex[edge[row, SRC], SLOTS + part]
+    records[DST_SLOT, at] = vertex[edge[row, DST], SLOTS + part]
 
 
 @kernel
-def _free_edges(scalars: np.ndarray, edge: np.ndarray, weight: np.ndarray, log: Log, index: HashIndex) -> None:
-    for k in range(log.n[LOGGED_EDGES]):
+def _unload_dead(g: GraphView, log: Log) -> None:
+    """Vertices that were alive before the epoch, and are not now, are no load any more."""
+    vertex = g.vertex.data
+    for k in range(log.counts[LOGGED_VERTICES]):
+        row = log.vertices[k, V_ROW]
+        if log.vertices[k, V_WAS_LIVE] and not vertex[row, LIVE]:
+            g.parts[vertex[row, MASTER], MASTERS] -= 1
+
+
+@kernel
+def _free_edges(g: GraphView, log: Log, index: HashIndex) -> None:
+    """Take the logged edges out of the log, and give back the rows of those that are gone."""
+    scalars, edge = g.scalars, g.edge.data
+    for k in range(log.counts[LOGGED_EDGES]):
         row = log.edges[k, E_ROW]
         edge[row, EDGE_MARK] = 0
-        if np.isnan(weight[row, WEIGHT]):
+        if np.isnan(g.weight[row, WEIGHT]):
             drop(index, hash_edge(index.salt, edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)
             edge[row, SRC] = scalars[FREE_EDGE]
             scalars[FREE_EDGE] = row + 1
@@ -120,8 +145,9 @@ def _free_edges(scalars: np.ndarray, edge: np.ndarray, weight: np.ndarray, log: 
 
 @kernel
 def _free_vertices(g: GraphView, log: Log, index: HashIndex, strings: bool, bits: int) -> None:
+    """Take the logged vertices out of the log, and give back the rows and names of those that are not alive."""
     scalars, vertex = g.scalars, g.vertex.data
-    for k in range(log.n[LOGGED_VERTICES]):
+    for k in range(log.counts[LOGGED_VERTICES]):
         row = log.vertices[k, V_ROW]
         vertex[row, MARK] = 0
         if vertex[row, LIVE]:
@@ -135,23 +161,3 @@ def _free_vertices(g: GraphView, log: Log, index: HashIndex, strings: bool, bits
             free_name(scalars, vertex, g.words, row)
         vertex[row, OUT_HEAD] = scalars[FREE_VERTEX]
         scalars[FREE_VERTEX] = row + 1
-
-
-@kernel
-def close_epoch(
-    g: GraphView, log: Log, out: Out, keys: HashIndex, edges: HashIndex, strings: bool, bits: int, rule: Rule
-) -> None:
-    """Write the net change of the logged epoch to `out`, and bring all tables to the state after it."""
-    vertex, edge = g.vertex.data, g.edge.data
-    out.n[:] = 0
-    _net_edges(g, log, out)
-    added = out.added[: out.n[NEW]]
-    _unload_dead(log.n, log.vertices, g.parts, vertex)
-    place_edges(g.parts, vertex, g.wide, edge, added, rule)
-    place_isolated(log.n, log.vertices, g.parts, vertex, g.wide, rule)
-    assign_slots(g, log, out)
-    _emit_added(vertex, edge, g.weight, added, out.add)
-    emit_vertices(g, log, out, edges)
-    free_slots(g.parts, vertex, g.chain, out.drop, out.n[DROPS])
-    _free_edges(g.scalars, edge, g.weight, log, edges)
-    _free_vertices(g, log, keys, strings, bits)

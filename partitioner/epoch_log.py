@@ -9,20 +9,22 @@ import numpy as np
 from partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
 from state.kernel import kernel
 
-LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `n`
-E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD is a float32, NaN: was not there
-V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, V_CONTEXT = range(5)  # columns of `vertices`; V_CONTEXT: its in-edges changed
+LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`
+E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD: the weight before, a float32, NaN where there was no such edge
+# Columns of `vertices`. V_X: the row of x that sets its features; V_CONTEXT: whether its in-edges changed.
+V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, V_CONTEXT = range(5)
+REJECTED_EVENT, REJECTED_REASON = range(2)  # columns of `rejected`
 UNCHANGED, ZEROED = -1, -2  # values of V_X beside rows of x
 
 
 class Log(NamedTuple):
     """First touches of edges and vertices in the order of the events, and rejected events."""
 
-    n: np.ndarray  # (4,) int64
+    counts: np.ndarray  # (4,) int64
     edges: np.ndarray  # (capacity, 2) int32
     old: np.ndarray  # the same as float32
     vertices: np.ndarray  # (capacity, 5) int32
-    rejected: np.ndarray  # (capacity, 2) int32: event, reason
+    rejected: np.ndarray  # (capacity, 2) int32
 
 
 def empty_log() -> Log:
@@ -42,31 +44,31 @@ def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
         return larger
 
     more = grown(log.edges, edges)
-    return Log(log.n, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
+    return Log(log.counts, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
 
 
 @kernel
-def log_vertex(n: np.ndarray, entries: np.ndarray, data: np.ndarray, row: int) -> int:
+def log_vertex(log: Log, vertex: np.ndarray, row: int) -> int:
     """The entry of a vertex (a row that was touched), made when it is first asked for."""
-    if data[row, MARK]:
-        return data[row, MARK] - 1
-    at = n[LOGGED_VERTICES]
-    n[LOGGED_VERTICES] = at + 1
-    data[row, MARK] = at + 1
+    if vertex[row, MARK]:
+        return vertex[row, MARK] - 1
+    entries, at = log.vertices, log.counts[LOGGED_VERTICES]
+    log.counts[LOGGED_VERTICES] = at + 1
+    vertex[row, MARK] = at + 1
     entries[at, V_ROW] = row
-    entries[at, V_WAS_LIVE] = data[row, LIVE]
-    entries[at, V_WAS_SPLIT] = data[row, AWAY] > 0
+    entries[at, V_WAS_LIVE] = vertex[row, LIVE]
+    entries[at, V_WAS_SPLIT] = vertex[row, AWAY] > 0
     entries[at, V_X] = UNCHANGED
     entries[at, V_CONTEXT] = 0
     return at
 
 
 @kernel
-def log_edge(n: np.ndarray, entries: np.ndarray, olds: np.ndarray, edge: np.ndarray, row: int, old: float) -> None:
+def log_edge(log: Log, edge: np.ndarray, row: int, old: float) -> None:
     """Make the entry of an edge (a row that was touched), if it has none."""
     if edge[row, EDGE_MARK] == 0:
-        at = n[LOGGED_EDGES]
-        n[LOGGED_EDGES] = at + 1
+        at = log.counts[LOGGED_EDGES]
+        log.counts[LOGGED_EDGES] = at + 1
         edge[row, EDGE_MARK] = at + 1
-        entries[at, E_ROW] = row
-        olds[at, E_OLD] = old
+        log.edges[at, E_ROW] = row
+        log.old[at, E_OLD] = old

@@ -1,4 +1,4 @@
-"""Events one by one: a builder of blocks for the JSON parser and for small, readable streams in tests."""
+"""Blocks of events made one event at a time: by the parser from JSON and odd tables, and from plain rows."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def events_of(
     first: int = 0,
     arrival_ms: float = 0.0,
 ) -> Events:
-    """A block from rows such as ("add_edge", 1, 2), for tests and scripts; positions count from `first` + 1.
+    """A block from rows such as ("add_edge", 1, 2); positions count from `first` + 1.
 
     Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
     ("add_edge", src, dst[, weight[, type[, numbers in attr]]]), ("del_edge", src, dst[, type]), with x any sequence of

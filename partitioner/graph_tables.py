@@ -20,8 +20,8 @@ from state.table import TableSet, View
 
 # Rows of `scalars` (int64).
 VERTEX_ROWS, FREE_VERTEX, VERTICES, EDGE_ROWS, FREE_EDGE, EDGES = range(6)
-MISSING_EDGE_DELETES, MISSING_VERTEX_DELETES, UNCHANGED_EDGES, UNCHANGED_VERTICES = range(6, 10)
-TYPES, NAME_TAIL, ATTR_WIDTH = range(10, 13)  # codes of edge types in use; 1 + the numbers in attr, 0: still open
+# 6 to 9 held counters in states of older versions. ATTR_WIDTH: 1 + the numbers in attr, 0: still open.
+TYPES, NAME_TAIL, ATTR_WIDTH = range(10, 13)
 NAME_FREE = 16  # + k heads the chain of free name chunks of 2**k words
 SCALARS = 64
 
@@ -29,7 +29,9 @@ SCALARS = 64
 # AWAY counts the in-edges that live outside the master's part: the vertex is split while it is not 0.
 # MARK is the row's entry in the epoch's log + 1, and 0 between epochs. NAME_AT is the name's first word.
 OUT_HEAD, IN_HEAD, OUT_DEGREE, IN_DEGREE, LOOPS, MASTER, AWAY, LIVE, MARK, NAME_AT, NAME_BYTES = range(11)
-SLOTS = 18  # + part: the slot there, or -1; then in-edges per part, then out-edges per part
+# For each of P parts, SLOTS + part: the slot there, or -1; SLOTS + P + part: the in-edges that live there;
+# SLOTS + 2 P + part: the out-edges that live there.
+SLOTS = 18
 
 # Columns of the same rows, read as 64-bit values: int64, and float64 for the weighted in-degree and the largest
 # magnitude that it had since it was last summed afresh.

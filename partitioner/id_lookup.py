@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioner.epoch_log import LOGGED_VERTICES, UNCHANGED, V_CONTEXT, V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, Log
+from partitioner.epoch_log import Log, log_vertex
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from partitioner.graph_tables import (
     FREE_VERTEX,
     IN_HEAD,
     KEY,
-    MARK,
     MASTER,
     NAME_TAIL,
     OUT_HEAD,
@@ -32,12 +31,11 @@ MORE = 4  # entries that one event may add to the index: two vertices, each unde
 
 
 @kernel
-def _new_row(scalars: np.ndarray, parts: int, vertex: View, n: np.ndarray, entries: np.ndarray) -> int:
+def _new_row(scalars: np.ndarray, parts: int, vertex: View, log: Log) -> int:
     """A vertex row, not alive yet, and in the log."""
-    free = scalars[FREE_VERTEX]
     data = vertex.data
-    if free:
-        row = free - 1
+    if scalars[FREE_VERTEX]:
+        row = scalars[FREE_VERTEX] - 1
         scalars[FREE_VERTEX] = data[row, OUT_HEAD]
     else:
         row = scalars[VERTEX_ROWS]
@@ -48,14 +46,7 @@ def _new_row(scalars: np.ndarray, parts: int, vertex: View, n: np.ndarray, entri
         data[row, column] = -1
     for part in range(parts):
         data[row, SLOTS + part] = -1
-    at = n[LOGGED_VERTICES]
-    n[LOGGED_VERTICES] = at + 1
-    data[row, MARK] = at + 1
-    entries[at, V_ROW] = row
-    entries[at, V_WAS_LIVE] = 0
-    entries[at, V_WAS_SPLIT] = 0
-    entries[at, V_X] = UNCHANGED
-    entries[at, V_CONTEXT] = 0
+    log_vertex(log, data, row)
     return row
 
 
@@ -82,7 +73,7 @@ def resolve_ints(
             wanted = b[i] if end else a[i]
             row = find_key(index, wide, wanted)
             if row < 0 and creates:
-                row = _new_row(scalars, parts, vertex, log.n, log.vertices)
+                row = _new_row(scalars, parts, vertex, log)
                 wide[row, KEY] = wanted
                 put(index, mix(index.salt, wanted), row)
             if end:
@@ -121,7 +112,7 @@ def resolve_names(
             offsets, data = (b_offsets, b_data) if end else (a_offsets, a_data)
             row = find_name(index, vertex.data, words.data, data, offsets[i], offsets[i + 1], bits)
             if row < 0 and creates:
-                row = _new_row(scalars, parts, vertex, log.n, log.vertices)
+                row = _new_row(scalars, parts, vertex, log)
                 store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
                 hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
                 wide[row, KEY] = free_key(index, wide, hashed)

@@ -1,4 +1,4 @@
-"""The net change of an epoch: records by group, each with the part that it goes to."""
+"""The net change of an epoch: records in groups, each with the part that it goes to."""
 
 from __future__ import annotations
 
@@ -7,42 +7,49 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Positions in `n`.
-BORN, DEAD, REPLICA, FREED, RETIRED, DELETED, REWEIGHTED, NEW, CONTEXT, SPLIT, WHOLE, FEATURES, DROPS = range(13)
+# The groups: positions in `counts`.
+BORN, DEAD, REPLICAS, FREED, RETIRED, DELETED, REWEIGHTED, ADDED, CONTEXTS, SPLIT, WHOLE, FEATURES, DROPPED = range(13)
+
+# Columns of all records but the dropped ones: the part that the record goes to, and a slot there (of an edge's source).
+TO, SLOT = 0, 1
+VERTEX_ROW = 2  # of the born
+HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
+REPLICA_PART = 2  # of the retired, which go to the master: where the replica was
+DST_SLOT, EDGE_WEIGHT, NEW_WEIGHT = 2, 3, 4  # of edges; the weight before a change where there is a new one
+IN_EDGES, LOOP_WEIGHT = 2, 3  # of contexts
+X_ROW = 2  # of features: the row of x, or < 0 for zeros
+# Columns of the dropped: a vertex, and a part where it has no slot any more.
+DROPPED_ROW, DROPPED_PART = 0, 1
 
 
-class Out(NamedTuple):
-    """Scratch memory for the records, by column; `n` counts them. Slots are those in the part of column 0.
+class Records(NamedTuple):
+    """Scratch memory for the records: arrays (columns, capacity) int32, `counts` of which are filled.
 
-    Columns of the int32 arrays (columns, capacity); weights are float32 bits:
-        m: part, slot, vertex row; d: part, slot; f: part, slot; s, u: part, slot
-        r: replica's part, slot, master's part, slot; rd: master's part, slot, replica's part
-        gone, add: part, source, destination, weight; rew: part, source, destination, old weight, new weight
-        c: part, slot, in-edges, weight of the self-loop; x0: part, slot, row of x (< 0: zeros)
-        drop: vertex row, part; added: edge row
+    Weights are the bits of a float32. What does not fit a column stands beside the group: keys (capacity,) int64,
+    weighted in-degrees (capacity,) float64.
     """
 
-    n: np.ndarray  # (16,) int64
-    m: np.ndarray
-    m_key: np.ndarray  # int64
-    d: np.ndarray
-    d_key: np.ndarray  # int64
-    r: np.ndarray
-    f: np.ndarray
-    rd: np.ndarray
-    gone: np.ndarray
-    rew: np.ndarray
-    add: np.ndarray
-    c: np.ndarray
-    c_degree: np.ndarray  # float64
-    s: np.ndarray
-    u: np.ndarray
-    x0: np.ndarray
-    drop: np.ndarray
+    counts: np.ndarray  # (16,) int64, by group
+    born: np.ndarray  # new masters
+    born_keys: np.ndarray
+    dead: np.ndarray  # masters that end
+    dead_keys: np.ndarray
+    replicas: np.ndarray  # new replicas
+    freed: np.ndarray  # replicas that end
+    retired: np.ndarray  # of living masters: a replica that ends
+    deleted: np.ndarray  # edges
+    reweighted: np.ndarray
     added: np.ndarray
+    contexts: np.ndarray  # masters whose in-edges changed
+    degrees: np.ndarray  # beside `contexts`
+    split: np.ndarray  # masters that get their first in-edge in another part
+    whole: np.ndarray  # masters that have lost their last one there
+    features: np.ndarray  # masters with new features
+    dropped: np.ndarray  # slots to be given back at the end of the epoch
+    added_rows: np.ndarray  # (capacity,) rows of the added edges
 
 
-def make_out(vertices: int, edges: int, parts: int) -> Out:
+def make_records(vertices: int, edges: int, parts: int) -> Records:
     """Memory for that many touched vertices and edges."""
 
     def ints(columns: int, rows: int) -> np.ndarray:
@@ -50,25 +57,25 @@ def make_out(vertices: int, edges: int, parts: int) -> Out:
 
     replicas = 2 * edges if parts > 1 else 0  # a replica comes and goes with an edge end
     changing = vertices if parts > 1 else 0
-    return Out(
-        n=np.zeros(16, np.int64),
-        m=ints(3, vertices),
-        m_key=np.empty(vertices, np.int64),
-        d=ints(2, vertices),
-        d_key=np.empty(vertices, np.int64),
-        r=ints(4, replicas),
-        f=ints(2, replicas),
-        rd=ints(3, replicas),
-        gone=ints(4, edges),
-        rew=ints(5, edges),
-        add=ints(4, edges),
-        c=ints(4, vertices),
-        c_degree=np.empty(vertices, np.float64),
-        s=ints(2, changing),
-        u=ints(2, changing),
-        x0=ints(3, vertices),
-        drop=ints(2, vertices + replicas),
-        added=np.empty(edges, np.int32),
+    return Records(
+        counts=np.zeros(16, np.int64),
+        born=ints(3, vertices),
+        born_keys=np.empty(vertices, np.int64),
+        dead=ints(2, vertices),
+        dead_keys=np.empty(vertices, np.int64),
+        replicas=ints(4, replicas),
+        freed=ints(2, replicas),
+        retired=ints(3, replicas),
+        deleted=ints(4, edges),
+        reweighted=ints(5, edges),
+        added=ints(4, edges),
+        contexts=ints(4, vertices),
+        degrees=np.empty(vertices, np.float64),
+        split=ints(2, changing),
+        whole=ints(2, changing),
+        features=ints(3, vertices),
+        dropped=ints(2, vertices + replicas),
+        added_rows=np.empty(edges, np.int32),
     )
 
 
@@ -76,16 +83,12 @@ def make_out(vertices: int, edges: int, parts: int) -> Out:
 class EpochChange:
     """What an epoch's events come to. Its arrays are the Partitioner's memory: good until the next `apply`.
 
-    Shapes: x (k, in_width) float32, the features that x0 records point into; names (offsets, bytes) of the ids of the
+    Shapes: x (k, in_width) float32, the features that the records point into; names (offsets, bytes) of the ids of the
     born vertices in record order, for string ids.
     Invariant: the order of records is a function of the events since the start, not of tables' capacities.
     """
 
-    out: Out
+    records: Records
     x: np.ndarray
     names: tuple[np.ndarray, np.ndarray] | None
     rejected: list[tuple[int, str]]  # event, reason
-
-    def count(self, group: int) -> int:
-        """Records of a group (BORN, DEAD, ...)."""
-        return int(self.out.n[group])

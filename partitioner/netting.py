@@ -1,6 +1,6 @@
 """The events of an epoch, one after the other, on the graph itself; the log keeps what was there before.
 
-Adding an edge again sets its weight; deleting what is not there is counted; edges bring unknown vertices to life; a
+Adding an edge again sets its weight; deleting what is not there does nothing; edges bring unknown vertices to life; a
 deleted vertex takes its edges along; undirected events act both ways, on a self-loop once.
 """
 
@@ -12,7 +12,18 @@ import numpy as np
 
 from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from partitioner.edge_types import TypeCounts
-from partitioner.epoch_log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, V_X, ZEROED, Log, log_edge, log_vertex
+from partitioner.epoch_log import (
+    LOGGED_EDGES,
+    LOGGED_VERTICES,
+    REJECTED,
+    REJECTED_EVENT,
+    REJECTED_REASON,
+    V_X,
+    ZEROED,
+    Log,
+    log_edge,
+    log_vertex,
+)
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from partitioner.graph_tables import (
     ATTR_WIDTH,
@@ -26,16 +37,12 @@ from partitioner.graph_tables import (
     LIVE,
     LOOPS,
     MARK,
-    MISSING_EDGE_DELETES,
-    MISSING_VERTEX_DELETES,
     OUT_DEGREE,
     OUT_HEAD,
     OUT_NEXT,
     PART,
     SRC,
     TYPE,
-    UNCHANGED_EDGES,
-    UNCHANGED_VERTICES,
     VERTEX_ROWS,
     VERTICES,
     WEIGHT,
@@ -71,69 +78,63 @@ def _count_type(types: TypeCounts, etype: int, more: int) -> None:
 
 
 @kernel
-def _attach(scalars: np.ndarray, vertex: np.ndarray, edge: View, data: np.ndarray, row: int) -> None:
+def _link(g: GraphView, row: int) -> None:
     """Put an edge in front of its source's out-list and its destination's in-list."""
+    vertex, edge = g.vertex.data, g.edge.data
     for way in range(2):
-        at, head, following = data[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
+        at, head, following = edge[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
         first = vertex[at, head]
-        data[row, following] = first
-        data[row, following + 1] = -1
+        edge[row, following] = first
+        edge[row, following + 1] = -1
         if first >= 0:
-            touch(edge, first)
-            data[first, following + 1] = row
+            touch(g.edge, first)
+            edge[first, following + 1] = row
         vertex[at, head] = row
         vertex[at, OUT_DEGREE + way] += 1
-    vertex[data[row, DST], LOOPS] += data[row, SRC] == data[row, DST]
-    scalars[EDGES] += 1
+    vertex[edge[row, DST], LOOPS] += edge[row, SRC] == edge[row, DST]
+    g.scalars[EDGES] += 1
 
 
 @kernel
-def _delete(
-    scalars: np.ndarray,
-    vertex: np.ndarray,
-    edge: View,
-    data: np.ndarray,
-    weight: np.ndarray,
-    types: TypeCounts,
-    log: Log,
-    row: int,
-) -> None:
+def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     """The edge in `row`, which is there, goes. Its ends were touched."""
-    touch(edge, row)
-    log_edge(log.n, log.edges, log.old, data, row, weight[row, WEIGHT])
-    weight[row, WEIGHT] = np.nan
+    vertex, edge = g.vertex.data, g.edge.data
+    touch(g.edge, row)
+    log_edge(log, edge, row, g.weight[row, WEIGHT])
+    g.weight[row, WEIGHT] = np.nan
     for way in range(2):
-        at, head, following = data[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
-        log_vertex(log.n, log.vertices, vertex, at)
+        at, head, following = edge[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
+        log_vertex(log, vertex, at)
         for step in range(2):  # the edge before gets the edge after as its next one, and the other way round
-            near, far = data[row, following + 1 - step], data[row, following + step]
+            near, far = edge[row, following + 1 - step], edge[row, following + step]
             if near >= 0:
-                touch(edge, near)
-                data[near, following + step] = far
+                touch(g.edge, near)
+                edge[near, following + step] = far
             elif step == 0:
                 vertex[at, head] = far
         vertex[at, OUT_DEGREE + way] -= 1
-    vertex[data[row, DST], LOOPS] -= data[row, SRC] == data[row, DST]
-    scalars[EDGES] -= 1
-    _count_type(types, data[row, TYPE], -1)
+    vertex[edge[row, DST], LOOPS] -= edge[row, SRC] == edge[row, DST]
+    g.scalars[EDGES] -= 1
+    _count_type(types, edge[row, TYPE], -1)
 
 
 @kernel
 def _delete_vertex(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
-    vertex, edge, data = g.vertex, g.edge, g.edge.data
-    touch(vertex, row)
-    log_vertex(log.n, log.vertices, vertex.data, row)
+    """The vertex in `row`, which is alive, goes, and its edges first."""
+    vertex = g.vertex.data
+    touch(g.vertex, row)
+    log_vertex(log, vertex, row)
     for way in range(2):
-        while vertex.data[row, OUT_HEAD + way] >= 0:
-            first = np.int64(vertex.data[row, OUT_HEAD + way])
-            touch(vertex, data[first, DST - way])
-            _delete(g.scalars, vertex.data, edge, data, g.weight, types, log, first)
-    vertex.data[row, LIVE] = 0
+        while vertex[row, OUT_HEAD + way] >= 0:
+            first = np.int64(vertex[row, OUT_HEAD + way])
+            touch(g.vertex, g.edge.data[first, DST - way])
+            _delete_edge(g, types, log, first)
+    vertex[row, LIVE] = 0
     g.scalars[VERTICES] -= 1
 
 
 @kernel
-def _new_edge(scalars: np.ndarray, edge: np.ndarray) -> int:
+def _new_edge_row(scalars: np.ndarray, edge: np.ndarray) -> int:
     if scalars[FREE_EDGE]:
         row = scalars[FREE_EDGE] - 1
         scalars[FREE_EDGE] = edge[row, SRC]
@@ -143,60 +144,48 @@ def _new_edge(scalars: np.ndarray, edge: np.ndarray) -> int:
 
 
 @kernel
-def _add(
-    scalars: np.ndarray,
-    vertex: np.ndarray,
-    edge: View,
-    data: np.ndarray,
-    weight: np.ndarray,
-    types: TypeCounts,
-    index: HashIndex,
-    log: Log,
-    src: int,
-    dst: int,
-    etype: int,
-    value: float,
+def _set_edge(
+    g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, etype: int, value: float
 ) -> None:
     """Add an edge between logged vertices, or set its weight."""
-    row = find_edge(index, data, src, dst, etype)
+    edge = g.edge.data
+    row = find_edge(index, edge, src, dst, etype)
     if row < 0:
-        row = _new_edge(scalars, data)
-        touch(edge, row)
-        data[row, SRC] = src
-        data[row, DST] = dst
-        data[row, TYPE] = etype
-        data[row, PART] = -1
-        data[row, EDGE_MARK] = 0
-        weight[row, WEIGHT] = np.nan
+        row = _new_edge_row(g.scalars, edge)
+        touch(g.edge, row)
+        edge[row, SRC] = src
+        edge[row, DST] = dst
+        edge[row, TYPE] = etype
+        edge[row, PART] = -1
+        edge[row, EDGE_MARK] = 0
+        g.weight[row, WEIGHT] = np.nan
         put(index, hash_edge(index.salt, src, dst, etype), row)
-    touch(edge, row)
-    old = weight[row, WEIGHT]
-    log_edge(log.n, log.edges, log.old, data, row, old)
-    weight[row, WEIGHT] = value
+    touch(g.edge, row)
+    old = g.weight[row, WEIGHT]
+    log_edge(log, edge, row, old)
+    g.weight[row, WEIGHT] = value
     if np.isnan(old):
-        _attach(scalars, vertex, edge, data, row)
+        _link(g, row)
         _count_type(types, etype, 1)
 
 
 @kernel
-def _revive(scalars: np.ndarray, vertex: np.ndarray, n: np.ndarray, entries: np.ndarray, row: int) -> bool:
-    """Log a vertex and bring it to life; False where it was there already."""
-    at = log_vertex(n, entries, vertex, row)
-    if vertex[row, LIVE]:
-        return False
-    entries[at, V_X] = ZEROED
-    vertex[row, LIVE] = 1
-    scalars[VERTICES] += 1
-    return True
+def _revive(g: GraphView, log: Log, row: int) -> None:
+    """Log a vertex, and bring it to life where it is not alive."""
+    at = log_vertex(log, g.vertex.data, row)
+    if not g.vertex.data[row, LIVE]:
+        log.vertices[at, V_X] = ZEROED
+        g.vertex.data[row, LIVE] = 1
+        g.scalars[VERTICES] += 1
 
 
 @kernel
-def _find_live(index: HashIndex, edge: np.ndarray, weight: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
+def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -> np.int64:
     """The row of the edge, or -1 where it is not there (any more)."""
     row = np.int64(-1)
     if src >= 0 and dst >= 0:
-        row = find_edge(index, edge, src, dst, etype)
-        if row >= 0 and np.isnan(weight[row, WEIGHT]):
+        row = find_edge(index, g.edge.data, src, dst, etype)
+        if row >= 0 and np.isnan(g.weight[row, WEIGHT]):
             row = np.int64(-1)
     return row
 
@@ -204,8 +193,8 @@ def _find_live(index: HashIndex, edge: np.ndarray, weight: np.ndarray, src: int,
 @kernel
 def _fits(log: Log, rows: int, more: int) -> bool:
     """Whether `more` edges, and as many vertices but no more than there are rows, fit the log."""
-    vertices = min(log.n[LOGGED_VERTICES] + more, rows)
-    return log.n[LOGGED_EDGES] + more <= len(log.edges) and vertices <= len(log.vertices)
+    vertices = min(log.counts[LOGGED_VERTICES] + more, rows)
+    return log.counts[LOGGED_EDGES] + more <= len(log.edges) and vertices <= len(log.vertices)
 
 
 @kernel
@@ -228,18 +217,24 @@ def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray
 
 
 @kernel
-def _refusal(
-    batch: Batch, i: int, row: int, scalars: np.ndarray, vertex: np.ndarray, types: TypeCounts, one_loop: bool
-) -> int:
+def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, one_loop: bool) -> int:
     """Why an add_edge (of the edge in `row`, -1: a new one) can't be, or 0."""
-    a, etype = batch.a[i], batch.etype[i]
-    if len(batch.attr) and batch.attr[i] >= 0 and scalars[ATTR_WIDTH] and scalars[ATTR_WIDTH] != batch.attr[i] + 1:
+    a, etype, width = batch.a[i], batch.etype[i], g.scalars[ATTR_WIDTH]
+    if len(batch.attr) and batch.attr[i] >= 0 and width and width != batch.attr[i] + 1:
         return OTHER_ATTR_WIDTH
-    if one_loop and a == batch.b[i] and row < 0 and vertex[a, LOOPS]:
+    if one_loop and a == batch.b[i] and row < 0 and g.vertex.data[a, LOOPS]:
         return LOOP_OF_SECOND_TYPE
     if etype >= types.kept and types.uses[etype] == 0 and types.live[0] >= types.bound:
         return ONE_TYPE_TOO_MANY
     return 0
+
+
+@kernel
+def _reject(log: Log, event: int, reason: int) -> None:
+    at = log.counts[REJECTED]
+    log.rejected[at, REJECTED_EVENT] = event
+    log.rejected[at, REJECTED_REASON] = reason
+    log.counts[REJECTED] = at + 1
 
 
 @kernel
@@ -254,54 +249,44 @@ def apply_events(
     one_loop: bool,
 ) -> int:
     """Apply the events from `start` on; stops before a vertex deletion that the log has no room for."""
-    scalars, vertex, edge, data, weight = g.scalars, g.vertex.data, g.edge, g.edge.data, g.weight
-    n, entries, op, prepared = log.n, log.vertices, batch.op, start
+    op, prepared = batch.op, start
     for i in range(start, len(op)):
         if i == prepared:
             prepared = min(i + AHEAD, len(op))
-            _prepare(i, prepared, batch, g.vertex, data, index)
+            _prepare(i, prepared, batch, g.vertex, g.edge.data, index)
         a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), batch.etype[i]
         ways = 2 if undirected and a != b else 1
         if op[i] == OP_ADD_EDGE:
-            row = _find_live(index, data, weight, a, b, etype)
-            reason = _refusal(batch, i, row, scalars, vertex, types, one_loop)
+            row = _find_live(g, index, a, b, etype)
+            reason = _reason_against(batch, i, row, g, types, one_loop)
             if reason:
-                log.rejected[n[REJECTED], 0] = i
-                log.rejected[n[REJECTED], 1] = reason
-                n[REJECTED] += 1
+                _reject(log, i, reason)
                 continue
             if len(batch.attr) and batch.attr[i] >= 0:
-                scalars[ATTR_WIDTH] = batch.attr[i] + 1
+                g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
             value = batch.weight[i] + np.float32(0)  # -0.0 becomes 0.0: equal weights have equal bits
-            if row >= 0 and weight[row, WEIGHT] == value:
-                scalars[UNCHANGED_EDGES] += 1
+            if row >= 0 and g.weight[row, WEIGHT] == value:
                 continue
             for way in range(2):
-                _revive(scalars, vertex, n, entries, b if way else a)
+                _revive(g, log, b if way else a)
             for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
-                _add(scalars, vertex, edge, data, weight, types, index, log, src, dst, etype, value)
+                _set_edge(g, types, index, log, src, dst, etype, value)
         elif op[i] == OP_DEL_EDGE:
-            missing = 0
             for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
-                row = _find_live(index, data, weight, src, dst, etype)
+                row = _find_live(g, index, src, dst, etype)
                 if row >= 0:
-                    _delete(scalars, vertex, edge, data, weight, types, log, row)
-                missing += row < 0
-            scalars[MISSING_EDGE_DELETES] += missing == ways
+                    _delete_edge(g, types, log, row)
         elif op[i] == OP_DEL_VERTEX:
-            if a < 0 or not vertex[a, LIVE]:
-                scalars[MISSING_VERTEX_DELETES] += 1
+            if a < 0 or not g.vertex.data[a, LIVE]:
                 continue
-            edges = vertex[a, OUT_DEGREE] + vertex[a, IN_DEGREE]
-            if not _fits(log, scalars[VERTEX_ROWS], edges + 2 * (len(op) - i)):  # a later event logs up to two
+            edges = g.vertex.data[a, OUT_DEGREE] + g.vertex.data[a, IN_DEGREE]
+            if not _fits(log, g.scalars[VERTEX_ROWS], edges + 2 * (len(op) - i)):  # a later event logs up to two
                 return i
             _delete_vertex(g, types, log, a)
         else:
-            born = _revive(scalars, vertex, n, entries, a)
+            _revive(g, log, a)
             if batch.x_row[i] >= 0:
-                entries[vertex[a, MARK] - 1, V_X] = batch.x_row[i]
-            else:
-                scalars[UNCHANGED_VERTICES] += not born
+                log.vertices[g.vertex.data[a, MARK] - 1, V_X] = batch.x_row[i]
     return len(op)

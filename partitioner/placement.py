@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from partitioner.config import HASH, HDRF, HYBRID
-from partitioner.epoch_log import LOGGED_VERTICES, V_ROW
-from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC
+from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
+from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC, GraphView
 from state.kernel import kernel
 from state.salt import Salt, mix
 
@@ -28,7 +28,7 @@ LOAD_SLACK = 1.1
 
 
 class Rule(NamedTuple):
-    """Strategy and its numbers, as kernels get them."""
+    """A strategy and its numbers, as kernels get them."""
 
     strategy: int
     balance: float  # HDRF's lambda
@@ -38,7 +38,24 @@ class Rule(NamedTuple):
 
 
 @kernel
-def _least(parts: np.ndarray) -> int:
+def edges_at(vertex: np.ndarray, n: int, row: int, part: int) -> int:
+    """How many ends of edges the vertex has in one of the n parts; a self-loop counts twice."""
+    return vertex[row, SLOTS + n + part] + vertex[row, SLOTS + 2 * n + part]
+
+
+@kernel
+def count_edge(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int, more: int) -> None:
+    """Count a placed edge (`more` 1) or one that goes (-1) in its ends and in its part's load."""
+    n, src, dst, part = len(parts), edge[row, SRC], edge[row, DST], edge[row, PART]
+    vertex[dst, SLOTS + n + part] += more
+    vertex[src, SLOTS + 2 * n + part] += more
+    parts[part, PART_EDGES] += more
+    if vertex[dst, MASTER] != part:
+        vertex[dst, AWAY] += more
+
+
+@kernel
+def _least_loaded(parts: np.ndarray) -> int:
     """The part with the fewest masters; ties: with the fewest edges, then the lowest."""
     best = 0
     for p in range(1, len(parts)):
@@ -56,42 +73,42 @@ def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> N
 
 
 @kernel
-def _placed_in(parts: np.ndarray, vertex: np.ndarray, row: int) -> int:
-    """In-edges that have a part."""
+def _placed_in_edges(parts: np.ndarray, vertex: np.ndarray, row: int) -> int:
+    """How many in-edges of a vertex with a master have a part."""
     return vertex[row, SLOTS + len(parts) + vertex[row, MASTER]] + vertex[row, AWAY]
 
 
 @kernel
-def _beside(parts: np.ndarray, part: int) -> int:
+def _unless_full(parts: np.ndarray, part: int) -> int:
     """The part, while its load is within the slack of the mean; else the least loaded one."""
     total = 0
     for p in range(len(parts)):
         total += parts[p, MASTERS]
     if parts[part, MASTERS] * len(parts) <= LOAD_SLACK * total:
         return part
-    return _least(parts)
+    return _least_loaded(parts)
 
 
 @kernel
 def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
     if vertex[src, MASTER] < 0 and vertex[dst, MASTER] < 0:
-        _set_master(parts, vertex, dst, _least(parts))
+        _set_master(parts, vertex, dst, _least_loaded(parts))
     if vertex[dst, MASTER] < 0:
-        _set_master(parts, vertex, dst, _beside(parts, vertex[src, MASTER]))
+        _set_master(parts, vertex, dst, _unless_full(parts, vertex[src, MASTER]))
     if vertex[src, MASTER] < 0:
-        _set_master(parts, vertex, src, _beside(parts, vertex[dst, MASTER]))
+        _set_master(parts, vertex, src, _unless_full(parts, vertex[dst, MASTER]))
 
 
 @kernel
 def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
     """Algorithm 1: a new source joins a destination of high in-degree, else the least loaded part takes what is new."""
-    part = _least(parts)
+    part = _least_loaded(parts)
     if vertex[dst, MASTER] >= 0:
         edges = masters = 0
         for p in range(len(parts)):
             edges += parts[p, PART_EDGES]
             masters += parts[p, MASTERS]
-        if _placed_in(parts, vertex, dst) * masters > 2 * edges:
+        if _placed_in_edges(parts, vertex, dst) * masters > 2 * edges:
             part = vertex[dst, MASTER]
     else:
         _set_master(parts, vertex, dst, part)
@@ -100,10 +117,9 @@ def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) 
 
 
 @kernel
-def _there(vertex: np.ndarray, n: int, row: int, part: int) -> bool:
+def _has_row(vertex: np.ndarray, n: int, row: int, part: int) -> bool:
     """Whether the vertex has a row in the part, or gets one this epoch."""
-    counts = vertex[row, SLOTS + n + part] + vertex[row, SLOTS + 2 * n + part]
-    return vertex[row, SLOTS + part] >= 0 or vertex[row, MASTER] == part or counts > 0
+    return vertex[row, SLOTS + part] >= 0 or vertex[row, MASTER] == part or edges_at(vertex, n, row, part) > 0
 
 
 @kernel
@@ -113,8 +129,8 @@ def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule)
     src_degree = dst_degree = 1
     most = least = parts[0, PART_EDGES]
     for p in range(n):
-        src_degree += vertex[src, SLOTS + n + p] + vertex[src, SLOTS + 2 * n + p]
-        dst_degree += vertex[dst, SLOTS + n + p] + vertex[dst, SLOTS + 2 * n + p]
+        src_degree += edges_at(vertex, n, src, p)
+        dst_degree += edges_at(vertex, n, dst, p)
         most = max(most, parts[p, PART_EDGES])
         least = min(least, parts[p, PART_EDGES])
     share = src_degree / (src_degree + dst_degree)
@@ -122,9 +138,9 @@ def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule)
     for p in range(n):
         size = parts[p, PART_EDGES]
         score = rule.balance * (most - size) / (rule.epsilon + (most - least))
-        if _there(vertex, n, src, p):
+        if _has_row(vertex, n, src, p):
             score += 2.0 - share
-        if _there(vertex, n, dst, p):
+        if _has_row(vertex, n, dst, p):
             score += 1.0 + share
         if score > best_score or (score == best_score and size < parts[best, PART_EDGES]):
             best, best_score = p, score
@@ -146,7 +162,7 @@ def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, d
                 _set_master(parts, vertex, end, hash_part(rule.salt, wide[end, KEY], len(parts)))
     elif rule.strategy == HYBRID:
         _master_hybrid(parts, vertex, src, dst)
-        if _placed_in(parts, vertex, dst) >= rule.threshold:
+        if _placed_in_edges(parts, vertex, dst) >= rule.threshold:
             return _hdrf(parts, vertex, src, dst, rule)
     else:
         _master_locality(parts, vertex, src, dst)
@@ -160,28 +176,21 @@ def hash_part(salt: Salt, key: int, parts: int) -> np.int64:
 
 
 @kernel
-def place_edges(
-    parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, edge: np.ndarray, added: np.ndarray, rule: Rule
-) -> None:
+def place_edges(g: GraphView, added: np.ndarray, rule: Rule) -> None:
     """Give each of the added edges a part, and their ends masters. All rows are logged."""
-    n = len(parts)
+    parts, vertex, edge = g.parts, g.vertex.data, g.edge.data
     for row in added:
-        src, dst = edge[row, SRC], edge[row, DST]
-        part = _choose(parts, vertex, wide, src, dst, rule)
-        edge[row, PART] = part
-        vertex[dst, SLOTS + n + part] += 1
-        vertex[src, SLOTS + 2 * n + part] += 1
-        parts[part, PART_EDGES] += 1
-        vertex[dst, AWAY] += vertex[dst, MASTER] != part
+        edge[row, PART] = _choose(parts, vertex, g.wide, edge[row, SRC], edge[row, DST], rule)
+        count_edge(parts, vertex, edge, row, 1)
 
 
 @kernel
-def place_isolated(
-    n: np.ndarray, entries: np.ndarray, parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, rule: Rule
-) -> None:
-    """Master the logged vertices that live without any edge so far."""
-    for k in range(n[LOGGED_VERTICES]):
-        row = entries[k, V_ROW]
+def place_isolated(g: GraphView, log: Log, rule: Rule) -> None:
+    """Give a master to the logged vertices that live without any edge so far."""
+    parts, vertex = g.parts, g.vertex.data
+    for k in range(log.counts[LOGGED_VERTICES]):
+        row = log.vertices[k, V_ROW]
         if vertex[row, LIVE] and vertex[row, MASTER] < 0:
-            part = hash_part(rule.salt, wide[row, KEY], len(parts)) if rule.strategy == HASH else _least(parts)
+            by_hash = rule.strategy == HASH
+            part = hash_part(rule.salt, g.wide[row, KEY], len(parts)) if by_hash else _least_loaded(parts)
             _set_master(parts, vertex, row, part)

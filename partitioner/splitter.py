@@ -7,18 +7,28 @@ from collections.abc import Mapping
 import numpy as np
 
 from partitioner.net_change import (
+    ADDED,
     BORN,
-    CONTEXT,
+    CONTEXTS,
     DEAD,
     DELETED,
+    DST_SLOT,
+    EDGE_WEIGHT,
     FEATURES,
     FREED,
-    NEW,
-    REPLICA,
+    HOME_PART,
+    HOME_SLOT,
+    IN_EDGES,
+    LOOP_WEIGHT,
+    REPLICA_PART,
+    REPLICAS,
     RETIRED,
     REWEIGHTED,
+    SLOT,
     SPLIT,
+    TO,
     WHOLE,
+    X_ROW,
     EpochChange,
 )
 from state.block_columns import TOPOLOGY, Columns
@@ -28,7 +38,7 @@ from state.codec import Block, Header, seal
 class _Group:
     """The records of one group, by part."""
 
-    def __init__(self, records: np.ndarray, count: int, parts: int, by: int = 0) -> None:
+    def __init__(self, records: np.ndarray, count: int, parts: int, by: int = TO) -> None:
         self._records = records[:, :count]
         self._count = count
         self._order: np.ndarray | None = None
@@ -59,29 +69,29 @@ def split(
     change: EpochChange, parts: int, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray]
 ) -> list[Block]:
     """One block per part, in the order of parts; each carries `ctl`, the first one `positions`."""
-    n, out = change.out.n, change.out
+    records, counts = change.records, change.records.counts
     shared: list[Columns] = [{"ctl": ctl} for _ in range(parts)]
     shared[0].update(positions)
     _masters(change, shared)
-    if parts > 1 and (n[REPLICA] or n[FREED] or n[SPLIT] or n[WHOLE]):
+    if parts > 1 and counts[[REPLICAS, FREED, SPLIT, WHOLE]].any():
         _replicas(change, shared)
-    for name, records, group, weights in (
-        ("del", out.gone, DELETED, ("w",)),
-        ("rew", out.rew, REWEIGHTED, ("old", "new")),
-        ("add", out.add, NEW, ("w",)),
+    for name, found, group, weights in (
+        ("del", records.deleted, DELETED, ("w",)),
+        ("rew", records.reweighted, REWEIGHTED, ("old", "new")),
+        ("add", records.added, ADDED, ("w",)),
     ):
-        if n[group]:
-            edges = _Group(records, int(n[group]), parts)
+        if counts[group]:
+            edges = _Group(found, int(counts[group]), parts)
             for part, columns in enumerate(shared):
-                columns[f"{name}_src"] = edges.column(1, part)
-                columns[f"{name}_dst"] = edges.column(2, part)
-                for k, suffix in enumerate(weights):
-                    columns[f"{name}_{suffix}"] = edges.column(3 + k, part).view(np.float32)
-    if n[FEATURES]:
-        features = _Group(out.x0, int(n[FEATURES]), parts)
+                columns[f"{name}_src"] = edges.column(SLOT, part)
+                columns[f"{name}_dst"] = edges.column(DST_SLOT, part)
+                for k, suffix in enumerate(weights, EDGE_WEIGHT):
+                    columns[f"{name}_{suffix}"] = edges.column(k, part).view(np.float32)
+    if counts[FEATURES]:
+        features = _Group(records.features, int(counts[FEATURES]), parts)
         for part, columns in enumerate(shared):
-            columns["x0_slot"] = features.column(1, part)
-            columns["x0"] = _take_rows(change.x, features.column(2, part))
+            columns["x0_slot"] = features.column(SLOT, part)
+            columns["x0"] = _features_of(change.x, features.column(X_ROW, part))
     # Copies: the records are the core's, and the next epoch overwrites them.
     return [
         seal(Header(TOPOLOGY, epoch, 0, part), {name: column.copy() for name, column in columns.items() if column.size})
@@ -90,52 +100,54 @@ def split(
 
 
 def _masters(change: EpochChange, shared: list[Columns]) -> None:
-    n, out, parts = change.out.n, change.out, len(shared)
-    if n[BORN]:
-        born = _Group(out.m, int(n[BORN]), parts)
+    """Columns of new masters, of those that go, and of those with a new context."""
+    records, counts, parts = change.records, change.records.counts, len(shared)
+    if counts[BORN]:
+        born = _Group(records.born, int(counts[BORN]), parts)
         for part, columns in enumerate(shared):
-            columns["m_slot"] = born.column(1, part)
-            columns["m_key"] = born.beside(out.m_key, part)
+            columns["m_slot"] = born.column(SLOT, part)
+            columns["m_key"] = born.beside(records.born_keys, part)
             if change.names is not None:
-                rows = np.arange(int(n[BORN]))
-                columns["m_off"], columns["m_name"] = _take_names(change.names, born.beside(rows, part))
-    if n[DEAD]:
-        dead = _Group(out.d, int(n[DEAD]), parts)
+                rows = np.arange(int(counts[BORN]))
+                columns["m_off"], columns["m_name"] = _names_of(change.names, born.beside(rows, part))
+    if counts[DEAD]:
+        dead = _Group(records.dead, int(counts[DEAD]), parts)
         for part, columns in enumerate(shared):
-            columns["d_slot"] = dead.column(1, part)
-            columns["d_key"] = dead.beside(out.d_key, part)
-    if n[CONTEXT]:
-        context = _Group(out.c, int(n[CONTEXT]), parts)
+            columns["d_slot"] = dead.column(SLOT, part)
+            columns["d_key"] = dead.beside(records.dead_keys, part)
+    if counts[CONTEXTS]:
+        contexts = _Group(records.contexts, int(counts[CONTEXTS]), parts)
         for part, columns in enumerate(shared):
-            columns["c_slot"] = context.column(1, part)
-            columns["c_count"] = context.column(2, part)
-            columns["c_degree"] = context.beside(out.c_degree, part)
-            columns["c_loop"] = context.column(3, part).view(np.float32)
+            columns["c_slot"] = contexts.column(SLOT, part)
+            columns["c_count"] = contexts.column(IN_EDGES, part)
+            columns["c_degree"] = contexts.beside(records.degrees, part)
+            columns["c_loop"] = contexts.column(LOOP_WEIGHT, part).view(np.float32)
 
 
 def _replicas(change: EpochChange, shared: list[Columns]) -> None:
-    n, out, parts = change.out.n, change.out, len(shared)
-    here, there = (_Group(out.r, int(n[REPLICA]), parts, by) for by in (0, 2))
-    freed = _Group(out.f, int(n[FREED]), parts)
-    retired = _Group(out.rd, int(n[RETIRED]), parts)
-    becoming_split = _Group(out.s, int(n[SPLIT]), parts)
-    becoming_whole = _Group(out.u, int(n[WHOLE]), parts)
+    """Columns of replicas, where they are and at their masters, and of masters that become split or whole."""
+    records, counts, parts = change.records, change.records.counts, len(shared)
+    here, at_master = (_Group(records.replicas, int(counts[REPLICAS]), parts, by) for by in (TO, HOME_PART))
+    freed = _Group(records.freed, int(counts[FREED]), parts)
+    retired = _Group(records.retired, int(counts[RETIRED]), parts)
+    becoming_split = _Group(records.split, int(counts[SPLIT]), parts)
+    becoming_whole = _Group(records.whole, int(counts[WHOLE]), parts)
     for part, columns in enumerate(shared):
-        columns["r_slot"] = here.column(1, part)
-        columns["r_part"] = here.column(2, part).astype(np.int16)
-        columns["r_home"] = here.column(3, part)
-        columns["ra_slot"] = there.column(3, part)
-        columns["ra_part"] = there.column(0, part).astype(np.int16)
-        columns["ra_rslot"] = there.column(1, part)
-        columns["f_slot"] = freed.column(1, part)
-        columns["rd_slot"] = retired.column(1, part)
-        columns["rd_part"] = retired.column(2, part).astype(np.int16)
-        columns["s_slot"] = becoming_split.column(1, part)
-        columns["u_slot"] = becoming_whole.column(1, part)
+        columns["r_slot"] = here.column(SLOT, part)
+        columns["r_part"] = here.column(HOME_PART, part).astype(np.int16)
+        columns["r_home"] = here.column(HOME_SLOT, part)
+        columns["ra_slot"] = at_master.column(HOME_SLOT, part)
+        columns["ra_part"] = at_master.column(TO, part).astype(np.int16)
+        columns["ra_rslot"] = at_master.column(SLOT, part)
+        columns["f_slot"] = freed.column(SLOT, part)
+        columns["rd_slot"] = retired.column(SLOT, part)
+        columns["rd_part"] = retired.column(REPLICA_PART, part).astype(np.int16)
+        columns["s_slot"] = becoming_split.column(SLOT, part)
+        columns["u_slot"] = becoming_whole.column(SLOT, part)
 
 
-def _take_rows(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of x, zeros for negative ones; consecutive rows as a view."""
+def _features_of(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """These rows of x, zeros for negative ones; consecutive rows as a view."""
     if not rows.size:
         return x[:0]
     first = int(rows[0])
@@ -149,7 +161,8 @@ def _take_rows(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return taken
 
 
-def _take_names(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _names_of(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets and bytes of some of the names."""
     offsets, data = names
     if rows.size == offsets.size - 1:
         return names

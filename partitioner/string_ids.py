@@ -10,6 +10,7 @@ import numpy as np
 
 from partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
 from partitioner.hash_index import HashIndex, home_of, matches, put, row_at
+from state.chunks import give_back, hand_out, order_of
 from state.kernel import allocating, kernel
 from state.salt import Salt, hash_text, mix
 from state.table import View, touch
@@ -25,19 +26,15 @@ def name_hash(salt: Salt, data: np.ndarray, begin: int, end: int, bits: int) -> 
 
 
 @kernel
-def _class_of(length: int) -> int:
+def _chunk_of(length: int) -> int:
     """The k of the chunk of 2**k words that holds so many bytes."""
-    words = max(1, (length + 7) >> 3)
-    k = 0
-    while (1 << k) < words:
-        k += 1
-    return k
+    return order_of((length + 7) >> 3)
 
 
 @kernel
 def words_for(length: int) -> int:
     """Words that a name of so many bytes takes."""
-    return 1 << _class_of(length)
+    return 1 << _chunk_of(length)
 
 
 @kernel
@@ -59,14 +56,8 @@ def store_name(
     scalars: np.ndarray, vertex: np.ndarray, words: View, row: int, data: np.ndarray, begin: int, end: int
 ) -> None:
     """Keep data[begin:end] as the name of `row`; the caller has made room."""
-    k = _class_of(end - begin)
-    head = scalars[NAME_FREE + k]
-    if head:
-        first = head - 1
-        scalars[NAME_FREE + k] = words.data[first]
-    else:
-        first = scalars[NAME_TAIL]
-        scalars[NAME_TAIL] = first + (1 << k)
+    k = _chunk_of(end - begin)
+    first = hand_out(scalars[NAME_FREE:], scalars[NAME_TAIL:], words.data, len(words.data), k)
     for word in range(first, first + (1 << k)):
         touch(words, word)
     pool = words.data.view(np.uint8)
@@ -79,11 +70,7 @@ def store_name(
 @kernel
 def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) -> None:
     """Give the chunk of a name back."""
-    k = _class_of(vertex[row, NAME_BYTES])
-    first = np.int64(vertex[row, NAME_AT])
-    touch(words, first)
-    words.data[first] = scalars[NAME_FREE + k]
-    scalars[NAME_FREE + k] = first + 1
+    give_back(scalars[NAME_FREE:], words, np.int64(vertex[row, NAME_AT]), _chunk_of(vertex[row, NAME_BYTES]))
 
 
 @kernel

@@ -126,7 +126,7 @@ def write_model(folder: Path, seed: int) -> None:
 
 def generate(folder: Path, events: int, seed: int = 7) -> None:
     """Everything that the benchmark reads."""
-    from operators.snapshot.reader import write_snapshot
+    from operators.snapshot.writer import write_snapshot
 
     rng = np.random.default_rng(seed)
     src, dst = make_edges(VERTICES, EDGES, rng)

@@ -47,6 +47,7 @@ TESTS = {
     "state/image.py": f"{_STATE}image.py",
     "state/value_log.py": f"{_STATE}value_log.py",
     "operators/epochs/partitioner_stage.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}markers.py {SEEDS}",
+    "operators/epochs/cutter.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}input_positions.py",
     "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
@@ -83,14 +84,14 @@ MUTATIONS = [
     Mutation(
         "a replay ends early",
         "operators/epochs/partitioner_stage.py",
-        "self.epoch < self._sealed_before:",
-        "self.epoch < 0:",
+        "self.epoch < self.progress.epoch:\n            yield",
+        "self.epoch < 0:\n            yield",
     ),
     Mutation(
         "the last replayed epoch does not say so",
         "operators/epochs/partitioner_stage.py",
-        "epoch <= self._sealed",
-        "epoch < self._sealed",
+        "epoch <= progress.epoch",
+        "epoch < progress.epoch",
     ),
     Mutation(
         "the journal is cut at the last marker",
@@ -134,7 +135,9 @@ MUTATIONS = [
         "if False:",
     ),
     Mutation(
-        "positions are not held", "operators/epochs/partitioner_stage.py", "        self._positions.hold(cut, pieces)\n"
+        "positions are not compared",
+        "operators/epochs/cutter.py",
+        "        self._positions.refuse_changed(cut, pieces)\n",
     ),
     of_sums("a worn sum stays", "operators/storage/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(

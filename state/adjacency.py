@@ -1,8 +1,7 @@
 """Adjacency lists in tables: one growable list of int32 values per row, with an optional float32 beside each value.
 
-A list lives in a chunk of a shared pool whose capacity is a power of two; a list that outgrows its chunk moves to one
-of twice the size and leaves the old chunk to a free list, so the pool follows the number of entries and not the number
-of changes. Free chunks are chained through their first entry. All of it is tables, so a restored pool is the same one.
+A list lives in a chunk of a shared pool (state/chunks.py); one that outgrows its chunk moves to another of twice the
+size and gives the old one back, so the pool follows the number of entries and not the number of changes.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from state.chunks import give_back, hand_out, order_of
 from state.kernel import kernel
 from state.table import TableSet, View, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
-_TAIL = 31  # the row of `free` that holds the end of the pool; rows 0..30 head the chains of free chunks
+_END = 31  # the row of `free` that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
 _STRIDE = 16
 
@@ -31,20 +31,10 @@ class ListsView(NamedTuple):
 
 
 @kernel
-def _log2(capacity: int) -> int:
-    k = 0
-    while (1 << k) < capacity:
-        k += 1
-    return k
-
-
-@kernel
-def _release(lists: ListsView, at: int, capacity: int) -> None:
-    k = _log2(capacity)
-    touch(lists.pool, at)
-    lists.pool.data[at] = np.int32(lists.free.data[k])
+def _leave_chunk(lists: ListsView, at: int, capacity: int) -> None:
+    k = order_of(capacity)
     touch(lists.free, k)
-    lists.free.data[k] = at + 1
+    give_back(lists.free.data, lists.pool, at, k)
 
 
 @kernel
@@ -53,20 +43,14 @@ def _grow(lists: ListsView, row: int) -> bool:
     head, pool, free = lists.head.data, lists.pool.data, lists.free.data
     old_at, length, old_capacity = head[row, _AT], head[row, _LENGTH], head[row, _CAPACITY]
     capacity = max(FIRST_CAPACITY, old_capacity * 2)
-    k = _log2(capacity)
-    if free[k]:
-        at = free[k] - 1
-        touch(lists.free, k)
-        free[k] = pool[at]
-    else:
-        at = free[_TAIL]
-        room = len(pool)
-        if lists.weighted:  # after a restore the two tables may have grown differently
-            room = min(room, len(lists.weight.data))
-        if at + capacity > room:
-            return False
-        touch(lists.free, _TAIL)
-        free[_TAIL] = at + capacity
+    k, room = order_of(capacity), len(pool)
+    if lists.weighted:  # after a restore the two tables may have grown differently
+        room = min(room, len(lists.weight.data))
+    touch(lists.free, k)
+    touch(lists.free, _END)
+    at = hand_out(free, free[_END:], pool, room, k)
+    if at < 0:
+        return False
     for i in range(length):
         touch(lists.pool, at + i)
         pool[at + i] = pool[old_at + i]
@@ -75,7 +59,7 @@ def _grow(lists: ListsView, row: int) -> bool:
             touch(lists.weight, at + i)
             lists.weight.data[at + i] = lists.weight.data[old_at + i]
     if old_capacity:
-        _release(lists, old_at, old_capacity)
+        _leave_chunk(lists, old_at, old_capacity)
     touch(lists.head, row)
     head[row, _AT] = at
     head[row, _CAPACITY] = capacity
@@ -133,7 +117,7 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
     touch(lists.head, row)
     head[row, _LENGTH] -= 1
     if head[row, _LENGTH] == 0:
-        _release(lists, head[row, _AT], head[row, _CAPACITY])
+        _leave_chunk(lists, head[row, _AT], head[row, _CAPACITY])
         head[row, _AT] = 0
         head[row, _CAPACITY] = 0
 
@@ -165,7 +149,7 @@ class Lists:
 
     def reserve_entries(self, entries: int) -> None:
         """Make room in the pool for about that many more entries."""
-        self.pool.reserve(int(self.free.data[_TAIL]) + entries)
+        self.pool.reserve(int(self.free.data[_END]) + entries)
         if self.weight is not None:
             self.weight.reserve(self.pool.data.shape[0])
 

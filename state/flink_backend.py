@@ -1,12 +1,14 @@
-"""Entries of one operator's part in Flink's keyed state: the third body of the contract in `state/backends.py`."""
+"""Durable state in Flink's keyed state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyflink.common.typeinfo import Types
 from pyflink.datastream.state import MapStateDescriptor
+
+from state.backend import Backend
 
 if TYPE_CHECKING:
     from pyflink.datastream import RuntimeContext
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 _STATE_NAME = "pages"
 
 
-class FlinkBackend:
+class FlinkBackend(Backend):
     """The map state of the current key: what it reads and writes belongs to the part whose element is processed."""
 
     def __init__(self, context: RuntimeContext) -> None:
@@ -23,20 +25,12 @@ class FlinkBackend:
         descriptor = MapStateDescriptor(_STATE_NAME, Types.STRING(), Types.PICKLED_BYTE_ARRAY())
         self._state = context.get_map_state(descriptor)
 
-    def put(self, key: str, value: bytes) -> None:
-        """Set an entry."""
-        self._state.put(key, value)
-
-    def delete(self, key: str) -> None:
-        """Remove an entry."""
-        self._state.remove(key)
-
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Every entry."""
         return iter(self._state.items())
 
-    def apply(self, puts: list[tuple[str, bytes]], deletes: list[str]) -> None:
-        """Set some entries, then remove some: one call for all that are set."""
+    def apply(self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str]) -> None:
+        """Set entries, then remove some: one call for all that are set."""
         if puts:
             self._state.put_all(dict(puts))
         for key in deletes:

@@ -30,7 +30,7 @@ from operators.stage import Stage
 from operators.storage.layer import LayerStorage
 from operators.telemetry.sum_report import SumReport, all_sums
 from operators.warm_up import warm_up
-from state.backends import RocksStore
+from state.rocks_backend import RocksStore
 from state.sweep import Mutations
 
 QUEUED = 1  # outcomes between two threads; each of a block, which is some epochs

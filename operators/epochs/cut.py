@@ -11,6 +11,11 @@ FILES: Lane = (-1, 0)  # all files, which are read one after the other
 UNKNOWN = -1  # position of a share that says none
 
 
+def lane_of(source: int, partition: int, topics: frozenset[int]) -> Lane:
+    """The lane that a partition of a source is in; `topics` are the sources that are Kafka topics."""
+    return (source, partition) if source in topics else FILES
+
+
 class LostCutError(RuntimeError):
     """Epochs can't be cut again as they were: the cut log misses one, or the input has changed since."""
 

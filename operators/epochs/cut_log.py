@@ -127,7 +127,7 @@ class CutLog:
             self._writer.write(cut.encode())
         self.last = cut.epoch
 
-    def of(self, epoch: int) -> Cut:
+    def cut_of(self, epoch: int) -> Cut:
         """The cut of an epoch that the state has passed, or an earlier attempt has cut.
 
         Raises:
@@ -160,7 +160,7 @@ class CutLog:
             "restore the log beside the checkpoints, or start afresh from a snapshot"
         )
 
-    def pass_marker(self, needed: int) -> None:
+    def settle(self, needed: int) -> None:
         """A marker was sealed: what is saved from now on needs no cut up to epoch `needed`.
 
         The cuts so far go to the disk; those that no state needs any more go away, in whole segments.

@@ -41,7 +41,7 @@ class Intervals:
         """Whether the interval of this epoch, the newest, has not ended."""
         return bool(self.epochs) and epoch > self.last
 
-    def ended(self, epoch: int, now_ms: float) -> None:
+    def note_end(self, epoch: int, now_ms: float) -> None:
         """An epoch that ends an interval was sealed."""
         self.last, self._last_ms = epoch, now_ms
 

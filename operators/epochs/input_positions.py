@@ -1,7 +1,8 @@
-"""Holds the events of an epoch against the positions of its cut: a source that has lost records fails, and says where.
+"""Positions in the input: what an epoch reaches, and whether one that is cut again still has the events of then.
 
 A cut names events by their number in a lane. Without positions, a source that has lost one (compaction, retention, an
-edited file) would shift every epoch behind it, or have the next one wait for ever.
+edited file) would shift every epoch behind it, or have the next one wait for ever. With them the job fails and says
+where.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from operators.epochs.cut import FILES, UNKNOWN, Cut, Lane, LostCutError, Share
+from operators.epochs.cut import UNKNOWN, Cut, Lane, LostCutError, Share, lane_of
 from partitioner.events import Events
 
 SAY_EVERY_MS = 30_000
@@ -21,83 +22,81 @@ _WHAT_TO_DO = (
 )
 
 
-class Positions:
-    """Where lanes stand, for people and for cuts.
+class InputPositions:
+    """Writes positions into cuts, and compares them when an epoch is cut again.
 
     Args:
         names: the sources, by index.
-        streams: those (by index) whose partitions are lanes of their own.
+        topics: those (by index) whose partitions are lanes of their own.
     """
 
-    def __init__(self, names: Sequence[str], streams: frozenset[int]) -> None:
-        self._names, self._streams = names, streams
+    def __init__(self, names: Sequence[str], topics: frozenset[int]) -> None:
+        self._names, self._topics = names, topics
 
-    def lane_of(self, share: Share) -> Lane:
-        """The lane that a share is of."""
-        return (share.source, share.partition) if share.source in self._streams else FILES
-
-    def reached(self, pieces: Iterable[Events]) -> tuple[Share, ...]:
+    def shares_of(self, pieces: Iterable[Events]) -> tuple[Share, ...]:
         """What pieces of lanes, each in order, hold of each lane."""
         found: dict[Lane, Share] = {}
         for piece in pieces:
             last = Share(int(piece.source[-1]), int(piece.partition[-1]), len(piece), int(piece.position[-1]))
-            lane = self.lane_of(last)
+            lane = self._lane_of(last)
             found[lane] = last if lane not in found else last._replace(events=last.events + found[lane].events)
         return tuple(sorted(found.values()))
 
-    def hold(self, cut: Cut, pieces: Iterable[Events]) -> None:
+    def refuse_changed(self, cut: Cut, pieces: Iterable[Events]) -> None:
         """Make sure that these are the events of the cut.
 
         Raises:
             LostCutError: they end elsewhere than those that it was made of.
         """
-        found = self.reached(pieces)
+        found = self.shares_of(pieces)
         if found == cut.shares:
             return
-        now = {self.lane_of(share): share for share in found}
+        now = {self._lane_of(share): share for share in found}
         for share in cut.shares:
-            got = now.get(self.lane_of(share), share)
+            got = now.get(self._lane_of(share), share)
             if share.position != UNKNOWN and got[:2] + got[3:] != share[:2] + share[3:]:
                 message = (
-                    f"epoch {cut.epoch} ended with {share.events} events of {self.name(share)} before position "
-                    f"{share.position:,} when it was cut; now the same number ends in {self.name(got)} before position "
-                    f"{got.position:,}: {_WHAT_TO_DO}"
+                    f"epoch {cut.epoch} ended with {share.events} events of {self._name(share)} before position "
+                    f"{share.position:,} when it was cut; now the same number ends in {self._name(got)} before "
+                    f"position {got.position:,}: {_WHAT_TO_DO}"
                 )
                 raise LostCutError(message)
 
-    def refuse_passed(self, cut: Cut, waiting: Mapping[Lane, int], passed: Mapping[Lane, tuple[int, int]]) -> None:
+    def refuse_passed(self, cut: Cut, waiting: Mapping[Lane, int], read_up_to: Mapping[Lane, tuple[int, int]]) -> None:
         """Make sure that the events of a cut can still come.
 
-        `waiting`: how many events of each lane are here; `passed`: the source, and the position in it, that a lane has
-        been read up to.
+        `waiting`: how many events of each lane are here; `read_up_to`: the source that a lane has been read up to, and
+        the position in it.
 
         Raises:
             LostCutError: a lane has been read past the end of the epoch, and its events were not there.
         """
         for share in cut.shares:
-            lane = self.lane_of(share)
-            here, at = waiting.get(lane, 0), passed.get(lane, (UNKNOWN, UNKNOWN))
+            lane = self._lane_of(share)
+            here, at = waiting.get(lane, 0), read_up_to.get(lane, (UNKNOWN, UNKNOWN))
             if here < share.events and share.position != UNKNOWN and at >= (share.source, share.position):
                 message = (
-                    f"epoch {cut.epoch} had {share.events} events of {self.name(share)} up to position "
+                    f"epoch {cut.epoch} had {share.events} events of {self._name(share)} up to position "
                     f"{share.position:,} when it was cut; now it has {here} of them, and has been read up to position "
                     f"{at[1]:,}: {_WHAT_TO_DO}"
                 )
                 raise LostCutError(message)
 
-    def missing(self, cut: Cut, waiting: Mapping[Lane, int]) -> str:
+    def describe_missing(self, cut: Cut, waiting: Mapping[Lane, int]) -> str:
         """What a cut waits for."""
         lacks = [
-            f"{share.events - here} of {share.events} events of {self.name(share)}, up to position {share.position:,}"
+            f"{share.events - here} of {share.events} events of {self._name(share)}, up to position {share.position:,}"
             for share in cut.shares
-            if (here := waiting.get(self.lane_of(share), 0)) < share.events
+            if (here := waiting.get(self._lane_of(share), 0)) < share.events
         ]
         return f"epoch {cut.epoch} was cut before the restart and lacks " + "; ".join(lacks or ["events"])
 
-    def name(self, share: Share) -> str:
-        """The source and partition of a share."""
+    def _lane_of(self, share: Share) -> Lane:
+        return lane_of(share.source, share.partition, self._topics)
+
+    def _name(self, share: Share) -> str:
         name = self._names[share.source] if share.source < len(self._names) else f"source {share.source}"
-        return f"{name}, partition {share.partition}" if share.source in self._streams else name
+        return f"{name}, partition {share.partition}" if share.source in self._topics else name
 
 
 class Patience:
@@ -108,8 +107,8 @@ class Patience:
         self._since_ms: float | None = None
         self._epoch = 0
 
-    def waits(self, epoch: int, now_ms: float, what: Callable[[], str]) -> None:
-        """The epoch can't be sealed yet."""
+    def remind(self, epoch: int, now_ms: float, what: Callable[[], str]) -> None:
+        """The epoch can't be sealed yet, for it waits for `what`."""
         if self._since_ms is None or self._epoch != epoch:
             self._since_ms, self._epoch = now_ms, epoch
         elif now_ms - self._since_ms >= SAY_EVERY_MS:
@@ -122,7 +121,7 @@ def _warn(text: str) -> None:
     os.write(2, f"freshet: {text}\n".encode())
 
 
-def positions(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
+def position_columns(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
     """How far an epoch (given whole and in pieces) reaches in each source partition: the columns `pos_*`.
 
     `pos_next` is the offset of the first record that is not covered whole: where the epoch ends within a message of

@@ -1,4 +1,4 @@
-"""Which blocks of events keyed state holds: all from the marker before last on, as many bytes as markers allow."""
+"""The journal: the blocks of events in keyed state, all from the marker before last on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import orjson
 from operators.epochs.cut import Lane
 from operators.telemetry.level import Level
 from state.codec import UnknownFormatError
+from state.sweep import Mutations
 
 JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
 MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the last two
@@ -19,25 +20,20 @@ MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the l
 JOURNAL_BYTES = 64 << 20
 
 
-def journal_key(block: int, first: int) -> str:
-    """The key of a block: its number, and that of its first event in its lane."""
-    return f"{JOURNAL_KEYS}{block:012}/{first}"
-
-
-def journaled(entries: Mapping[str, bytes]) -> Iterator[tuple[int, int, bytes]]:
+def journaled_blocks(entries: Mapping[str, bytes]) -> Iterator[tuple[int, int, bytes]]:
     """The journal among the entries of keyed state, in the order of arrival: block number, first event, block."""
     for key in sorted(key for key in entries if key.startswith(JOURNAL_KEYS)):
-        block, first = key.removeprefix(JOURNAL_KEYS).split("/")
-        yield int(block), int(first), entries[key]
+        number, first = key.removeprefix(JOURNAL_KEYS).split("/")
+        yield int(number), int(first), entries[key]
 
 
 class _Entry(NamedTuple):
-    """A block: its key in keyed state, its lane, the number after its last event there, its bytes."""
+    """A block in keyed state."""
 
     key: str
     lane: Lane
-    end: int
-    size: int
+    end: int  # the number after its last event in the lane
+    size: int  # bytes
 
 
 class _Marker(NamedTuple):
@@ -57,11 +53,12 @@ class Journal:
     def __init__(self) -> None:
         self.level = Level()
         self.since_marker = 0
+        self.next_number = 0  # of the block that comes next
         self._blocks: deque[_Entry] = deque()
         self._markers: list[_Marker] = [_Marker(0, {})]  # the last two
 
     def restore(self, epoch: int, markers: bytes | None) -> Mapping[Lane, int]:
-        """Begin at the marker `epoch`, of those that `markers` told; `add` what was kept.
+        """Begin at the marker `epoch`, of those that `markers` told; every block that was kept is added then.
 
         Returns:
             How many events of each lane lie behind it.
@@ -78,7 +75,7 @@ class Journal:
         self._markers = [told[epoch]]
         return told[epoch].ends
 
-    def markers(self) -> bytes:
+    def _encode_markers(self) -> bytes:
         """The last two markers, one of which a restore begins at: each with the events of the lanes behind it."""
         return orjson.dumps([[one.epoch, [(*lane, end) for lane, end in one.ends.items()]] for one in self._markers])
 
@@ -87,14 +84,17 @@ class Journal:
         """The epoch that a state saved now is restored to."""
         return self._markers[0].epoch
 
-    def add(self, key: str, lane: Lane, end: int, size: int) -> None:
-        """A block is in keyed state."""
+    def add_block(self, number: int, first: int, lane: Lane, end: int, size: int) -> str:
+        """Count a block with the events `first` to `end` of a lane; returns its key in keyed state."""
+        key = f"{JOURNAL_KEYS}{number:012}/{first}"
         self._blocks.append(_Entry(key, lane, end, size))
+        self.next_number = number + 1
         self.since_marker += size
         self.level.add(size)
+        return key
 
-    def pass_marker(self, epoch: int, ends: Mapping[Lane, int]) -> list[str]:
-        """At a marker with the lanes so far: the keys of the blocks that end before the marker before it."""
+    def trim(self, epoch: int, ends: Mapping[Lane, int]) -> Mutations:
+        """A marker is sealed, and with it the lanes up to `ends`: drop the blocks that end before the previous one."""
         before = self._markers[-1]
         self._markers = [before, _Marker(epoch, ends)]
         keep = before.ends
@@ -109,4 +109,4 @@ class Journal:
             if entry.end > ends.get(entry.lane, 0):
                 self.since_marker += entry.size
         self._blocks = kept
-        return gone
+        return Mutations([(MARKERS_KEY, self._encode_markers())], gone)

@@ -5,7 +5,8 @@ all files together, which one subtask reads one after the other. Between lanes t
 cuts record: how many events of each lane an epoch takes. In an epoch the events apply by (source, partition, offset).
 
 After a restore an epoch may wait for events of one partition that come long after those of the others: the source reads
-each at its own pace, and none can be stopped alone. So the blocks that wait have no bound in number, but in memory.
+each at its own pace, and none can be stopped alone. So any number of blocks may wait: in memory up to a bound, the
+others in a file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
-from operators.epochs.cut import FILES, Cut, Lane, LostCutError
+from operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
 from operators.spill_file import Aside, AsideFile
 from operators.telemetry.level import Level
 from partitioner.events import Events
@@ -25,23 +26,23 @@ WAITING_BYTES = 32 << 20
 
 
 class _Block(NamedTuple):
-    """A journaled block: its number in the order of arrival, lane, its events' numbers in the lane, bytes, events."""
+    """A journaled block with its events, or where they stand in the file."""
 
-    number: int
+    number: int  # in the order of arrival
     lane: Lane
-    first: int
-    end: int
-    size: int
+    first: int  # number of its first event in the lane
+    end: int  # number after its last one
+    size: int  # bytes
     events: Events | Aside
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """One lane."""
+class _Lane:
+    """How far one lane has come and is sealed, and its blocks in between."""
 
-    start: int = 0  # number of its first event that is not sealed
+    sealed: int = 0  # number of its first event that is not sealed
     accepted: int = 0  # number after its last event
-    passed: tuple[int, int] = (-1, -1)  # source, and position in it, that it has been read up to
+    read_up_to: tuple[int, int] = (-1, -1)  # source, and position in it
     blocks: deque[_Block] = field(default_factory=deque)
 
 
@@ -49,94 +50,113 @@ class Lanes:
     """Events in the order of their lanes, as many of each as an epoch asks for.
 
     Args:
-        streams: the sources (by index) whose partitions are lanes of their own; all others are files.
+        topics: the sources (by index) whose partitions are lanes of their own; all others are files.
         bound: bytes of blocks that wait in memory; what is more waits in a file.
+        epoch_events: events that are an epoch, so that no more of them wait while nothing else decides.
 
-    Invariants: a lane's blocks follow one another without a gap, from the one that event `start` is in. The blocks in
-    memory have at most `bound` bytes, beside the first one of each lane.
+    Invariants: a lane's blocks follow one another without a gap, from the one with its first event that is not sealed.
+    The blocks in memory have at most `bound` bytes, beside the first one of each lane.
     """
 
-    def __init__(self, streams: frozenset[int] = frozenset(), bound: int = WAITING_BYTES) -> None:
-        self._streams, self._bound = streams, bound
-        self._lanes: dict[Lane, _Waiting] = {}
+    def __init__(self, topics: frozenset[int] = frozenset(), bound: int = WAITING_BYTES, epoch_events: int = 0) -> None:
+        self._topics, self._bound, self._epoch_events = topics, bound, epoch_events
+        self._lanes: dict[Lane, _Lane] = {}
         self.accepted = 0  # events that came, of all lanes
-        self.sealed = 0  # events that were taken
+        self.sealed = 0  # events that were withdrawn
+        self._events = Level(epoch_events)
         self._bytes = Level(bound)  # of the blocks in memory that hold events which were not
         self._file = AsideFile("events")  # the other ones
-        self.levels = {"waiting_bytes": self._bytes, "waiting_file_bytes": self._file.level}
-        self._largest = 0  # bytes of the largest block so far
+        self.levels = {
+            "waiting_events": self._events,
+            "waiting_bytes": self._bytes,
+            "waiting_file_bytes": self._file.level,
+        }
+        self._largest_events = self._largest_bytes = 0  # of the largest block so far
 
-    def restore(self, ends: Mapping[Lane, int]) -> None:
+    def restore(self, sealed: Mapping[Lane, int]) -> None:
         """Begin where a cut ended: so many events of each lane are sealed."""
-        self._lanes = {lane: _Waiting(end, end) for lane, end in ends.items()}
-        self.accepted = self.sealed = sum(ends.values())
+        self._lanes = {lane: _Lane(end, end) for lane, end in sealed.items()}
+        self.accepted = self.sealed = sum(sealed.values())
 
     def lane_of(self, events: Events) -> Lane:
         """The lane of a block."""
-        return (events.end_source, events.end_partition) if events.end_source in self._streams else FILES
+        return lane_of(events.end_source, events.end_partition, self._topics)
 
     def next_number(self, lane: Lane) -> int:
         """The number of a lane's next event."""
         return self._lanes[lane].accepted if lane in self._lanes else 0
 
-    def add(self, number: int, first: int, events: Events, size: int = 0) -> None:
-        """Take a block that arrived, or one of the journal; `size` is what it counts in the levels.
+    def add_block(self, number: int, first: int, events: Events, size: int = 0) -> None:
+        """Have a block wait that arrived, or one of the journal; `size` is what it counts in the levels.
 
         Raises:
             LostCutError: the events before it are missing.
             OSError: the file can't be written.
         """
         lane = self.lane_of(events)
-        waiting = self._lanes.setdefault(lane, _Waiting())
-        if not waiting.blocks and first > waiting.start:
-            message = f"the journal begins at event {first}, the cut to replay from is at {waiting.start}"
+        one = self._lanes.setdefault(lane, _Lane())
+        if not one.blocks and first > one.sealed:
+            message = f"the journal begins at event {first}, the cut to replay from is at {one.sealed}"
             raise LostCutError(message)
         end = first + len(events)
-        waiting.passed = max(waiting.passed, (events.end_source, events.end_position))
-        self.accepted += max(0, end - waiting.accepted)
-        waiting.accepted = max(waiting.accepted, end)
-        if end > waiting.start:
-            self._largest = max(self._largest, size)
-            self._bytes.bound = self._bound + len(self._lanes) * self._largest
+        one.read_up_to = max(one.read_up_to, (events.end_source, events.end_position))
+        self.accepted += max(0, end - one.accepted)
+        one.accepted = max(one.accepted, end)
+        self._largest_events = max(self._largest_events, len(events))
+        self._events.bound = self._epoch_events + self._largest_events
+        self._events.set(self.waiting)
+        if end > one.sealed:
+            self._largest_bytes = max(self._largest_bytes, size)
+            self._bytes.bound = self._bound + len(self._lanes) * self._largest_bytes
             held: Events | Aside = events
-            if waiting.blocks and self._bytes.now + size > self._bound:
+            if one.blocks and self._bytes.now + size > self._bound:
                 held = self._file.put(events.encode())
             else:
                 self._bytes.add(size)
-            waiting.blocks.append(_Block(number, lane, first, end, size, held))
+            one.blocks.append(_Block(number, lane, first, end, size, held))
 
     @property
     def waiting(self) -> int:
         """Events that came and are not sealed."""
         return self.accepted - self.sealed
 
-    def ends(self) -> dict[Lane, int]:
-        """How many events of each lane are sealed."""
-        return {lane: waiting.start for lane, waiting in self._lanes.items()}
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that have waited at most, in memory and in the file."""
+        return self._bytes.peak + self._file.level.peak
 
-    def oldest(self, count: int) -> Counter[Lane]:
+    def forget_peaks(self) -> None:
+        """Have the levels begin anew."""
+        for level in self.levels.values():
+            level.peak = level.now
+
+    def sealed_by_lane(self) -> dict[Lane, int]:
+        """How many events of each lane are sealed."""
+        return {lane: one.sealed for lane, one in self._lanes.items()}
+
+    def waiting_by_lane(self) -> Counter[Lane]:
+        """How many events of each lane wait."""
+        return Counter({lane: one.accepted - one.sealed for lane, one in self._lanes.items()})
+
+    def read_up_to(self) -> dict[Lane, tuple[int, int]]:
+        """The source, and the position in it, that each lane has been read up to."""
+        return {lane: one.read_up_to for lane, one in self._lanes.items()}
+
+    def counts_of_oldest(self, count: int) -> Counter[Lane]:
         """How many of the next `count` events, in the order of arrival, each lane has."""
         counts: Counter[Lane] = Counter()
-        for block in self._arrived():
-            start = max(block.first, self._lanes[block.lane].start)
-            taken = min(count, block.end - start)
-            counts[block.lane] += taken
-            count -= taken
+        for block in self._blocks_by_arrival():
+            start = max(block.first, self._lanes[block.lane].sealed)
+            share = min(count, block.end - start)
+            counts[block.lane] += share
+            count -= share
             if count == 0:
                 break
         return counts
 
-    def _arrived(self) -> Iterator[_Block]:
-        lanes = [waiting.blocks for waiting in self._lanes.values() if waiting.blocks]
+    def _blocks_by_arrival(self) -> Iterator[_Block]:
+        lanes = [one.blocks for one in self._lanes.values() if one.blocks]
         return iter(lanes[0]) if len(lanes) == 1 else merge(*lanes)  # the number of a block decides
-
-    def all(self) -> Counter[Lane]:
-        """How many events of each lane wait."""
-        return Counter({lane: one.accepted - one.start for lane, one in self._lanes.items()})
-
-    def passed(self) -> dict[Lane, tuple[int, int]]:
-        """The source, and the position in it, that each lane has been read up to."""
-        return {lane: one.passed for lane, one in self._lanes.items()}
 
     def counts_of(self, cut: Cut) -> Counter[Lane]:
         """How many events of each lane the next epoch has, by its cut.
@@ -146,7 +166,7 @@ class Lanes:
         """
         counts: Counter[Lane] = Counter()
         for share in cut.shares:
-            counts[(share.source, share.partition) if share.source in self._streams else FILES] += share.events
+            counts[lane_of(share.source, share.partition, self._topics)] += share.events
         rest = cut.end - self.sealed - counts.total()
         if cut.shares and rest:
             message = f"ends at event {cut.end}, but {counts.total()} more than {self.sealed} are {cut.end - rest}"
@@ -155,43 +175,48 @@ class Lanes:
             counts[FILES] = rest
         return counts
 
-    def missing(self, counts: Mapping[Lane, int]) -> list[Lane]:
-        """The lanes whose events have not all come."""
-        waiting = self.all()
+    def lacking(self, counts: Mapping[Lane, int]) -> list[Lane]:
+        """The lanes of which fewer events wait than that."""
+        waiting = self.waiting_by_lane()
         return [lane for lane, count in counts.items() if count > waiting[lane]]
 
-    def take(self, counts: Mapping[Lane, int]) -> list[Events]:
-        """The next events of each lane, as pieces in the order of (source, partition, offset)."""
+    def withdraw(self, counts: Mapping[Lane, int]) -> list[Events]:
+        """So many events of each lane, which wait no more, as pieces in the order of (source, partition, offset).
+
+        Raises:
+            LostCutError: they have not all come.
+        """
         pieces: list[Events] = []
         for lane, count in counts.items():
             if count > 0:
-                pieces += self._take(lane, count)
+                pieces += self._withdraw_from(lane, count)
         if len(counts) > 1:
             pieces.sort(key=lambda piece: (piece.end_source, piece.end_partition))
+        self._events.set(self.waiting)
         return pieces
 
-    def _take(self, lane: Lane, count: int) -> Iterator[Events]:
-        waiting = self._lanes.setdefault(lane, _Waiting())
-        end = waiting.start + count
-        while waiting.blocks and waiting.start < end:
-            block = waiting.blocks[0]
-            if block.first > waiting.start:
+    def _withdraw_from(self, lane: Lane, count: int) -> Iterator[Events]:
+        one = self._lanes.setdefault(lane, _Lane())
+        end = one.sealed + count
+        while one.blocks and one.sealed < end:
+            block = one.blocks[0]
+            if block.first > one.sealed:
                 break
-            events = self._fetch(waiting.blocks)
-            piece = events.slice(waiting.start - block.first, min(end, block.end) - block.first)
-            waiting.start += len(piece)
+            events = self._load_first(one.blocks)
+            piece = events.slice(one.sealed - block.first, min(end, block.end) - block.first)
+            one.sealed += len(piece)
             self.sealed += len(piece)
-            if waiting.start == block.end:
-                waiting.blocks.popleft()
+            if one.sealed == block.end:
+                one.blocks.popleft()
                 self._bytes.take(block.size)
             if len(piece):  # a block of rejected records has none
                 yield piece
-        if waiting.start < end:
+        if one.sealed < end:
             begin = end - count
-            message = f"has events {begin} to {end}, the journal has {waiting.start - begin} of them"
+            message = f"has events {begin} to {end}, the journal has {one.sealed - begin} of them"
             raise LostCutError(message if lane == FILES else f"{message} (source {lane[0]}, partition {lane[1]})")
 
-    def _fetch(self, blocks: deque[_Block]) -> Events:
+    def _load_first(self, blocks: deque[_Block]) -> Events:
         """The events of a lane's first block, which is in memory from now on."""
         first = blocks[0]
         if isinstance(first.events, Events):

@@ -7,7 +7,6 @@ import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import orjson
@@ -62,7 +61,7 @@ class DeadLetterFile:
 
     def __init__(self, path: Path | str, bytes_max: int = 0) -> None:
         self.path = Path(path)
-        self.written = self.dropped = 0  # letters
+        self.dropped = 0  # letters
         self._file_bytes = bytes_max // FILES
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
@@ -77,7 +76,6 @@ class DeadLetterFile:
             with _locked(self.path.with_name(f".{self.path.name}.lock")):
                 for block in self._blocks(lines):
                     self._append(block)
-        self.written += len(lines)
 
     def _append(self, block: bytes) -> None:
         # opened for each batch: rejects are rare, and a file that is moved away by hand is begun anew
@@ -106,12 +104,6 @@ class DeadLetterFile:
         for k in range(FILES - 1, 0, -1):
             if names[k - 1].exists():
                 names[k - 1].rename(names[k])
-
-    def __enter__(self) -> DeadLetterFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Nothing is left open."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Snapshot folders: a whole graph as Parquet, read as blocks of events and written for tests and scripts."""
+"""Reads snapshot folders: a whole graph as Parquet, as blocks of events."""
 
 from __future__ import annotations
 
@@ -167,45 +167,3 @@ def _refuse_nulls(path: Path, first: int, name: str, array: pa.Array) -> None:
         row = first + int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         message = f"{path}: row {row}: {name}: missing"
         raise SnapshotError(message)
-
-
-def write_snapshot(
-    folder: Path | str,
-    ids: Sequence[int] | Sequence[str] | np.ndarray,
-    x: np.ndarray,
-    src: Sequence[int] | Sequence[str] | np.ndarray,
-    dst: Sequence[int] | Sequence[str] | np.ndarray,
-    weight: np.ndarray | None = None,
-    edge_type: Sequence[str | None] | None = None,
-    label: np.ndarray | None = None,
-    info: dict[str, Any] | None = None,
-) -> None:
-    """Write a snapshot folder; `src` and `dst` are ids, not rows.
-
-    Shapes:
-        x (vertices, features) float32; weight (edges,) float32; label (vertices,) int64
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    features = np.ascontiguousarray(x, np.float32)
-    vertices = {
-        "id": _id_array(ids),
-        "x": pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1]),
-    }
-    if label is not None:
-        vertices["label"] = pa.array(np.asarray(label, np.int64))
-    edges = {"src": _id_array(src, vertices["id"].type), "dst": _id_array(dst, vertices["id"].type)}
-    if weight is not None:
-        edges["weight"] = pa.array(np.asarray(weight, np.float32))
-    if edge_type is not None:
-        edges["type"] = pa.array(list(edge_type), pa.string())
-    pq.write_table(pa.table(vertices), folder / "vertices.parquet")
-    pq.write_table(pa.table(edges), folder / "edges.parquet")
-    if info is not None:
-        (folder / "snapshot.json").write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2))
-
-
-def _id_array(ids: Sequence[int] | Sequence[str] | np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
-    if kind is None:
-        kind = pa.string() if len(ids) and isinstance(ids[0], str) else pa.int64()
-    return pa.array(ids, kind)

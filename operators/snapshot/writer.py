@@ -1,7 +1,8 @@
-"""Writes a job's live graph as a snapshot folder, block by block."""
+"""Writes snapshot folders: a job's live graph block by block, or arrays as they are given."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,45 @@ def _id_array(ids: Ids) -> pa.Array:
     packed = ids.compact()
     offsets = np.ascontiguousarray(packed.offsets, np.int32)
     return pa.StringArray.from_buffers(len(packed), pa.py_buffer(offsets), pa.py_buffer(packed.data))
+
+
+def write_snapshot(
+    folder: Path | str,
+    ids: Sequence[int] | Sequence[str] | np.ndarray,
+    x: np.ndarray,
+    src: Sequence[int] | Sequence[str] | np.ndarray,
+    dst: Sequence[int] | Sequence[str] | np.ndarray,
+    weight: np.ndarray | None = None,
+    edge_type: Sequence[str | None] | None = None,
+    label: np.ndarray | None = None,
+    info: dict[str, Any] | None = None,
+) -> None:
+    """Write a snapshot folder; `src` and `dst` are ids, not rows.
+
+    Shapes:
+        x (vertices, features) float32; weight (edges,) float32; label (vertices,) int64
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    features = np.ascontiguousarray(x, np.float32)
+    vertices = {
+        "id": _plain_ids(ids),
+        "x": pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1]),
+    }
+    if label is not None:
+        vertices["label"] = pa.array(np.asarray(label, np.int64))
+    edges = {"src": _plain_ids(src, vertices["id"].type), "dst": _plain_ids(dst, vertices["id"].type)}
+    if weight is not None:
+        edges["weight"] = pa.array(np.asarray(weight, np.float32))
+    if edge_type is not None:
+        edges["type"] = pa.array(list(edge_type), pa.string())
+    pq.write_table(pa.table(vertices), folder / "vertices.parquet")
+    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    if info is not None:
+        (folder / "snapshot.json").write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2))
+
+
+def _plain_ids(ids: Sequence[int] | Sequence[str] | np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
+    if kind is None:
+        kind = pa.string() if len(ids) and isinstance(ids[0], str) else pa.int64()
+    return pa.array(ids, kind)

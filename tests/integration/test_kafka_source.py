@@ -19,7 +19,7 @@ from job.dev.local_cluster import LocalCluster
 from job.folder.run_file import read_run
 from job.kafka.address import KafkaAddress
 from job.kafka.produce import produce
-from operators.snapshot.reader import write_snapshot
+from operators.snapshot.writer import write_snapshot
 from tests.support.jobs import ROOT, Job, TopicInput, make_input
 from tests.support.kafka import make_topic, read_topic, require_jars
 from tests.support.streams import random_records

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.parser.core import Origin, Parser
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.letter_box import LetterBox
@@ -99,7 +100,7 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
         rejected = sorted(
             (raw["weight"], line["error"]) for raw, line in zip(raws, lines, strict=True) if "weight" in raw
         )
-        return rejected, stage.rejected + stage.refused, stage.accepted - stage.refused, edges, set(ids)
+        return rejected, stage.progress.rejected_in_all, stage.accepted - stage.progress.refused, edges, set(ids)
 
 
 @settings(max_examples=120, deadline=None)

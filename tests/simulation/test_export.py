@@ -162,7 +162,7 @@ def test_a_checkpoint_of_an_earlier_version(tmp_path: Path) -> None:
     found = sorted((src, dst, weight) for (src, dst, _), weight in edges.items())
     assert found == sorted((truth.ids[src], truth.ids[dst], weight) for src, dst, weight in ends)
     log.close()
-    assert live.positions == {(0, 0): int(saved.events.position[log.of(saved.epoch).end - 1])}
+    assert live.positions == {(0, 0): int(saved.events.position[log.cut_of(saved.epoch).end - 1])}
     graph = live.graph()
     assert graph.ids.kind == "string"
     assert set(graph.types) == {"", "a", "b"}

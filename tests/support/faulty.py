@@ -90,7 +90,7 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
 
         def forgetful(items: Any) -> None:
             restore(items)
-            stage.log.last = max(stage.epoch, stage._sealed_before)
+            stage.log.last = max(stage.epoch, stage.progress.epoch)
 
         stage.restore = forgetful
 

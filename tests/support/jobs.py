@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from gnn.model import save_model
 from job.folder.run_file import read_run
 from job.run.summary import progress
-from operators.snapshot.reader import write_snapshot
+from operators.snapshot.writer import write_snapshot
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import orjson
 
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.outcome import Outcome
 from operators.parser.core import Origin, Parser
 from partitioner.config import PartitionerConfig

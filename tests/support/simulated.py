@@ -333,7 +333,7 @@ def reopen(simulation: Simulation, path: Path, lost: Callable[[list[bytes]], Non
             file.write_bytes(b"".join([lines[0], *cuts]))
         with file.open("ab") as torn:
             torn.write(b"[999,1" if is_dead else b"")
-    end = before.of(before.last).end if before.last and lost is None else None
+    end = before.cut_of(before.last).end if before.last and lost is None else None
     simulation.log = open_log(path, 1 if lost is None else ONE_SEGMENT)
     simulation.log.retention = simulation.checkpoints
     if simulation.lingers:

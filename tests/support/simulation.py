@@ -23,15 +23,15 @@ from gnn.plan import Plan
 from operators.dataflow import PARTITIONER, SINK, Operator, Place
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import journaled
+from operators.epochs.journal import journaled_blocks
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, dataflow_of, make_core, make_partitioner, stages_of
 from operators.inbox import INBOX_BYTES
 from operators.outcome import Outcome
 from partitioner.events import Events
-from state.backends import DictBackend
 from state.codec import Block, decode
 from tests.support.blocks import assert_as_told
+from tests.support.dict_backend import DictBackend
 from tests.support.survivors import Checkpoint, Checkpoints, Id, RecordingSink, Rows
 
 BARRIER = None
@@ -236,11 +236,7 @@ class Simulation:
 
     def _do(self, place: Place, outcome: Outcome) -> None:
         """Apply the state changes of an outcome, and put its messages on their channels."""
-        backend = self._backends[place]
-        for key, value in outcome.puts:
-            backend.put(key, value)
-        for key in outcome.deletes:
-            backend.delete(key)
+        self._backends[place].apply(outcome.puts, outcome.deletes)
         for message in outcome.messages:
             to = Place(self._flow.receiver(place.operator, message.to), message.part)
             block = message.encoded().block
@@ -285,7 +281,7 @@ class Simulation:
         checkpoint = self._barrier_at
         assert checkpoint is not None
         entries = checkpoint.states[place] = dict(self._backends[place].entries)
-        journal = sum(len(block) for _, _, block in journaled(entries))
+        journal = sum(len(block) for _, _, block in journaled_blocks(entries))
         if place == _PARTITIONER and journal != self._partitioner.levels["journal_bytes"].now:
             message = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
             raise AssertionError(message)

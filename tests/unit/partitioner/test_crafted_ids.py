@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from partitioner.tables import MASTER
 
 from operators.sink import coalesce, core
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
+from partitioner.graph_tables import MASTER
 from state.kernel import kernel
 from state.salt import Salt, hash_text, make_salt, mix
 

@@ -14,7 +14,7 @@ import pytest
 from job import cli
 from job.commands.partition import Trial
 from job.options.run_config import RunConfig
-from operators.snapshot.reader import write_snapshot
+from operators.snapshot.writer import write_snapshot
 from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of

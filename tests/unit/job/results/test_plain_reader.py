@@ -13,7 +13,7 @@ from job.results.plain_reader import Judged, file_records, message_records, snap
 from job.results.plain_rules import Event, PlainRules
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.files import list_files
-from operators.snapshot.reader import write_snapshot
+from operators.snapshot.writer import write_snapshot
 from partitioner.events import OP_NAMES
 from tests.support.malformed import FLOOD, ROW, all_ways, edge_event, vertex_event
 from tests.support.malformed_arrow import rows_to_ipc, to_ipc

@@ -21,7 +21,7 @@ from job.run.prepare import prepare
 from job.run.resume import resume
 from job.run.sources import Sources, find_sources
 from operators.parser.file_stage import read_plan
-from operators.snapshot.reader import write_snapshot
+from operators.snapshot.writer import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
 SNAPSHOT = Path("S")

@@ -16,7 +16,7 @@ from job.folder.run_file import STOPPED, read_run, update_run
 from job.machine.java import JavaNotFoundError
 from job.options.run_config import load_run_config
 from job.run import runner
-from state.backends import RocksStore
+from state.rocks_backend import RocksStore
 from tests.support.models import IN_WIDTH, conv, make_model
 
 
@@ -44,7 +44,7 @@ def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> Non
     options |= {"runtime": "local"}
     assert runner.run(load_run_config(options)) == 0
     store = RocksStore(tmp_path / "out" / "state")
-    store.part("partitioner").put("journal/000000000007/0", b"a block")
+    store.part("partitioner").apply([("journal/000000000007/0", b"a block")], [])
     store.close()
     update_run(tmp_path / "out", state=STOPPED)  # a job that has finished has nothing left to open it for
     with pytest.raises(JobFailed, match="7 bytes are no pointer into a value log"):

@@ -29,7 +29,7 @@ def test_cuts_come_back(tmp_path: Path) -> None:
     log = reopened(tmp_path / "checkpoints" / "cuts")
     assert list(log.cuts.values()) == CUTS
     assert log.last == 4
-    assert log.of(2) == CUTS[1]
+    assert log.cut_of(2) == CUTS[1]
 
 
 def test_a_cut_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_before_the_first_cut(tmp_path: Path, path: str | None) -> None:
     log = CutLog(tmp_path / path if path else None)
     assert (log.first, log.last, log.cuts) == (1, 0, {})
     with pytest.raises(LostCutError, match="has no epoch 1, but the state has passed it"):
-        log.of(1)
+        log.cut_of(1)
     log.close()
 
 
@@ -59,7 +59,7 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     log.append(Cut(5, 40, True))
     log.close()
     again = reopened(path)
-    assert (again.last, again.of(4), again.of(5)) == (5, CUTS[3], Cut(5, 40, True))
+    assert (again.last, again.cut_of(4), again.cut_of(5)) == (5, CUTS[3], Cut(5, 40, True))
 
 
 def test_a_segment_without_a_whole_first_line_has_no_cuts(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_only_the_next_epoch_can_be_cut(tmp_path: Path) -> None:
 def test_an_epoch_that_the_log_does_not_have_is_named(tmp_path: Path) -> None:
     log = written(tmp_path / "cuts")
     with pytest.raises(LostCutError, match=r"cuts has no epoch 5, but the state has passed it"):
-        log.of(5)
+        log.cut_of(5)
     log.close()
     log.close()
 
@@ -173,7 +173,7 @@ def test_a_short_write_fails_and_leaves_nothing(
     assert newest_segment(tmp_path / "cuts").read_bytes().endswith(b"[4,30,2,[]]\n")
     log.append(Cut(5, 31, False))  # there is room again
     log.close()
-    assert reopened(tmp_path / "cuts").of(5).end == 31
+    assert reopened(tmp_path / "cuts").cut_of(5).end == 31
 
 
 def test_a_segment_that_has_no_room_for_its_first_line_is_not_there(
@@ -195,7 +195,7 @@ def test_a_write_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(os, "write", lambda file, data: write(file, data[:3]))
         log.append(Cut(5, 31, False))
     log.close()
-    assert reopened(tmp_path / "cuts").of(5) == Cut(5, 31, False)
+    assert reopened(tmp_path / "cuts").cut_of(5) == Cut(5, 31, False)
 
 
 # -- one writer -------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_what_was_cut_before_the_takeover_is_obeyed_and_what_comes_after_it_is_n
     old = written(tmp_path / "cuts")
     os.write(old._writer._file, Cut(5, 33, False).encode())  # type: ignore[union-attr]
     new = CutLog(tmp_path / "cuts")
-    assert new.of(5).end == 33
+    assert new.cut_of(5).end == 33
     os.write(old._writer._file, Cut(6, 66, False).encode())  # type: ignore[union-attr]
     new.append(Cut(6, 44, False))
     new.close()
@@ -245,13 +245,13 @@ def test_an_older_attempt_lets_nothing_go(tmp_path: Path) -> None:
     old = CutLog(tmp_path / "cuts", retention=commits, segment_bytes=1)
     for epoch in range(1, 6):
         old.append(Cut(epoch, epoch, True))
-        old.pass_marker(0)
+        old.settle(0)
     new = CutLog(tmp_path / "cuts")
-    old.pass_marker(4)
+    old.settle(4)
     commits.begin()
     commits.commit(1)
     with pytest.raises(FencedError):
-        old.pass_marker(4)
+        old.settle(4)
     assert list(new.cuts) == [1, 2, 3, 4, 5]
 
 
@@ -271,7 +271,7 @@ def cuts_in_a_process(path: Path, pipe: Connection) -> None:
     """Cuts epochs as fast as it can, each of one event more; tells of each before it would be sent."""
     try:
         log = CutLog(path)
-        end = log.of(log.last).end if log.last else 0
+        end = log.cut_of(log.last).end if log.last else 0
         while True:
             end += log.attempt
             log.append(Cut(log.last + 1, end, False))
@@ -326,4 +326,4 @@ def test_processes_that_were_thought_dead(tmp_path: Path) -> None:
     assert fenced == 5
     log = reopened(tmp_path / "cuts")
     assert len(sent) > 20
-    assert {epoch: log.of(epoch).end for epoch in sent} == sent
+    assert {epoch: log.cut_of(epoch).end for epoch in sent} == sent

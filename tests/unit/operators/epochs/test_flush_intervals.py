@@ -5,9 +5,10 @@ from pathlib import Path
 import orjson
 
 from operators.control import EVENTS_IN_EPOCH, FLAGS, FLUSH, LAST, PUBLISH
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
 from operators.epochs.flush_intervals import Intervals
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.parser.core import Origin, Parser
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner

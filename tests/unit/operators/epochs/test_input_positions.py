@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut import LostCutError
 from operators.epochs.cut_log import CutLog
 from operators.epochs.input_positions import SAY_EVERY_MS, Patience
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.outcome import Outcome
 from partitioner.core import Partitioner
 from partitioner.events import Events
@@ -27,7 +28,7 @@ class Job:
         self.stage = PartitionerStage(Partitioner(1, 1), config, log, sources=names, streams=[TOPIC])
         self.entries, self.epochs = dict(entries or {}), dict[int, list[int]]()
         self.said: list[str] = []
-        self.stage._patience = Patience(self.said.append)
+        self.stage._cutter._patience = Patience(self.said.append)
         self.stage.restore(self.entries.items())
         for outcome in self.stage.begin():
             self.keep(outcome)

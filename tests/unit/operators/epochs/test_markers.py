@@ -118,3 +118,14 @@ def test_markers_come_also_to_a_job_that_is_killed_before_each() -> None:
             job.receive(4, now_ms=1e6 * (attempt + 1) + 4 * k, first=8 * attempt + 4 * k)
         entries = job.entries
     assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [6]
+
+
+def test_epochs_that_the_log_decides_do_not_put_off_the_next_marker() -> None:
+    """The state is saved before the last epoch that was cut; the next attempt seals that one first."""
+    log, entries = CutLog(), dict[str, bytes]()
+    for attempt in range(5):  # each lives for 8 ms, of which the state tells 4; a marker comes every 10
+        job = Job(log, entries)
+        for k in range(3):
+            entries = dict(job.entries)
+            job.receive(4, now_ms=1e6 * (attempt + 1) + 4 * k, first=8 * attempt + 4 * k)
+    assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [5, 9]

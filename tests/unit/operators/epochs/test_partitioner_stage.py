@@ -195,7 +195,7 @@ def test_a_lost_cut_is_noticed() -> None:
     for missing in (1, 2, 3):
         shorter = CutLog()
         for epoch in range(1, missing):
-            shorter.append(log.of(epoch))
+            shorter.append(log.cut_of(epoch))
         with pytest.raises(LostCutError, match=f"has no epoch {missing}, but the state has passed it"):
             Job(shorter, job.entries)
 

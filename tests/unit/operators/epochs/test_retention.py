@@ -21,7 +21,7 @@ def marched(log: CutLog, first: int, epochs: int, every: int, done: Callable[[],
         marker = epoch % every == 0
         log.append(Cut(epoch, epoch, marker, (Share(0, 0, 1, epoch),)))
         if marker:
-            log.pass_marker(max(0, epoch - every))
+            log.settle(max(0, epoch - every))
             done()
 
 
@@ -45,10 +45,10 @@ def test_cuts_that_no_state_needs_leave_memory_and_disk(tmp_path: Path) -> None:
     log.close()
     again = CutLog(tmp_path / "cuts", retention=commits)
     assert (again.first, again.last) == (9801, 10_000), "two markers"
-    assert again.of(9801).end == 9801
+    assert again.cut_of(9801).end == 9801
     assert len(again._cuts) == 100
     with pytest.raises(LostCutError, match=r"begins at epoch 9801, but the state needs epoch 9800: .* --keep-cuts"):
-        again.of(9800)
+        again.cut_of(9800)
     again.close()
 
 
@@ -64,7 +64,7 @@ def test_cuts_that_are_kept(tmp_path: Path) -> None:
     log.close()
     again = CutLog(tmp_path / "cuts")
     assert len(segments_in(tmp_path / "cuts" / "kept")) == 8
-    assert [again.of(epoch).end for epoch in (1, 50, 51, 400, 500)] == [1, 50, 51, 400, 500]
+    assert [again.cut_of(epoch).end for epoch in (1, 50, 51, 400, 500)] == [1, 50, 51, 400, 500]
     assert list(again.cuts) == list(range(1, 501))
     again.close()
     copy_log(tmp_path / "cuts", tmp_path / "copy")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut import FILES, Cut, LostCutError, Share
 from operators.epochs.cut_log import CutLog
-from operators.epochs.input_positions import positions
-from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
+from operators.epochs.input_positions import position_columns
+from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.waiting_events import WAITING_BYTES, Lanes
 from operators.outcome import Outcome
 from partitioner.core import Partitioner
@@ -47,30 +48,30 @@ def filled() -> Lanes:
     lanes = Lanes(frozenset({TOPIC}))
     arrivals = [block([10, 11], 1), block([1, 2, 3], 0, source=0), block([20], 0), block([12], 1, [2])]
     for number, events in enumerate(arrivals):
-        lanes.add(number, lanes.next_number(lanes.lane_of(events)), events)
+        lanes.add_block(number, lanes.next_number(lanes.lane_of(events)), events)
     return lanes
 
 
 def test_files_are_one_lane_and_each_partition_of_a_topic_is_one() -> None:
     lanes = filled()
-    assert lanes.all() == {FILES: 3, (TOPIC, 0): 1, (TOPIC, 1): 3}
+    assert lanes.waiting_by_lane() == {FILES: 3, (TOPIC, 0): 1, (TOPIC, 1): 3}
     assert (lanes.accepted, lanes.waiting, lanes.sealed) == (7, 7, 0)
     assert lanes.next_number((TOPIC, 7)) == 0
 
 
 def test_a_count_takes_what_arrived_first() -> None:
     lanes = filled()
-    assert lanes.oldest(1) == {(TOPIC, 1): 1}
-    assert lanes.oldest(4) == {(TOPIC, 1): 2, FILES: 2}
-    assert lanes.oldest(7) == lanes.all()
-    lanes.take(lanes.oldest(4))
-    assert lanes.oldest(2) == {FILES: 1, (TOPIC, 0): 1}
+    assert lanes.counts_of_oldest(1) == {(TOPIC, 1): 1}
+    assert lanes.counts_of_oldest(4) == {(TOPIC, 1): 2, FILES: 2}
+    assert lanes.counts_of_oldest(7) == lanes.waiting_by_lane()
+    lanes.withdraw(lanes.counts_of_oldest(4))
+    assert lanes.counts_of_oldest(2) == {FILES: 1, (TOPIC, 0): 1}
 
 
 def test_in_an_epoch_the_order_is_source_partition_offset() -> None:
     lanes = filled()
-    assert ids(lanes.take(lanes.oldest(6))) == [1, 2, 3, 20, 10, 11]
-    assert ids(lanes.take(lanes.all())) == [12]
+    assert ids(lanes.withdraw(lanes.counts_of_oldest(6))) == [1, 2, 3, 20, 10, 11]
+    assert ids(lanes.withdraw(lanes.waiting_by_lane())) == [12]
     assert lanes.waiting == 0
 
 
@@ -78,10 +79,10 @@ def test_a_cut_waits_for_each_of_its_lanes() -> None:
     lanes = filled()
     cut = Cut(1, 8, False, (Share(0, 0, 3), Share(TOPIC, 0, 3), Share(TOPIC, 1, 2)))
     assert lanes.counts_of(cut) == {FILES: 3, (TOPIC, 0): 3, (TOPIC, 1): 2}
-    assert lanes.missing(lanes.counts_of(cut)) == [(TOPIC, 0)]
-    lanes.add(9, 1, block([21, 22], 0, [1, 2]))
-    assert not lanes.missing(lanes.counts_of(cut))
-    assert ids(lanes.take(lanes.counts_of(cut))) == [1, 2, 3, 20, 21, 22, 10, 11]
+    assert lanes.lacking(lanes.counts_of(cut)) == [(TOPIC, 0)]
+    lanes.add_block(9, 1, block([21, 22], 0, [1, 2]))
+    assert not lanes.lacking(lanes.counts_of(cut))
+    assert ids(lanes.withdraw(lanes.counts_of(cut))) == [1, 2, 3, 20, 21, 22, 10, 11]
 
 
 def test_events_of_a_partition_far_ahead_wait_in_a_file_and_come_back_as_they_were() -> None:
@@ -91,14 +92,14 @@ def test_events_of_a_partition_far_ahead_wait_in_a_file_and_come_back_as_they_we
     held, aside = lanes.levels["waiting_bytes"], lanes.levels["waiting_file_bytes"]
     for round_ in range(2):
         for k in range(20):
-            lanes.add(100 * round_ + k, lanes.next_number((TOPIC, 0)), block([2 * k, 2 * k + 1], 0), size)
+            lanes.add_block(100 * round_ + k, lanes.next_number((TOPIC, 0)), block([2 * k, 2 * k + 1], 0), size)
         assert (held.now, held.peak) == (3 * size, (3 + round_) * size)
         assert aside.now > 0
-        lanes.add(100 * round_ + 50, round_, block([1000 + round_], 1), size)
+        lanes.add_block(100 * round_ + 50, round_, block([1000 + round_], 1), size)
         assert held.now == 4 * size, "what the cut waits for is in memory"
-        epochs = [ids(lanes.take({(TOPIC, 1): 1, (TOPIC, 0): 5}))]
+        epochs = [ids(lanes.withdraw({(TOPIC, 1): 1, (TOPIC, 0): 5}))]
         while lanes.waiting:
-            epochs.append(ids(lanes.take({(TOPIC, 0): 5})))
+            epochs.append(ids(lanes.withdraw({(TOPIC, 0): 5})))
             assert held.now <= held.bound
         assert epochs == [[0, 1, 2, 3, 4, 1000 + round_], *([*range(k, k + 5)] for k in range(5, 40, 5))]
         assert (held.now, aside.now) == (0, 0)
@@ -110,11 +111,11 @@ def test_a_journal_with_a_gap_is_noticed() -> None:
     lanes = Lanes(frozenset({TOPIC}))
     lanes.restore({FILES: 0, (TOPIC, 0): 5})
     with pytest.raises(LostCutError, match="the journal begins at event 6, the cut to replay from is at 5"):
-        lanes.add(0, 6, block([1], 0))
-    lanes.add(0, 4, block([1, 2], 0))
-    lanes.add(1, 8, block([3], 0))
+        lanes.add_block(0, 6, block([1], 0))
+    lanes.add_block(0, 4, block([1, 2], 0))
+    lanes.add_block(1, 8, block([3], 0))
     with pytest.raises(LostCutError, match=r"has events 5 to 8, the journal has 1 of them \(source 1, partition 0\)"):
-        lanes.take({(TOPIC, 0): 3})
+        lanes.withdraw({(TOPIC, 0): 3})
 
 
 def test_next_offset_is_that_of_the_first_message_not_covered_whole() -> None:
@@ -123,10 +124,12 @@ def test_next_offset_is_that_of_the_first_message_not_covered_whole() -> None:
     found = []
     for end in range(1, 7):
         pieces = [events.slice(0, end)]
-        found.append(int(positions(pieces[0], pieces)["pos_next"][0]))
+        found.append(int(position_columns(pieces[0], pieces)["pos_next"][0]))
     assert found == [5, 6, 7, 7, 8, 9]
     encoded = Events.decode(events.slice(0, 4).encode())
-    assert positions(encoded, [encoded])["pos_next"].tolist() == [7], "a block that was cut within a message says so"
+    assert position_columns(encoded, [encoded])["pos_next"].tolist() == [7], (
+        "a block that was cut within a message says so"
+    )
 
 
 def test_lanes_stand_in_the_cut_log(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_epochs_come_back_though_partitions_arrive_in_another_order(seed: int) -
 def test_a_block_of_rejected_records_alone_among_others() -> None:
     lanes = Lanes(frozenset({TOPIC}))
     for number, vertices in enumerate(([1, 2], [], [3])):
-        lanes.add(number, lanes.next_number((TOPIC, 0)), block(vertices, 0))
-    pieces = lanes.take(lanes.all())
+        lanes.add_block(number, lanes.next_number((TOPIC, 0)), block(vertices, 0))
+    pieces = lanes.withdraw(lanes.waiting_by_lane())
     assert ids(pieces) == [1, 2, 3]
-    assert positions(Events.concatenate(pieces), pieces)["pos_events"].tolist() == [3]
+    assert position_columns(Events.concatenate(pieces), pieces)["pos_events"].tolist() == [3]

@@ -12,12 +12,12 @@ from operators.parser.dead_letters import FILES, DeadLetter, DeadLetterFile
 
 def test_letters_are_appended_as_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "new" / "dead_letters.jsonl"
-    with DeadLetterFile(path) as file:
-        file.write([])
-        assert not path.exists()
-        file.write([DeadLetter("op: missing", "a.jsonl", 0, 4, b'{"id":"\xc3\xa4"}')])
-        file.write([DeadLetter("not UTF-8", "a.jsonl", 1, 5, b"\xff\0"), DeadLetter("e", "b\udcff", 0, 0, b"")])
-        assert file.written == 3
+    file = DeadLetterFile(path)
+    file.write([])
+    assert not path.exists()
+    file.write([DeadLetter("op: missing", "a.jsonl", 0, 4, b'{"id":"\xc3\xa4"}')])
+    file.write([DeadLetter("not UTF-8", "a.jsonl", 1, 5, b"\xff\0"), DeadLetter("e", "b\udcff", 0, 0, b"")])
+    assert len(path.read_bytes().splitlines()) == 3
     DeadLetterFile(path).write([DeadLetter("again", "c", 0, 0, b"x\ny")])
     letters = [json.loads(line) for line in path.read_text().splitlines()]
     assert letters == [
@@ -107,5 +107,5 @@ def test_operators_that_write_to_one_file_lose_nothing(tmp_path: Path) -> None:
 def test_what_is_no_file_is_written_to_as_it_is() -> None:
     file = DeadLetterFile("/dev/null", 8)
     file.write([letter(1), letter(2)])
-    assert (file.written, file.dropped) == (2, 0)
+    assert file.dropped == 0
     assert not Path("/dev/.null.lock").exists()

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot, write_snapshot
+from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
+from operators.snapshot.writer import write_snapshot
 from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX
 from partitioner.reference_graph import ReferenceGraph
 

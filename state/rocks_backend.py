@@ -1,54 +1,15 @@
-"""Where entries of durable state live: one contract, three bodies (a dict, RocksDB by rocksdict, Flink keyed state).
-
-Contract:
-    put(key, value)   the entry holds `value` from now on
-    delete(key)       the entry is gone; deleting what is not there is no error
-    items()           every entry once, in any order
-The Flink body is in `state/flink_backend.py`. `tests/unit/state/backend_contract.py` is run against all three.
-"""
+"""Durable state in RocksDB: one folder for all operators of the local runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
+from state.backend import Backend
 from state.sweep import Mutations
 from state.value_log import Pointer, ValueLog
-
-
-class Backend(Protocol):
-    """Entries of one operator's part."""
-
-    def put(self, key: str, value: bytes) -> None:
-        """Set an entry."""
-
-    def delete(self, key: str) -> None:
-        """Remove an entry."""
-
-    def items(self) -> Iterator[tuple[str, bytes]]:
-        """Every entry."""
-
-
-class DictBackend:
-    """Entries in memory, for tests and the simulator."""
-
-    def __init__(self, entries: dict[str, bytes] | None = None) -> None:
-        self.entries = dict(entries or {})
-
-    def put(self, key: str, value: bytes) -> None:
-        """Set an entry."""
-        self.entries[key] = value
-
-    def delete(self, key: str) -> None:
-        """Remove an entry."""
-        self.entries.pop(key, None)
-
-    def items(self) -> Iterator[tuple[str, bytes]]:
-        """Every entry."""
-        return iter(list(self.entries.items()))
 
 
 def _full_key(operator: str, key: str) -> bytes:
@@ -137,19 +98,15 @@ class RocksStore:
         return [] if pointer is None else [pointer]
 
 
-class RocksBackend:
-    """Entries of one operator's part in a `RocksStore`, each change a commit of its own."""
+class RocksBackend(Backend):
+    """Entries of one operator's part in a `RocksStore`; each call that changes some is a commit of its own."""
 
     def __init__(self, store: RocksStore, name: str) -> None:
         self._store, self._name = store, name
 
-    def put(self, key: str, value: bytes) -> None:
-        """Set an entry."""
-        self._store.commit({self._name: Mutations([(key, value)])})
-
-    def delete(self, key: str) -> None:
-        """Remove an entry."""
-        self._store.commit({self._name: Mutations(deletes=[key])})
+    def apply(self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str]) -> None:
+        """Set entries, then remove some."""
+        self._store.commit({self._name: Mutations(list(puts), list(deletes))})
 
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Every entry."""

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from state.backends import DictBackend, RocksBackend, RocksStore
+from state.rocks_backend import RocksBackend, RocksStore
 from state.sweep import Mutations
+from tests.support.dict_backend import DictBackend
 from tests.unit.state.backend_contract import BackendContract
 
 
@@ -20,7 +21,7 @@ class TestRocksBackend(BackendContract):
     def backend(self, tmp_path: Path) -> Iterator[RocksBackend]:
         store = RocksStore(tmp_path / "state")
         for neighbour in ("storage1-1", "storage1-12", "storage", "t"):  # others in the same folder are not ours
-            store.part(neighbour).put("a", b"not ours")
+            store.part(neighbour).apply([("a", b"not ours")], [])
         yield store.part("storage1-1-0")
         assert [len(list(store.part(name).items())) for name in ("storage1-1", "storage1-12", "storage", "t")] == [
             1
@@ -30,7 +31,7 @@ class TestRocksBackend(BackendContract):
 
 def test_a_dict_backend_keeps_a_copy() -> None:
     entries = {"a": b"1"}
-    DictBackend(entries).put("b", b"2")
+    DictBackend(entries).apply([("b", b"2")], [])
     assert entries == {"a": b"1"}
 
 

@@ -1,0 +1,35 @@
+"""What the Partitioner's stage is told: when epochs end, when markers follow, and how much may wait in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from operators.epochs.journal import JOURNAL_BYTES
+from operators.epochs.waiting_events import WAITING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SealingConfig:
+    """When epochs are sealed, and when a marker follows.
+
+    `marker_*`, `vertex_bytes`, `edge_bytes` and `journal_bytes` are explained in operators/epochs/markers.py.
+    `flush_epochs` and `flush_ms` end the intervals of an output that coalesces (operators/epochs/flush_intervals.py).
+    `publish_ms` after the files of the change log closed last, the next epoch closes them again; in a pause an empty
+    one does, once. It need be no marker (a large state would be written anew for a few rows): the flag in the cut log
+    is enough for a replay to write the same files. 0: they close at markers and by their size alone.
+
+    Units: epoch_events, marker_epochs_max, flush_epochs numbers; names in _ms milliseconds, names in _bytes bytes;
+    vertex_bytes and edge_bytes what one vertex and one edge take in all operators together.
+    """
+
+    epoch_events: int = 1000
+    epoch_ms: int = 20
+    marker_interval_ms: int = 10_000
+    marker_epochs_max: int = 20_000
+    vertex_bytes: int = 0
+    edge_bytes: int = 0
+    journal_bytes: int = JOURNAL_BYTES
+    waiting_bytes: int = WAITING_BYTES
+    flush_epochs: int = 0
+    flush_ms: int = 0
+    publish_ms: int = 0

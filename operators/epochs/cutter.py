@@ -1,0 +1,129 @@
+"""Where each epoch ends: where the cut log says so, and beyond the log by number of events and by time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from operators.epochs.config import SealingConfig
+from operators.epochs.cut import Cut, Lane, LostCutError
+from operators.epochs.cut_log import CutLog
+from operators.epochs.flush_intervals import NO_LIMIT, Intervals
+from operators.epochs.input_positions import InputPositions, Patience
+from operators.epochs.markers import Markers
+from operators.epochs.waiting_events import Lanes
+from partitioner.events import Events
+
+
+class Epoch(NamedTuple):
+    """An epoch that is to be sealed now: its cut, which the log has, and its events, which wait no more."""
+
+    cut: Cut
+    pieces: list[Events]
+
+
+class Cutter:
+    """Cuts the waiting events into epochs; an epoch that the log has is cut again as it was.
+
+    Every method that gets an `epoch` is told the number of the next one, if not said otherwise.
+    """
+
+    def __init__(
+        self, config: SealingConfig, log: CutLog, lanes: Lanes, markers: Markers, positions: InputPositions
+    ) -> None:
+        self._epoch_events = config.epoch_events
+        self._log, self._lanes, self._markers, self._positions = log, lanes, markers, positions
+        self._flushes = Intervals(config.flush_epochs, config.flush_ms)
+        self._files = Intervals(NO_LIMIT if config.publish_ms else 0, config.publish_ms)
+        self._patience = Patience()
+
+    def restore(self, marker: int) -> None:
+        """Begin at a marker, which ends every interval."""
+        self._flushes.last = self._files.last = marker
+
+    def is_decided(self, epoch: int) -> bool:
+        """Whether the log says where the epoch ends."""
+        return epoch <= self._log.last
+
+    def cut_if_due(self, epoch: int, now_ms: float) -> Epoch | None:
+        """The epoch, if all its events are here: those that the log names, else the oldest ones.
+
+        Raises:
+            LostCutError: events that the log names can't come any more.
+        """
+        lanes = self._lanes
+        if self.is_decided(epoch):
+            cut = self._log.cut_of(epoch)
+            if not lanes.lacking(lanes.counts_of(cut)):
+                return self.cut_again(epoch)
+            self._positions.refuse_passed(cut, lanes.waiting_by_lane(), lanes.read_up_to())
+            return None
+        if lanes.waiting < self._epoch_events:
+            return None
+        return self._cut(epoch, lanes.counts_of_oldest(self._epoch_events), now_ms)
+
+    def cut_again(self, epoch: int) -> Epoch:
+        """An epoch that the log has.
+
+        Raises:
+            LostCutError: its events are not here, or are others than those that it was cut from.
+        """
+        cut = self._log.cut_of(epoch)
+        try:
+            pieces = self._lanes.withdraw(self._lanes.counts_of(cut))
+        except LostCutError as error:
+            message = f"epoch {epoch} {error}"
+            raise LostCutError(message) from None
+        self._positions.refuse_changed(cut, pieces)
+        return Epoch(cut, pieces)
+
+    def cut_all(self, epoch: int, now_ms: float, last: bool = False) -> Epoch:
+        """An epoch of all that waits, possibly nothing; the `last` one of the input ends whatever is open."""
+        return self._cut(epoch, self._lanes.waiting_by_lane(), now_ms, last)
+
+    def _cut(self, epoch: int, counts: Mapping[Lane, int], now_ms: float, last: bool = False) -> Epoch:
+        """Cut so many events of each lane here, and say so in the log."""
+        publish = last or self._files.ends_with(epoch, now_ms, False)
+        marker = self._markers.is_due(epoch, now_ms, publish)
+        flush = self._flushes.ends_with(epoch, now_ms, marker or last)
+        pieces = self._lanes.withdraw(counts)
+        cut = Cut(epoch, self._lanes.sealed, marker, self._positions.shares_of(pieces), flush, publish)
+        self._log.append(cut)
+        return Epoch(cut, pieces)
+
+    def note_sealed(self, cut: Cut, now_ms: float) -> None:
+        """An epoch was sealed, and with it the intervals that it ends."""
+        if cut.flush:
+            self._flushes.note_end(cut.epoch, now_ms)
+        if cut.publish or cut.marker:
+            self._files.note_end(cut.epoch, now_ms)
+
+    def is_flush_open(self, sealed: int) -> bool:
+        """Whether the coalesced output waits for the end of the interval of the newest sealed epoch."""
+        return self._flushes.is_open(sealed)
+
+    def is_open(self, sealed: int) -> bool:
+        """Whether the coalesced output or a file waits for the end of the interval of the newest sealed epoch."""
+        return self._flushes.is_open(sealed) or self._files.is_open(sealed)
+
+    def is_overdue(self, sealed: int, now_ms: float) -> bool:
+        """Whether one of them has waited long enough for an empty epoch to end it."""
+        return any(one.is_overdue(sealed, now_ms) for one in (self._flushes, self._files))
+
+    def remind(self, epoch: int, now_ms: float) -> None:
+        """Say so from time to time, while the log names events that do not come."""
+        if self.is_decided(epoch):
+            self._patience.remind(epoch, now_ms, lambda: self._lacks(epoch))
+
+    def refuse_end(self, epoch: int) -> None:
+        """The input has ended, and what was due is sealed: make sure that the log names no further epoch.
+
+        Raises:
+            LostCutError: it does, so the input has lost events.
+        """
+        if self.is_decided(epoch):
+            message = f"the input ends at event {self._lanes.accepted}, but {self._lacks(epoch)}"
+            raise LostCutError(message)
+
+    def _lacks(self, epoch: int) -> str:
+        return self._positions.describe_missing(self._log.cut_of(epoch), self._lanes.waiting_by_lane())

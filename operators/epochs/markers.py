@@ -1,0 +1,88 @@
+"""Markers: the epochs that a restore may begin at; when one is due, and what follows once it is sealed.
+
+After a marker every page that changed since the one before it is written once (state/sweep.py). A restore begins at
+the marker before last and replays the journal from there: few markers make it replay much, many write much. A marker
+is due when any of these holds:
+
+- time: `marker_interval_ms` have passed since the last one, and as much time as a state whose pages all change takes to
+  be written at SWEEP_BYTES_PER_S;
+- bytes: since the last one, `journal_bytes` were journaled, and as much as such a state has;
+- number: `marker_epochs_max` epochs have passed.
+
+So markers never write more than about as much again as comes in, and a restore replays at most two intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from operators.epochs.config import SealingConfig
+from operators.epochs.cut import Lane
+from operators.epochs.cut_log import CutLog
+from operators.epochs.journal import Journal
+from partitioner.core import Partitioner
+from state.sweep import Mutations, Sweeper
+
+SWEEP_BYTES_PER_S = 20_000_000
+# A publication that comes when so much of the time to the next marker has passed is that marker: small states have both
+# equally often, and their files would close twice.
+_NEARLY_DUE = 0.85
+
+
+class Markers:
+    """Says when an epoch is a marker, and takes sweeps, journal and cut log past one."""
+
+    def __init__(
+        self, config: SealingConfig, core: Partitioner, sweeper: Sweeper, journal: Journal, log: CutLog
+    ) -> None:
+        self._config, self._core = config, core
+        self._sweeper, self._journal, self._log = sweeper, journal, log
+        self._last_epoch = 0
+        self._last_ms = 0.0  # by this attempt's clock; 0: it has not begun
+        self._restored_ms = 0.0
+        self._journal_max = config.journal_bytes  # bytes that call for a marker, at most so far
+
+    def restore(self, since_last_ms: float) -> None:
+        """Go on with the time that had passed since the last marker when the state was saved.
+
+        A job that is killed more often than markers come would otherwise have ever more to replay.
+        """
+        self._restored_ms = since_last_ms
+
+    def since_last_ms(self, now_ms: float) -> float:
+        """The time since the last marker, without what passed between attempts."""
+        if not self._last_ms:
+            self._last_ms = now_ms - self._restored_ms
+        return now_ms - self._last_ms
+
+    def is_due(self, epoch: int, now_ms: float, publishes: bool) -> bool:
+        """Whether a new epoch is a marker; one that `publishes` is so a little before its time."""
+        config, core = self._config, self._core
+        # about what all operators together would write if every page had changed
+        state_bytes = core.vertices * config.vertex_bytes + core.edges * config.edge_bytes
+        interval_ms = max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
+        journal_bytes = max(config.journal_bytes, state_bytes)
+        self._journal_max = max(self._journal_max, journal_bytes)
+        return (
+            self.since_last_ms(now_ms) >= (_NEARLY_DUE if publishes else 1.0) * interval_ms
+            or self._journal.since_marker >= journal_bytes
+            or epoch - self._last_epoch >= config.marker_epochs_max
+        )
+
+    def pass_one(self, epoch: int, now_ms: float, sealed: Mapping[Lane, int], is_replay: bool) -> Mutations:
+        """A marker is sealed, and so many events of each lane: write what changed, drop what no restore needs."""
+        mutations = self._sweeper.mark(epoch)
+        mutations.extend(self._journal.trim(epoch, sealed))
+        self._log.settle(self._journal.restored_to)
+        self._last_epoch = epoch
+        if not is_replay:
+            self._last_ms = now_ms
+        return mutations
+
+    def bound_journal(self, waiting_bytes: int) -> None:
+        """Set the journal's bound, where so many bytes of it have waited for their epochs at most.
+
+        An epoch that is no marker finds the journal below its limit; what comes until the next one waits for that. From
+        the marker before last on it may hold this twice.
+        """
+        self._journal.level.bound = 2 * (self._journal_max + waiting_bytes)

@@ -1,0 +1,47 @@
+"""Chunks of powers of two in a pool: handed out, given back, and used again.
+
+`heads[k]` begins the chain of free chunks of 2**k entries, and the first entry of a free chunk has the next one; both
+are a place + 1, and 0 ends the chain. `end[0]` is where the pool was never used yet. All of it stands in tables, so a
+restored pool hands out the same places.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from state.kernel import kernel
+from state.table import View, touch
+
+
+@kernel
+def order_of(entries: int) -> int:
+    """The k of the smallest chunk, of 2**k entries, that holds so many."""
+    k = 0
+    while (1 << k) < entries:
+        k += 1
+    return k
+
+
+@kernel
+def hand_out(heads: np.ndarray, end: np.ndarray, pool: np.ndarray, room: int, k: int) -> np.int64:
+    """The place of a chunk of 2**k entries; -1, with nothing changed, where the pool has no room for so many in all.
+
+    The caller has touched `heads` and `end`.
+    """
+    at = np.int64(heads[k]) - 1
+    if at >= 0:
+        heads[k] = pool[at]
+        return at
+    at = np.int64(end[0])
+    if at + (1 << k) > room:
+        return np.int64(-1)
+    end[0] = at + (1 << k)
+    return at
+
+
+@kernel
+def give_back(heads: np.ndarray, pool: View, at: int, k: int) -> None:
+    """Free the chunk of 2**k entries at this place; the caller has touched `heads`."""
+    touch(pool, at)
+    pool.data[at] = heads[k]
+    heads[k] = at + 1
