@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
-from job.kafka.output import TopicOutput
+from job.kafka.topic_specs import TopicOutput
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment

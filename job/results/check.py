@@ -18,7 +18,7 @@ from gnn.plan import Plan, compile_plan
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from job.folder.run_file import read_run
 from job.kafka.client import ClientProperties
-from job.kafka.input import from_recorded
+from job.kafka.topic_specs import from_recorded
 from job.results.check_progress import CheckProgress, Tell
 from job.results.compare import Difference, compare
 from job.results.log_audit import SUMMARY, Audit, audit, has_finished

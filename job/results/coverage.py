@@ -11,7 +11,7 @@ import numpy as np
 
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput, from_recorded
+from job.kafka.topic_specs import TopicInput, from_recorded
 from job.results.final_graph import SourceEvents, apply_stretches, chunk_events, stretches, topic_events
 from job.run.positions import JOB_FOLDER, Position, Start
 from job.run.prepare import say

@@ -10,7 +10,7 @@ import numpy as np
 
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput
+from job.kafka.topic_specs import TopicInput
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.files import Chunk, ChunkReader
 from operators.sink.change_log_reader import Positions

@@ -17,7 +17,7 @@ import numpy as np
 
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput
+from job.kafka.topic_specs import TopicInput
 from job.results.check_progress import Tell
 from job.results.plain_reader import Judged, file_records, message_records, snapshot_events
 from job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from job.errors import JobFailed
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput
+from job.kafka.topic_specs import TopicInput
 from operators.parser.topic_stage import read_positions
 
 _ASK_S = 5.0

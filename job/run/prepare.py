@@ -16,7 +16,7 @@ from gnn.plan import Plan
 from job.errors import UsageError
 from job.flink.checkpoints import dir_of_job, is_remote, local_folder
 from job.folder import run_file
-from job.kafka.input import TopicInput, as_recorded
+from job.kafka.topic_specs import TopicInput, as_recorded
 from job.options.run_config import RunConfig
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import JOB_FOLDER, Start, match, read_positions

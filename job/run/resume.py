@@ -21,7 +21,7 @@ from job.flink.checkpoints import (
     prune,
 )
 from job.folder import run_file
-from job.kafka.input import TopicInput, from_recorded
+from job.kafka.topic_specs import TopicInput, from_recorded
 from job.options.run_config import RunConfig
 from job.run.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import JOB_FOLDER, Start

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from job.errors import JobFailed
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput
+from job.kafka.topic_specs import TopicInput
 from job.run.lag import Lag
 from operators.parser.core import Origin, Parser
 from operators.parser.topic_stage import MessageStage, TopicMessage
