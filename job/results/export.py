@@ -27,10 +27,13 @@ from job.flink.checkpoints import (
 from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import run_file
 from job.kafka.client import ClientProperties
-from job.results.coverage import Covered, rebuild
+from job.kafka.topic_specs import from_recorded
+from job.results.coverage import Coverage, open_log
+from job.results.final_graph import rebuild
 from job.run.positions import JOB_FOLDER
 from job.run.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
 from job.run.resume import job_of_state
+from job.run.sources import load_sources
 from operators.epochs.cut import ForeignStateError, LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
 from operators.epochs.cut_segments import ForeignLogError
@@ -118,15 +121,15 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     log = CutLog(_copy_of_log(stopped, work), stopped.settings.job_id)
     try:
         live = LiveState(stopped.settings, log)
-        covered = _restore(stopped, live, state, work)
+        coverage = _restore(stopped, live, state, work)
         epoch, more = live.epoch, live.finish_messages()
     finally:
         log.close()
-    covered.update(live.positions)
+    coverage.extend(live.positions)
     if more:
         say(f"with {more:,} events more: the rest of messages that epoch {epoch:,} ends within")
     graph = live.graph()
-    positions = [one.to_dict() for one in covered.positions(stopped.has_finished and state is None)]
+    positions = [one.to_dict() for one in coverage.positions(stopped.has_finished and state is None)]
     counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     undirected = bool(stopped.settings.partitioner.get("undirected"))
@@ -203,9 +206,11 @@ def _checkpoints(stopped: Stopped) -> Path:
     return local_folder(own, stopped.out)
 
 
-def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Covered:
+def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Coverage:
     """Bring the graph to where the job stands; what its epochs cover."""
-    covered = Covered(stopped.out, stopped.settings, stopped.saved)
+    topics, settings = from_recorded(stopped.saved.get("topics", [])), stopped.settings
+    sources = load_sources(Path(settings.chunks), settings.sources, topics, stopped.properties)
+    coverage = Coverage(stopped.out, sources)
     if stopped.is_local:
         if state is not None:
             message = f"--from {state}: the local runtime has its state in {stopped.out}/state; leave --from out"
@@ -213,15 +218,16 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
         say("the job has come to its end, and Flink keeps no state of such jobs: taking its events in again")
-        rebuild(live, covered, stopped.properties)
-        return covered
+        rebuild(live, sources, open_log(stopped.out))
+        coverage.extend_to(live.epoch)
+        return coverage
     else:
         _from_flink(stopped, live, state, work)
-    covered.through(live.epoch)
+    coverage.extend_to(live.epoch)
     for epoch in live.replay():
         if epoch % _SAY_EPOCHS == 0:
             say(f"replayed to epoch {epoch:,}")
-    return covered
+    return coverage
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:

@@ -19,7 +19,6 @@ from job.errors import EXIT_DONE, JobFailed, one_line
 from job.flink.checkpoints import dir_of_job, prune
 from job.flink.job_spec import JobSpec
 from job.folder import run_file
-from job.kafka.client import ClientProperties
 from job.options.run_config import RunConfig
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
@@ -43,7 +42,7 @@ def run(config: RunConfig) -> int:
         code = EXIT_DONE
     else:
         took = clock.reached("prepared")
-        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {_input(job)}")
+        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
         code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
         run_file.update_run(out, startup_seconds=clock.seconds)
     summary = closing_summary(out)
@@ -121,10 +120,10 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.flink.runtime import stop_signals
     from job.local.runtime import LocalRuntime
 
-    runtime = LocalRuntime(job.settings, job.chunks, out / "state")
+    runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / "state")
     run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught:
-        update = _watch(Lag(out, job.records, (), ClientProperties()), out, bar, clock)
+        update = _watch(Lag(out, job.sources), out, bar, clock)
 
         def on_progress() -> None:
             if caught:
@@ -158,7 +157,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
-    with Progress() as bar, Lag(out, job.records, job.topics, config.client_properties) as lag:
+    with Progress() as bar, Lag(out, job.sources) as lag:
         try:
             update = _watch(lag, out, bar, clock)
 
@@ -187,8 +186,8 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         parts=job.settings.parts,
         layers=len(load_plan(job.settings.model).layers),
         stage=job.settings.to_dict(),
-        chunks=job.chunks,
-        topics=job.topics,
+        chunks=len(job.sources.chunks),
+        topics=job.sources.topic_specs,
         embeddings_to=job.outputs.embeddings,
         letters_to=job.outputs.letters,
         kafka_properties=dict(config.client_properties),
@@ -203,16 +202,6 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         resume=state_to_resume(config, out, job.settings.job_id) if config.resume else None,
         **memory,  # type: ignore[arg-type]
     )
-
-
-def _input(job: Job) -> str:
-    """How much there is to read."""
-    said = [f"{job.records:,} records of input"] if job.chunks or not job.topics else []
-    for topic in job.topics:
-        partitions = f"{len(topic.start)} partitions" if len(topic.start) > 1 else "1 partition"
-        left = "" if topic.end is None else f", {sum(topic.end.values()) - sum(topic.start.values()):,} messages"
-        said.append(f"topic {topic.topic} ({partitions}{left})")
-    return ", ".join(said)
 
 
 def _now_ms() -> int:

@@ -49,7 +49,7 @@ class Given:
             config, job = resume(config, out)
         else:
             job = prepare(config, out)
-        runtime = LocalRuntime(job.settings, job.chunks, out / "state")
+        runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / "state")
         calls = [0]
 
         def on_progress() -> None:

@@ -74,7 +74,7 @@ def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) ->
     assert settings.sources == (str(begun / "events.jsonl"),), "the change log goes on with the names that it has"
     assert (config.parallelism, config.epoch_ms, settings.epoch_ms, settings.parts) == (2, 0, 0, 2)
     assert settings.partitioner["strategy"] == "hdrf"
-    assert job.records == 20
+    assert job.sources.records == 20
 
 
 def test_the_seed_of_its_hashes_is_drawn_with_the_job_and_stays(folder: Path, tmp_path: Path) -> None:
