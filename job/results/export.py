@@ -218,8 +218,9 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
         say("the job has come to its end, and Flink keeps no state of such jobs: taking its events in again")
-        rebuild(live, sources, open_log(stopped.out))
-        coverage.extend_to(live.epoch)
+        log = open_log(stopped.out)
+        coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0))
+        rebuild(live, sources, log)
         return coverage
     else:
         _from_flink(stopped, live, state, work)
