@@ -22,7 +22,7 @@ from job.kafka.topic_specs import from_recorded
 from job.results.check_progress import CheckProgress, Tell
 from job.results.compare import compare
 from job.results.findings import Findings
-from job.results.log_audit import SUMMARY, Audit, audit, has_finished
+from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit, has_finished
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
 from job.run.positions import JOB_FOLDER
@@ -99,7 +99,7 @@ def check(
 def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     """Look at the log as a whole, then at the epochs in question one by one as the input is replayed."""
     reader, last = _log_of(question.out)
-    statuses = read_statuses(question.out)
+    statuses = read_statuses(question.out, needs=STATUS_FIELDS)
     log = audit(reader, question.run, statuses, tell)
     found = Findings(last, question.oracle, nonfinite=log.nonfinite, faults=list(log.faults))
     replay = PlainReplay(given, reader.positions(), tell)
