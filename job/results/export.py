@@ -28,6 +28,7 @@ from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import run_file
 from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import from_recorded
+from job.machine.signals import handled
 from job.results.coverage import Coverage, open_log
 from job.results.final_graph import rebuild
 from job.run.positions import JOB_FOLDER
@@ -98,23 +99,26 @@ def export(
     job, snapshot = job.absolute(), snapshot.absolute()
     stopped = _open(job, model, running=state is not None, properties=properties or ClientProperties())
     work, new = snapshot / WORK, not snapshot.exists()
-    # As Ctrl-C does: nothing stays behind.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_SIGTERM))
     try:
-        work.mkdir(parents=True)
-        line = _export(stopped, state, work)
-        for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
-            (work / "snapshot" / name).replace(snapshot / name)
+        with handled(_leave, signal.SIGTERM):
+            work.mkdir(parents=True)
+            line = _export(stopped, state, work)
+            for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
+                (work / "snapshot" / name).replace(snapshot / name)
     except _UNUSABLE as error:
         raise UsageError(str(error)) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
         shutil.rmtree(work, ignore_errors=True)
         if new:
             with suppress(OSError):  # not empty, or never made
                 snapshot.rmdir()
     print(orjson.dumps(line).decode(), flush=True)
     return EXIT_DONE
+
+
+def _leave(_number: int, _frame: object) -> None:
+    """As Ctrl-C does: nothing stays behind."""
+    sys.exit(EXIT_SIGTERM)
 
 
 def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from job.errors import EXIT_DONE, JobFailed, one_line
 from job.flink.checkpoints import dir_of_job, prune
 from job.flink.job_spec import JobSpec
 from job.folder import run_file
+from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
@@ -58,8 +58,6 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
     An exception would not do: raised inside a callback of native code (numba has some) it is lost, or worse. Nothing
     has begun that would need an orderly end: what is half written is made anew by --resume.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = [signal.getsignal(number) for number in numbers]
 
     def leave(number: int, _frame: FrameType | None) -> None:
         run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
@@ -67,13 +65,8 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
         os.write(2, f"stopped before the first epoch; go on with --resume latest (--out {out})\n".encode())
         os._exit(128 + number)
 
-    for number in numbers:
-        signal.signal(number, leave)
-    try:
+    with handled(leave, *STOPS):
         yield
-    finally:
-        for number, handler in zip(numbers, previous, strict=True):
-            signal.signal(number, handler)
 
 
 class StartUp:
@@ -117,7 +110,6 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
 
 
 def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
-    from job.flink.runtime import stop_signals
     from job.local.runtime import LocalRuntime
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / "state")

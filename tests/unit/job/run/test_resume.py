@@ -7,7 +7,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gnn.model import save_model
 from job.errors import UsageError
 from job.flink.checkpoints import dir_of_job, follow_move, local_folder, prune, replace_paths
 from job.folder import run_file
+from job.machine.processes import began_s
 from job.options.run_config import load_run_config
 from job.run.prepare import prepare
 from job.run.resume import has_finished, resume, state_to_resume
@@ -144,7 +144,7 @@ def test_a_folder_without_a_job_and_one_that_is_in_use(folder: Path) -> None:
     with pytest.raises(UsageError, match="holds no job"):
         resume(load_run_config(flags(folder, resume="latest")), folder / "model")
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
-        fields = {**run_file.this_process(), "pids": {"client": other.pid}, "client_began_s": time.time()}
+        fields = {**run_file.this_process(), "pids": {"client": other.pid}, "client_began_s": began_s(other.pid)}
         run_file.update_run(folder / "out", state="running", **fields)
         with pytest.raises(UsageError, match=f"process {other.pid} is still working"):
             resumed(folder)
