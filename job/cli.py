@@ -16,7 +16,7 @@ from job.commands.check import check
 from job.commands.export import export
 from job.commands.produce import produce
 from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
-from job.kafka.output import Delivery
+from job.kafka.topic_specs import Delivery
 from job.options.output_options import EmbeddingFormat
 from job.options.run_config import (
     LATER,

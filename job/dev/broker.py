@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 import signal
 import subprocess
 import time
 import uuid
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import psutil
 import yaml
 
 from job.dev.broker_files import (
@@ -35,11 +32,11 @@ from job.dev.broker_files import (
     write_private,
 )
 from job.errors import JobFailed
-from job.folder.run_file import is_alive
 from job.kafka.client import ClientProperties
 from job.machine.artifacts import broker_jars
 from job.machine.java import find_java_home
 from job.machine.ports import is_free, server_port
+from job.machine.processes import Process, began_s
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
@@ -52,13 +49,11 @@ _JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLev
 
 
 @dataclass(slots=True)
-class Broker:
+class Broker(Process):
     """A broker's process and its data folder; the folder outlives the process, whichever way that ends."""
 
     data: Path
     port: int
-    pid: int
-    began_s: float
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -75,35 +70,22 @@ class Broker:
         """The properties by which clients reach the broker; none when it asks for neither a login nor TLS."""
         return ClientProperties(yaml.safe_load(self.client_file.read_text(encoding="utf-8"))["kafka"])
 
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return is_alive(self.pid, self.began_s)
-
     def kill(self) -> None:
         """End the process by SIGKILL, as a crash would; `start_broker` on the same folder brings it back."""
-        self._signal(signal.SIGKILL)
-        self._await_end()
+        self.send(signal.SIGKILL)
+        self._reap()
 
     def stop(self) -> None:
         """End the process in an orderly way, or by SIGKILL when that takes too long."""
-        self._signal(signal.SIGTERM)
-        if not self._await_end():
+        self.send(signal.SIGTERM)
+        if not self._reap():
             self.kill()
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def _await_end(self) -> bool:
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while self.is_alive():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        if self._process:
+    def _reap(self) -> bool:
+        ended = self.await_end(STOP_TIMEOUT_S)
+        if ended and self._process:
             self._process.wait()
-        return True
+        return ended
 
     def __enter__(self) -> Broker:
         return self
@@ -201,8 +183,7 @@ def _launch(data: Path, settings: Settings, classpath: str) -> Broker:
             cwd=data,
             start_new_session=True,
         )
-    began_s = round(psutil.Process(process.pid).create_time(), 2)
-    return Broker(data, settings.port, process.pid, began_s, process)
+    return Broker(process.pid, began_s(process.pid), data, settings.port, process)
 
 
 def _await_start(broker: Broker, timeout_s: float) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import time
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from job.dev.local_cluster import ClusterProcess, LocalCluster
+from job.dev.local_cluster import LocalCluster
 from job.dev.server_files import forget, remember, remembered, servers_folder
 from job.machine.ports import server_port
+from job.machine.processes import Process
 
 KIND = "cluster"
 
@@ -47,7 +45,7 @@ def stop(
     """Stop the clusters that start has started; checkpoints of their jobs stay."""
     found = {known: note for known, note in remembered(KIND).items() if port in (None, known)}
     for known, note in found.items():
-        _kill([ClusterProcess("", pid, began_s, 0) for pid, began_s in note["processes"]])
+        _kill([Process(pid, began_s) for pid, began_s in note["processes"]])
         shutil.rmtree(servers_folder(KIND) / str(known), ignore_errors=True)
         forget(KIND, known)
         typer.echo(f"cluster: stopped 127.0.0.1:{known}", err=True)
@@ -55,12 +53,9 @@ def stop(
         typer.echo("cluster: nothing to stop" + (f" on port {port}" if port else ""), err=True)
 
 
-def _kill(processes: list[ClusterProcess]) -> None:
+def _kill(processes: list[Process]) -> None:
     """End processes, and return when they can write nothing any more."""
     for process in processes:
-        if process.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + _END_TIMEOUT_S
-    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        process.send(signal.SIGKILL)
+    for process in processes:
+        process.await_end(_END_TIMEOUT_S)

@@ -72,4 +72,4 @@ def stop(
 
 
 def _broker(port: int, note: dict[str, object]) -> Broker:
-    return Broker(Path(str(note["data"])), port, int(str(note["pid"])), float(str(note["began_s"])))
+    return Broker(int(str(note["pid"])), float(str(note["began_s"])), Path(str(note["data"])), port)

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
 from job.dev.flink_home import flink_home, make_folders
 from job.errors import JobFailed
-from job.folder.run_file import is_alive
 from job.machine.java import prepare_environment
 from job.machine.ports import server_port
+from job.machine.processes import Process, began_s
 
 HOST = "127.0.0.1"
 JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
@@ -33,17 +32,11 @@ _SHOWN_BYTES = 3000
 
 
 @dataclass(slots=True)
-class ClusterProcess:
+class ClusterProcess(Process):
     """One process of a cluster, this program's child or not; `slots` is 0 for the JobManager."""
 
     name: str
-    pid: int
-    began_s: float
     slots: int
-
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return is_alive(self.pid, self.began_s)
 
 
 class LocalCluster:
@@ -120,9 +113,7 @@ class LocalCluster:
 
     def kill(self, process: ClusterProcess) -> None:
         """End one process by SIGKILL, as a crash would; it is not in `task_managers` any more."""
-        if process.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+        process.send(signal.SIGKILL)
         child = self._children.pop(process.pid, None)
         if child:
             child.wait()
@@ -223,4 +214,4 @@ class LocalCluster:
                 command, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._children[child.pid] = child
-        return ClusterProcess(name, child.pid, round(psutil.Process(child.pid).create_time(), 2), slots)
+        return ClusterProcess(child.pid, began_s(child.pid), name, slots)

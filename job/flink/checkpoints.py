@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 _METADATA = "_metadata"
@@ -60,6 +61,18 @@ def newest_of_job(folder: Path, savepoint: str) -> Path | None:
     return newest([*complete_states(folder), *elsewhere])
 
 
+def savepoints_in(target: str) -> list[str]:
+    """The savepoints in a folder (a URI), complete or not; none of another store, which can't be looked into."""
+    if is_remote(target):
+        return []
+    return sorted(str(state) for state in Path(target.removeprefix("file://")).glob("savepoint-*"))
+
+
+def new_savepoint(target: str, before: Collection[str]) -> Path | None:
+    """Return the complete savepoint in a folder that was not there `before`, which is what `savepoints_in` said."""
+    return newest([Path(state) for state in savepoints_in(target) if state not in before and is_complete(Path(state))])
+
+
 def find_latest(folder: Path) -> Path:
     """Return the newest complete checkpoint or savepoint below `folder`.
 
@@ -81,13 +94,6 @@ def find_state(where: str, checkpoints: Path) -> Path:
         return find_latest(checkpoints)
     path = Path(where.removeprefix("file://")).absolute()
     return path if (path / _METADATA).is_file() else find_latest(path)
-
-
-def state_size(checkpoint: Path) -> int:
-    """Return the bytes of a checkpoint with the files that it shares with others of its job."""
-    shared = checkpoint.parent / "shared"
-    folders = [checkpoint, *([shared] if checkpoint.name.startswith("chk-") and shared.is_dir() else [])]
-    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
 
 
 def prune(folder: Path, keep: Path | None) -> None:

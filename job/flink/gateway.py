@@ -7,7 +7,6 @@ PyFlink would start one itself, but hands it pipes that nobody reads (a chatty o
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from job.machine.java import prepare_environment
+from job.machine.processes import die_with_parent
 
 _LOG4J = """rootLogger.level = ${env:FRESHET_FLINK_LOG_LEVEL:-INFO}
 rootLogger.appenderRef.file.ref = file
@@ -36,7 +36,6 @@ appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 3
 """
 _START_TIMEOUT_S = 60.0
-_PR_SET_PDEATHSIG = 1
 
 
 class GatewayError(RuntimeError):
@@ -45,8 +44,7 @@ class GatewayError(RuntimeError):
 
 def _tie_to_parent() -> None:
     """In the child, before exec: die with the parent, and leave the terminal's signals to it."""
-    with contextlib.suppress(AttributeError):  # not Linux: the gateway's own watchdog ends it within seconds
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()  # elsewhere than on Linux the gateway's own watchdog ends it within seconds
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from job.flink.checkpoints import is_remote, local_folder
-from job.kafka.input import TopicInput
-from job.kafka.output import TopicOutput
+from job.kafka.topic_specs import TopicInput, TopicOutput
 
 
 class JobSpec(BaseModel):

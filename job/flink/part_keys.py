@@ -56,8 +56,3 @@ def part_keys(parts: int, max_parallelism: int) -> list[int]:
             missing -= 1
         key += 1
     return keys
-
-
-def subtask_of(group: int, max_parallelism: int, parallelism: int) -> int:
-    """Return the subtask that owns a key group."""
-    return group * parallelism // max_parallelism

@@ -39,10 +39,6 @@ class FlinkRest:
         history = self._call("GET", f"/jobs/{self.job_id}/exceptions")["exceptionHistory"]["entries"]
         return sorted((int(entry["timestamp"]), root_cause_of_text(entry["stacktrace"])) for entry in history)
 
-    def checkpoints_done(self) -> int:
-        """Return how many checkpoints have completed."""
-        return int(self._call("GET", f"/jobs/{self.job_id}/checkpoints")["counts"]["completed"])
-
     def retained_since_ms(self, count: int) -> int | None:
         """Return when the oldest of the newest `count` complete checkpoints was begun; None: there is none."""
         history = self._call("GET", f"/jobs/{self.job_id}/checkpoints")["history"]
@@ -73,17 +69,19 @@ class FlinkRest:
     def _stop(self, target: str, deadline: float) -> str:
         body = {"targetDirectory": target, "drain": False}
         trigger = self._call("POST", f"/jobs/{self.job_id}/stop", body)["request-id"]
-        while time.monotonic() < deadline:
+        while True:
             answer = self._call("GET", f"/jobs/{self.job_id}/savepoints/{trigger}")
             if answer["status"]["id"] == "COMPLETED":
-                operation = answer["operation"]
-                if "location" in operation:
-                    return location(str(operation["location"]))
-                cause = root_cause_of_text(operation.get("failure-cause", {}).get("stack-trace", ""))
-                message = f"job {self.job_id}: no savepoint: {cause}"
+                break
+            if time.monotonic() >= deadline:
+                message = f"job {self.job_id}: {NOT_IN_TIME}"
                 raise FlinkRestError(message)
             time.sleep(_POLL_S)
-        message = f"job {self.job_id}: {NOT_IN_TIME}"
+        operation = answer["operation"]
+        if "location" in operation:
+            return location(str(operation["location"]))
+        cause = root_cause_of_text(operation.get("failure-cause", {}).get("stack-trace", ""))
+        message = f"job {self.job_id}: no savepoint: {cause}"
         raise FlinkRestError(message)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job.flink.checkpoints import is_complete, is_remote, newest
+from job.flink.checkpoints import is_remote, new_savepoint
 from job.flink.dataflow import build
 from job.flink.errors import JobFailedError, is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
@@ -21,6 +20,7 @@ from job.flink.job_spec import JobSpec, location, savepoint_target
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import run_file
+from job.machine.signals import stop_signals
 from operators.epochs.retention import TOLD_FILE
 from operators.telemetry.profile import forget_profiles, input_ended
 
@@ -241,28 +241,6 @@ def run_job(
             run.close()
 
 
-@contextlib.contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in a list instead of dying of them; a second one kills as usual."""
-    caught: list[int] = []
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-    def handle(number: int, _frame: object) -> None:
-        caught.append(number)
-        restore()
-
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield caught
-    finally:
-        restore()
-
-
 def read_stop(out: Path) -> dict[str, Any]:
     """Return the request by which another process stops the job that writes to `out`, empty when there is none."""
     import json
@@ -287,14 +265,5 @@ def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
         if "savepoint" in request:
             return str(request["savepoint"])
         time.sleep(_POLL_S)
-    found = savepoint_since(request["savepoint_dir"], request["asked_ns"])
+    found = new_savepoint(request["savepoint_dir"], request["before"])
     return None if found is None else str(found)
-
-
-def savepoint_since(target: str, asked_ns: int) -> Path | None:
-    """Return the savepoint below a folder (a URI) that was completed after that time; None in another store."""
-    if is_remote(target):
-        return None
-    done = [state for state in Path(location(target)).glob("savepoint-*") if is_complete(state)]
-    found = newest(done)
-    return found if found is not None and (found / "_metadata").stat().st_mtime_ns >= asked_ns else None

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import psutil
+from job.machine.processes import Process, began_s
 
 NAME = "run.json"
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
@@ -41,8 +41,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def this_process() -> dict[str, Any]:
     """Fields of `run.json` by which others tell whether this process still lives."""
-    began_s = psutil.Process().create_time()
-    return {"host": socket.gethostname(), "pids": {"client": os.getpid()}, "client_began_s": round(began_s, 2)}
+    return {"host": socket.gethostname(), "pids": {"client": os.getpid()}, "client_began_s": began_s()}
 
 
 def running_process(out: Path) -> int | None:
@@ -51,14 +50,4 @@ def running_process(out: Path) -> int | None:
     pid = run.get("pids", {}).get("client")
     if pid is None or pid == os.getpid() or run.get("host") != socket.gethostname():
         return None
-    return pid if is_alive(pid, run.get("client_began_s")) else None
-
-
-def is_alive(pid: int, began_s: float | None) -> bool:
-    """Whether that process lives: not ended, no zombie, and not another one that has got its number since."""
-    try:
-        process = psutil.Process(pid)
-        same = began_s is None or abs(process.create_time() - began_s) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return pid if Process(pid, run.get("client_began_s")).is_alive() else None

@@ -1,8 +1,7 @@
-r"""Writes a stream of text blocks to a Kafka topic: SQL splits each block into records.
+"""Writes a stream of text blocks to a Kafka topic: SQL splits each block into records.
 
-A block is lines parted by line ends (see operators/sink/kafka_lines.py): KEY, or a tab and KEY in hexadecimal; then a
-tab and VALUE, or nothing for a tombstone. One Python element for many records is what makes it fast: row by row, the
-way from Python to Java takes ten times as long.
+`operators.record_lines` has the form of a block. One Python element for many records is what makes it fast: row by row,
+the way from Python to Java takes ten times as long.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
-from job.kafka.output import TopicOutput
+from job.kafka.topic_specs import TopicOutput
+from operators.record_lines import LINE_END, TAB
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
 
-_SQL = r"""
+# A line that begins with a tab has its key in hexadecimal, one field later than any other.
+_SQL = """
 INSERT INTO `{topic}` SELECT
   CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0
     THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1)) ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 0), 'UTF-8') END,
@@ -55,7 +56,7 @@ def write_lines(
     java = env._j_stream_execution_environment
     before = java.getTransformations().size()
     statements = tables.create_statement_set()
-    statements.add_insert_sql(_SQL.format(**names, tab="\t", end="\n"))
+    statements.add_insert_sql(_SQL.format(**names, tab=TAB, end=LINE_END))
     statements.attach_as_datastream()
     first = lines._j_data_stream.getTransformation().getId()
     count = itertools.count()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from job.flink.job_spec import file_uri
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
-from job.kafka.input import TopicInput
+from job.kafka.topic_specs import TopicInput
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation

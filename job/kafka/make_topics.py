@@ -14,7 +14,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties
-from job.kafka.output import TopicOutput
+from job.kafka.topic_specs import TopicOutput
 from operators.limits import RECORD_BYTES
 
 _CAP = "transaction.max.timeout.ms"

@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties
-from job.kafka.input import COMMITTED, LATEST, TIMESTAMP, TopicInput, parse_start
+from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicInput, parse_start
 from operators.parser.topic_stage import TopicMessage
 
 _POLL_MS = 500

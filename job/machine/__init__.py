@@ -1,1 +1,1 @@
-"""What the machine has to give: Java, artifacts from Maven, ports."""
+"""What the machine has to give: Java, artifacts from Maven, ports, processes and signals."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from job.kafka.address import KafkaAddress, is_kafka
-from job.kafka.output import UPSERT, Delivery
+from job.kafka.topic_specs import UPSERT, Delivery
 from job.units import format_duration, parse_size, seconds
 
 EmbeddingFormat = Literal["base64", "list"]

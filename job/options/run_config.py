@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_
 from job.errors import UsageError
 from job.kafka.address import KafkaAddress, is_kafka
 from job.kafka.client import ClientProperties
-from job.kafka.input import COMMITTED, EARLIEST, parse_start
+from job.kafka.topic_specs import COMMITTED, EARLIEST, parse_start
 from job.options.output_options import OutputOptions, size_in_bytes
 from job.units import seconds
 from operators.limits import ID_BYTES_MAX

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from gnn.plan import Plan, compile_plan
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from job.folder.run_file import read_run
 from job.kafka.client import ClientProperties
-from job.kafka.input import from_recorded
+from job.kafka.topic_specs import from_recorded
 from job.results.check_progress import CheckProgress, Tell
-from job.results.compare import Difference, compare
-from job.results.log_audit import SUMMARY, Audit, audit, has_finished
+from job.results.compare import compare
+from job.results.findings import Findings
+from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit, has_finished
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
-from job.run.positions import JOB_FOLDER, Start
+from job.run.positions import JOB_FOLDER
+from job.run.sources import load_starts
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
@@ -42,49 +44,6 @@ class Question:
     oracle: str
     tolerance: float
     every: int | None
-
-
-@dataclass
-class Findings:
-    """What came of it: the differences of the epochs that were looked at, and faults in words."""
-
-    epoch: int
-    oracle: str
-    differences: list[tuple[int, Difference]] = field(default_factory=list)
-    duplicates: int = 0
-    nonfinite: int = 0
-    events: int = 0
-    rejected: int = 0
-    faults: list[str] = field(default_factory=list)
-
-    def is_good(self, tolerance: float) -> bool:
-        """Whether all is as it should be."""
-        within = all(difference.is_within(tolerance) for _, difference in self.differences)
-        return within and not self.duplicates and not self.faults
-
-    def line(self) -> dict[str, Any]:
-        """The JSON line: errors and counts over all epochs that were looked at, vertices of the last."""
-        every = [difference for _, difference in self.differences]
-        named = [(epoch, one) for epoch, one in self.differences if one.worst is not None]
-        epoch, off = max(named, key=lambda found: (found[1].mismatched > 0, found[1].max_rel_error), default=(0, None))
-        return {
-            "vertices": every[-1].vertices,
-            "max_abs_error": max(one.max_abs_error for one in every),
-            "max_rel_error": max(one.max_rel_error for one in every),
-            "missing": sum(one.missing for one in every),
-            "extra": sum(one.extra for one in every),
-            "nan": sum(one.nan for one in every),
-            "mismatched": sum(one.mismatched for one in every),
-            "duplicates": self.duplicates,
-            "epoch": self.epoch,
-            "oracle": self.oracle,
-            "epochs_checked": len(every),
-            "events": self.events,
-            "rejected": self.rejected,
-            "nonfinite": self.nonfinite,
-            "worst": None if off is None or off.worst is None else {**off.worst.to_dict(), "epoch": epoch},
-            "faults": self.faults,
-        }
 
 
 def check(
@@ -108,10 +67,11 @@ def check(
         UsageError: `out` holds no result, or model, snapshot or events are not those of the run.
     """
     out, snapshot = Path(out), None if snapshot is None else Path(snapshot)
-    loaded, plan = _model_of_run(Path(model), run := read_run(out))
+    run = read_run(out)
+    loaded, plan = _model_of_run(Path(model), run)
     if snapshot is None and run.get("snapshot"):
-        message = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"
-        raise UsageError(message)
+        msg = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"
+        raise UsageError(msg)
     given = Given(
         events=list(events),
         snapshot=snapshot,
@@ -123,7 +83,7 @@ def check(
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties or ClientProperties(),
-        starts=Start.load(out / JOB_FOLDER).files,
+        starts=load_starts(out / JOB_FOLDER),
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
     )
@@ -139,7 +99,8 @@ def check(
 def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     """Look at the log as a whole, then at the epochs in question one by one as the input is replayed."""
     reader, last = _log_of(question.out)
-    log = audit(reader, question.run, read_statuses(question.out), tell)
+    statuses = read_statuses(question.out, needs=STATUS_FIELDS)
+    log = audit(reader, question.run, statuses, tell)
     found = Findings(last, question.oracle, nonfinite=log.nonfinite, faults=list(log.faults))
     replay = PlainReplay(given, reader.positions(), tell)
     if given.snapshot is not None:
@@ -148,9 +109,9 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     for epoch in replay.epochs(_sample(question, last, log)):
         graph = replay.graph.arrays()
         size = f"{len(graph.ids):,} vertices, {len(graph.src):,} edges after epoch {epoch:,}"
-        tell(f"{size} of {last:,}: full pass")
         if epoch == last:
             _say(f"{size}; full pass ({question.oracle})")
+        tell(f"{size} of {last:,}: full pass")
         expected = _full_pass(question, graph)
         tell(f"{size} of {last:,}: comparing")
         state = reader.state_at(epoch)
@@ -158,28 +119,28 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
         found.differences.append((epoch, difference))
         found.duplicates = state.duplicates  # of all rows up to this epoch
     tell("reading the input to its end")
-    found.faults += _of_input(question, replay)
+    found.faults += replay.faults + _of_the_rest(has_finished(question.run), replay)
     found.events, found.rejected = replay.accepted + replay.rejected, replay.rejected
+    found.faults += _of_totals(question.run, statuses, found)
     return found
 
 
-def _of_input(question: Question, replay: PlainReplay) -> list[str]:
-    """What the run tells of its input as a whole; its events have been replayed."""
-    faults = list(replay.faults)
-    finished, run = has_finished(question.run), question.run
+def _of_the_rest(finished: bool, replay: PlainReplay) -> list[str]:
+    """Read the input to its end: a run that has finished has left no event of it out."""
     if not finished and replay.has_more:
         _say(f"the run stopped before the end of its input: checking what it applied, {replay.accepted:,} events")
     left = replay.finish(finished)
-    if left:
-        faults.append(f"epochs/: {left:,} events of the input are in no epoch, of a run that has finished")
-    statuses = read_statuses(question.out)
-    told = run.get(SUMMARY) or (max(statuses, key=lambda one: one["events"]) if statuses else {})
-    if not finished or not told:
-        return faults
-    counted = {"events": replay.accepted + replay.rejected, "rejected": replay.rejected}
-    return faults + [
+    return [f"epochs/: {left:,} events of the input are in no epoch, of a run that has finished"] if left else []
+
+
+def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], found: Findings) -> list[str]:
+    """Hold what a finished run tells of its input against what the input has."""
+    told = run.get(SUMMARY) or max(statuses, key=lambda one: one["events"], default=None)
+    if not has_finished(run) or not told:
+        return []
+    return [
         f"the run tells of {told[name]:,} {name}, its input has {count:,}"
-        for name, count in counted.items()
+        for name, count in (("events", found.events), ("rejected", found.rejected))
         if told[name] != count
     ]
 
@@ -203,8 +164,8 @@ def _chosen(oracle: str | None) -> str:
     from gnn.pyg import oracle as torch_oracle
 
     if oracle == PYG and not torch_oracle.available():
-        message = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
-        raise UsageError(message)
+        msg = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
+        raise UsageError(msg)
     return oracle or (PYG if torch_oracle.available() else OWN)
 
 
@@ -212,13 +173,13 @@ def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[Model, Plan]:
     try:
         model = load_model(folder)
     except ModelError as error:
-        message = f"--model {folder}: {error}"
-        raise UsageError(message) from None
+        msg = f"--model {folder}: {error}"
+        raise UsageError(msg) from None
     plan = compile_plan(model)
     recorded = run.get("model_sha256")
     if recorded is not None and recorded != plan.sha256:
-        message = f"--model {folder}: SHA-256 {plan.sha256}, the run had {recorded}; give the model of the run"
-        raise UsageError(message)
+        msg = f"--model {folder}: SHA-256 {plan.sha256}, the run had {recorded}; give the model of the run"
+        raise UsageError(msg)
     return model, plan
 
 
@@ -226,12 +187,12 @@ def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
     try:
         reader = ChangeLogReader(out)
     except NoChangeLogError as error:
-        message = f"--out {error}"
-        raise UsageError(message) from None
+        msg = f"--out {error}"
+        raise UsageError(msg) from None
     epoch = reader.last_epoch()
     if epoch is None:
-        message = f"--out {out}: no epoch is complete in it yet, so there is nothing to check"
-        raise UsageError(message)
+        msg = f"--out {out}: no epoch is complete in it yet, so there is nothing to check"
+        raise UsageError(msg)
     return reader, epoch
 
 

@@ -27,10 +27,14 @@ from job.flink.checkpoints import (
 from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import run_file
 from job.kafka.client import ClientProperties
-from job.results.coverage import Covered, rebuild
+from job.kafka.topic_specs import from_recorded
+from job.machine.signals import handled
+from job.results.coverage import Coverage, open_log
+from job.results.final_graph import rebuild
 from job.run.positions import JOB_FOLDER
 from job.run.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
 from job.run.resume import job_of_state
+from job.run.sources import load_sources
 from operators.dataflow import FEATURES, PARTITIONER
 from operators.epochs.cut import ForeignStateError, LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
@@ -95,17 +99,15 @@ def export(
     job, snapshot = job.absolute(), snapshot.absolute()
     stopped = _open(job, model, running=state is not None, properties=properties or ClientProperties())
     work, new = snapshot / WORK, not snapshot.exists()
-    # As Ctrl-C does: nothing stays behind.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_SIGTERM))
     try:
-        work.mkdir(parents=True)
-        line = _export(stopped, state, work)
-        for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
-            (work / "snapshot" / name).replace(snapshot / name)
+        with handled(_leave, signal.SIGTERM):
+            work.mkdir(parents=True)
+            line = _export(stopped, state, work)
+            for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
+                (work / "snapshot" / name).replace(snapshot / name)
     except _UNUSABLE as error:
         raise UsageError(str(error)) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
         shutil.rmtree(work, ignore_errors=True)
         if new:
             with suppress(OSError):  # not empty, or never made
@@ -114,19 +116,24 @@ def export(
     return EXIT_DONE
 
 
+def _leave(_number: int, _frame: object) -> None:
+    """As Ctrl-C does: nothing stays behind."""
+    sys.exit(EXIT_SIGTERM)
+
+
 def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     log = CutLog(_copy_of_log(stopped, work), stopped.settings.job_id)
     try:
         live = LiveState(stopped.settings, log)
-        covered = _restore(stopped, live, state, work)
+        coverage = _restore(stopped, live, state, work)
         epoch, more = live.epoch, live.finish_messages()
     finally:
         log.close()
-    covered.update(live.positions)
+    coverage.extend(live.positions)
     if more:
         say(f"with {more:,} events more: the rest of messages that epoch {epoch:,} ends within")
     graph = live.graph()
-    positions = [one.to_dict() for one in covered.positions(stopped.has_finished and state is None)]
+    positions = [one.to_dict() for one in coverage.positions(stopped.has_finished and state is None)]
     counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     undirected = bool(stopped.settings.partitioner.get("undirected"))
@@ -203,9 +210,11 @@ def _checkpoints(stopped: Stopped) -> Path:
     return local_folder(own, stopped.out)
 
 
-def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Covered:
+def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Coverage:
     """Bring the graph to where the job stands; what its epochs cover."""
-    covered = Covered(stopped.out, stopped.settings, stopped.saved)
+    topics, settings = from_recorded(stopped.saved.get("topics", [])), stopped.settings
+    sources = load_sources(Path(settings.chunks), settings.sources, topics, stopped.properties)
+    coverage = Coverage(stopped.out, sources)
     if stopped.is_local:
         if state is not None:
             message = f"--from {state}: the local runtime has its state in {stopped.out}/state; leave --from out"
@@ -213,15 +222,17 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
         say("the job has come to its end, and Flink keeps no state of such jobs: taking its events in again")
-        rebuild(live, covered, stopped.properties)
-        return covered
+        log = open_log(stopped.out)
+        coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0))
+        rebuild(live, sources, log)
+        return coverage
     else:
         _from_flink(stopped, live, state, work)
-    covered.through(live.epoch)
+    coverage.extend_to(live.epoch)
     for epoch in live.replay():
         if epoch % _SAY_EPOCHS == 0:
             say(f"replayed to epoch {epoch:,}")
-    return covered
+    return coverage
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:

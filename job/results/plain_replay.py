@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput
+from job.kafka.topic_specs import TopicInput
 from job.results.check_progress import Tell
-from job.results.plain_reader import Judged, file_records, message_records, snapshot_events
+from job.results.input_order import Piece, input_order
+from job.results.plain_reader import Judged, snapshot_events
 from job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules
+from job.results.plain_sources import PlainFile, PlainSource, PlainTopic
 from job.run.sources import named_sources
 from operators.sink.change_log_reader import Positions
 from partitioner.reference_graph import ReferenceGraph
@@ -49,6 +49,20 @@ class Given:
     def rules(self) -> PlainRules:
         """What of it decides which records are events."""
         return PlainRules(self.in_width, self.id_kind, self.edge_types, self.events_map, self.id_bytes_max)
+
+    def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
+        """What is to be read again, by the name that the run recorded for it, in reading order.
+
+        Raises: UsageError when it can't be the run's.
+        """
+        found, names = named_sources(self.events, recorded)
+        sources: dict[int, PlainSource] = {
+            file.source: PlainFile(file, self.starts.get(file.source, 0)) for file in found.files
+        }
+        for topic in self.topics:
+            if topic.source in found.topics:
+                sources[topic.source] = PlainTopic(topic.at(found.topics[topic.source]), self.properties)
+        return {names[index]: source for index, source in sorted(sources.items())}
 
 
 class PlainGraph(ReferenceGraph):
@@ -129,13 +143,7 @@ class PlainReplay:
         self._positions, self._tell = positions, tell
         self._rules = given.rules()
         recorded = list(given.recorded) or list(dict.fromkeys(positions.source.tolist()))
-        found, self._names = named_sources(given.events, recorded)
-        self._files = {self._names[file.source]: file for file in found.files}
-        self._topics = {
-            self._names[topic.source]: topic.at(found.topics[topic.source])
-            for topic in given.topics
-            if topic.source in found.topics
-        }
+        self._sources = given.sources(recorded)
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._miscounted: list[str] = []
         self._read = 0
@@ -151,21 +159,13 @@ class PlainReplay:
         Raises:
             UsageError: a source does not reach as far as the run read it.
         """
-        columns = (self._positions.partition, self._positions.next_offset, self._positions.events)
-        order = self._order()
-        rows = zip(
-            self._positions.epoch[order].tolist(),
-            self._positions.source[order].tolist(),
-            *(column[order].tolist() for column in columns),
-            strict=True,
-        )
         waiting = sorted(wanted)
-        for epoch, group in groupby(rows, key=lambda row: row[0]):
+        for epoch, pieces in groupby(input_order(self._positions, list(self._sources)), key=lambda piece: piece.epoch):
             while waiting and waiting[0] < epoch:  # without an event
                 yield waiting.pop(0)
             with _without_collector():
-                for _, source, partition, next_offset, events in group:
-                    self._apply(epoch, source, partition, next_offset, events)
+                for piece in pieces:
+                    self._apply(piece)
         yield from waiting
 
     def finish(self, ended: bool) -> int:
@@ -173,16 +173,10 @@ class PlainReplay:
 
         Of a topic that the run did not read to an end, nothing more is read.
         """
-        if ended:
-            for name in self._files:
-                self._lane(name, 0)
-            for name, topic in self._topics.items():
-                for partition in topic.end or ():
-                    self._lane(name, partition)
         left = 0
-        for (name, _), lane in self._lanes.items():
-            if ended and (name in self._files or self._topics[name].end is not None):
-                for _ in lane.rest():
+        for name, source in self._sources.items() if ended else ():
+            for partition in source.bounded:
+                for _ in self._lane(name, partition).rest():
                     left += 1
                     self._count()
         return left
@@ -207,53 +201,34 @@ class PlainReplay:
     @property
     def has_more(self) -> bool:
         """Whether files have events left."""
-        return any(lane.has_more for (name, _), lane in self._lanes.items() if name in self._files)
+        return any(lane.has_more for (name, _), lane in self._lanes.items() if self._sources[name].is_file)
 
-    def _order(self) -> np.ndarray:
-        """Rows of `epochs/` by epoch, in it by source as the run had them, and partition."""
-        unknown = sorted(set(self._positions.source.tolist()) - set(self._names))
-        if unknown:
-            message = f"--events: the run read {', '.join(unknown)}; give what it read"
-            raise UsageError(message)
-        rank = {name: k for k, name in enumerate(self._names)}
-        ranks = np.array([rank[name] for name in self._positions.source.tolist()], np.int64)
-        return np.lexsort((self._positions.partition, ranks, self._positions.epoch))
-
-    def _apply(self, epoch: int, source: str, partition: int, next_offset: int, events: int) -> None:
-        lane = self._lane(source, partition)
+    def _apply(self, piece: Piece) -> None:
+        lane, source = self._lane(piece.source, piece.partition), self._sources[piece.source]
         before = lane.accepted
-        for event in lane.through(next_offset, events):
+        for event in lane.through(piece.next_offset, piece.events):
             self.graph.take(event)
             self._count()
-        if lane.position < next_offset and lane.is_over:
-            message = (
-                f"--events: {source} ends at {lane.position:,} after {lane.accepted:,} events, the run read up to "
-                f"{next_offset:,}: not what it read"
+        if lane.position < piece.next_offset and lane.is_over:
+            msg = (
+                f"--events: {piece.source} ends at {lane.position:,} after {lane.accepted:,} events, the run read up "
+                f"to {piece.next_offset:,}: not what it read"
             )
-            raise UsageError(message)
+            raise UsageError(msg)
         taken = lane.accepted - before
-        if taken != events:
-            place = f"{source} partition {partition}" if source in self._topics else source
+        if taken != piece.events:
+            place = piece.source if source.is_file else f"{piece.source} partition {piece.partition}"
             self._miscounted.append(
-                f"epoch {epoch:,} has {events:,} events of {place} up to {next_offset:,}, where {taken:,} are"
+                f"epoch {piece.epoch:,} has {piece.events:,} events of {place} up to {piece.next_offset:,}, where "
+                f"{taken:,} are"
             )
 
     def _lane(self, source: str, partition: int) -> Lane:
         lane = self._lanes.get((source, partition))
         if lane is None:
-            lane = self._lanes[source, partition] = Lane(self._records(source, partition))
+            records = self._sources[source].records(partition, self._rules)
+            lane = self._lanes[source, partition] = Lane(records)
         return lane
-
-    def _records(self, source: str, partition: int) -> Iterator[Judged]:
-        if source in self._files:
-            file = self._files[source]
-            return file_records(file, self._rules, self.given.starts.get(file.source, 0))
-        from job.kafka.read_topics import read_partition
-
-        topic = self._topics[source]
-        end = None if topic.end is None else topic.end.get(partition)
-        pieces = read_partition(topic, partition, self.given.properties, end)
-        return message_records(((one.offset, one.value) for piece in pieces for one in piece), self._rules)
 
     def _count(self, what: str = "") -> None:
         self._read += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from job.errors import UsageError
-from job.kafka.output import EXACTLY_ONCE, TopicOutput
+from job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
 from job.options.run_config import RunConfig
 from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.sink.kafka_lines import record_bytes_max

@@ -16,17 +16,16 @@ from gnn.plan import Plan
 from job.errors import UsageError
 from job.flink.checkpoints import dir_of_job, is_remote, local_folder
 from job.folder import run_file
-from job.kafka.input import TopicInput, as_recorded
+from job.kafka.topic_specs import TopicInput, as_recorded
 from job.options.run_config import RunConfig
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import JOB_FOLDER, Start, match, read_positions
+from job.run.positions import JOB_FOLDER, match, read_positions
 from job.run.processor import of_new_job
-from job.run.sources import Sources, find_sources
+from job.run.sources import Found, Sources, find_sources, plan_sources
 from operators.base_image import build_image
 from operators.factory import Settings, load_plan
-from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.file_stage import write_plan
-from operators.parser.files import Chunk, ChunkReader, EventFileError
+from operators.parser.core import Parser
+from operators.parser.files import EventFileError
 from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
 from state.seed import new_seed
@@ -70,9 +69,7 @@ class Job:
     """A prepared job: what the stages are told, and how much input there is."""
 
     settings: Settings
-    chunks: int
-    records: int
-    topics: tuple[TopicInput, ...] = ()
+    sources: Sources
     outputs: Outputs = field(default_factory=Outputs)
 
 
@@ -84,12 +81,10 @@ def prepare(config: RunConfig, out: Path) -> Job:
     plan = load_plan(str(config.model.absolute()))
     job_id = new_job_id()
     try:
-        sources = find_sources(config.events)
-        start = _start(config, plan, sources)
-        chunks = start.chunks(sources)
+        found = find_sources(config.events)
+        sources = plan_sources(found, _starts(config, plan, found), config)
         outputs = plan_outputs(config, job_id, say)
-        topics = _topics(config, sources, start)
-        id_kind = _id_kind(config, plan, chunks, topics)
+        id_kind = _id_kind(config, plan, sources)
         refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
     except (EventFileError, SnapshotError) as error:
         raise UsageError(str(error)) from None
@@ -99,8 +94,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
         parts=config.part_count,
         partitioner=_partitioning(config, plan),
         image=str(out / IMAGE_FOLDER),
-        sources=sources.names,
-        topics=tuple(sources.topics),
+        sources=found.names,
+        topics=tuple(found.topics),
         events_map=config.events_map,
         chunks=str(out / JOB_FOLDER / CHUNKS),
         id_kind=id_kind,
@@ -119,10 +114,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
         processor=dict(of_new_job(config)),
     )
     # job.json comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
-    write_plan(chunks, Path(settings.chunks))
-    start.save(out / JOB_FOLDER)
+    sources.save(Path(settings.chunks))
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
-    save(settings, plan.sha256, snapshot, config, topics)
+    save(settings, plan.sha256, snapshot, config, sources.topic_specs)
     run_file.update_run(
         out,
         state=run_file.STARTING,
@@ -131,7 +125,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
         snapshot=snapshot,
         events=list(config.events),
         sources=list(settings.sources),
-        topics=as_recorded(topics),
+        topics=as_recorded(sources.topic_specs),
         events_map=settings.events_map,
         parts=settings.parts,
         id_type=settings.id_kind,
@@ -142,7 +136,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
         **run_file.this_process(),
     )
     make_image(settings, config)
-    return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics, outputs)
+    return Job(settings, sources, outputs)
 
 
 def cut_log_settings(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
@@ -215,13 +209,13 @@ def make_image(settings: Settings, config: RunConfig) -> None:
     (folder / _IMAGE_DONE).touch()
 
 
-def _start(config: RunConfig, plan: Plan, sources: Sources) -> Start:
-    """Where the events go on after the snapshot, if it says so.
+def _starts(config: RunConfig, plan: Plan, found: Found) -> dict[int, dict[int, int]]:
+    """Where the events go on after the snapshot, if it says so, by source and partition.
 
     Raises: UsageError when that does not fit what is given; SnapshotError.
     """
     if config.snapshot is None:
-        return Start()
+        return {}
     info = _snapshot(config, plan).info
     if info.get("undirected") and "undirected" not in config.model_fields_set:
         message = (
@@ -231,31 +225,18 @@ def _start(config: RunConfig, plan: Plan, sources: Sources) -> Start:
         raise UsageError(message)
     positions = read_positions(info, config.snapshot)
     if config.ignore_positions or not positions:
-        return Start()
-    start = match(positions, sources, config.snapshot, say)
-    if start.topics and "start_from" in config.model_fields_set and start.topics.keys() == sources.topics.keys():
+        return {}
+    starts = match(positions, found, config.snapshot, say)
+    if found.topics and starts.keys() >= found.topics.keys() and "start_from" in config.model_fields_set:
         message = (
             f"--from {config.start_from}: the topics go on where {config.snapshot} stands; leave --from out, or give "
             "--ignore-positions"
         )
         raise UsageError(message)
-    return start
+    return starts
 
 
-def _topics(config: RunConfig, sources: Sources, start: Start) -> tuple[TopicInput, ...]:
-    """Where the Kafka topics begin and end."""
-    if not sources.topics:
-        return ()
-    from job.kafka.read_topics import plan_topic
-
-    bounded, properties = config.until is not None, config.client_properties
-    return tuple(
-        plan_topic(source, address, config.start_from, bounded, properties, start.topics.get(source))
-        for source, address in sources.topics.items()
-    )
-
-
-def _id_kind(config: RunConfig, plan: Plan, chunks: list[Chunk], topics: Sequence[TopicInput]) -> str:
+def _id_kind(config: RunConfig, plan: Plan, sources: Sources) -> str:
     """The snapshot's, else `--id-type`, else the first accepted event's (which is waited for in a topic)."""
     if config.snapshot is not None:
         kind = _snapshot(config, plan).id_kind
@@ -265,22 +246,12 @@ def _id_kind(config: RunConfig, plan: Plan, chunks: list[Chunk], topics: Sequenc
         return kind
     if config.id_type is not None:
         return config.id_type
-    parser = Parser(plan.in_width, None, plan.edge_types or None, config.events_map, config.id_bytes_max)
-    reader = ChunkReader(every_column=parser.is_mapped)
-    for chunk in chunks:
-        parser.parse_chunk(chunk, reader.read(chunk))
-        if parser.id_kind is not None:
-            return parser.id_kind
-    if not topics:
-        return INT
-    from job.kafka.read_topics import first_messages
 
     def waits() -> None:
         say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
 
-    for topic, messages in first_messages(topics, config.client_properties, waits):
-        found = [RawMessage(offset, value) for _, offset, value in messages]
-        parser.parse_messages(found, Origin(topic.source, str(topic.address)))
+    parser = Parser(plan.in_width, None, plan.edge_types or None, config.events_map, config.id_bytes_max)
+    for _ in sources.first_events(parser, waits):
         if parser.id_kind is not None:
             return parser.id_kind
     return INT

@@ -21,10 +21,12 @@ from job.flink.checkpoints import (
     prune,
 )
 from job.folder import run_file
-from job.kafka.input import TopicInput, from_recorded
+from job.kafka.address import KafkaAddress
+from job.kafka.topic_specs import TopicInput, from_recorded
 from job.options.run_config import RunConfig
+from job.run.file_source import FileSource
 from job.run.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import JOB_FOLDER, Start
+from job.run.positions import JOB_FOLDER
 from job.run.prepare import (
     CHUNKS,
     IMAGE_FOLDER,
@@ -38,11 +40,10 @@ from job.run.prepare import (
     say,
 )
 from job.run.processor import of_resumed_job
-from job.run.sources import Sources, find_sources
+from job.run.sources import Sources, find_sources, load_sources
+from job.run.topic_source import TopicSource
 from operators.factory import Settings, load_plan
-from operators.parser.file_stage import read_plan, write_plan
-from operators.parser.files import Chunk, EventFile, EventFileError
-from operators.parser.skipping import plan_from
+from operators.parser.files import EventFileError
 
 # Options that decide the results of a job: name, and how the settings have it.
 _FOR_LIFE = (
@@ -75,8 +76,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         raise UsageError(message)
     former = Settings.from_dict(saved["settings"])
     _refuse_changes(config, former, saved["snapshot"], out)
-    sources, chunks = _moved_chunks(config, former, out)
-    topics = _moved_topics(config, sources, from_recorded(saved.get("topics", [])), out)
+    sources = _moved_sources(config, former, from_recorded(saved.get("topics", [])), out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
     refuse_large_records(config, plan.out_width, former.id_kind, former.id_bytes_max, outputs)
@@ -100,15 +100,15 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         outlet=outlet_settings(config, plan.sha256),
         processor=dict(of_resumed_job(config, former.processor)),
     )
-    write_plan(chunks, Path(settings.chunks))
-    save(settings, plan.sha256, saved["snapshot"], config, topics)
+    sources.save(Path(settings.chunks))
+    save(settings, plan.sha256, saved["snapshot"], config, sources.topic_specs)
     run_file.update_run(out, model=settings.model, processor=settings.processor, **run_file.this_process())
     if not image_is_done(settings):
         if saved["snapshot"] and config.snapshot is None:
             message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
             raise UsageError(message)
         make_image(settings, config)
-    return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics, outputs)
+    return config, Job(settings, sources, outputs)
 
 
 def has_finished(config: RunConfig, out: Path) -> bool:
@@ -202,53 +202,41 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         raise UsageError(message)
 
 
-def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> tuple[Sources, list[Chunk]]:
-    """The job's sources, and its reading plan with the paths that its files have now.
+def _moved_sources(config: RunConfig, former: Settings, recorded: list[TopicInput], out: Path) -> Sources:
+    """The job's sources, with the paths and brokers that they have now.
 
     Raises: UsageError when these aren't its files and topics.
     """
-    planned: dict[int, list[Chunk]] = {k: [] for k in range(len(former.sources)) if k not in former.topics}
-    for chunk in read_plan(out / JOB_FOLDER / CHUNKS):
-        planned[chunk.source].append(chunk)
-    start = Start.load(out / JOB_FOLDER)
+    was = load_sources(out / JOB_FOLDER / CHUNKS, former.sources, recorded, config.client_properties)
     try:
-        sources = find_sources(config.events)
-        same = [file.source for file in sources.files] == list(planned) and all(
-            _is_same(file, start.files.get(file.source, 0), former.sources[file.source], planned[file.source])
-            for file in sources.files
-        )
+        found = find_sources(config.events)
+        same = [file.source for file in found.files] == [file.index for file in was.files]
+        same = same and all(map(FileSource.may_be, was.files, found.files))
     except EventFileError as error:
         raise UsageError(str(error)) from None
-    if not same or tuple(sources.topics) != former.topics:
+    if not same or tuple(found.topics) != former.topics:
         message = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
         raise UsageError(message)
-    return sources, [replace(chunk, path=file.path) for file in sources.files for chunk in planned[file.source]]
+    files = [file.at(now.path) for file, now in zip(was.files, found.files, strict=True)]
+    topics = [_moved_topic(config, topic, found.topics[topic.index], out) for topic in was.topics]
+    return Sources(tuple(files), tuple(topics))
 
 
-def _moved_topics(config: RunConfig, sources: Sources, topics: list[TopicInput], out: Path) -> tuple[TopicInput, ...]:
-    """The job's topics, with the brokers that they are to be asked of now.
+def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out: Path) -> TopicSource:
+    """A topic of the job, with the brokers that are to be asked for it now.
 
-    Raises: UsageError for other topics, or options that can't be changed: their offsets are in the state.
+    Raises: UsageError for another topic, or options that can't be changed: their offsets are in the state.
     """
-    for topic in topics:
-        given = sources.topics[topic.source]
-        if given.topic != topic.topic:
-            message = f"--events {given}: the job in {out} reads the topic {topic.topic}; give that one"
-            raise UsageError(message)
-        if "start_from" in config.model_fields_set:
-            message = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
-            raise UsageError(message)
-        if config.until is not None and topic.end is None:
-            message = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
-            raise UsageError(message)
-    return tuple(topic.at(sources.topics[topic.source]) for topic in topics)
-
-
-def _is_same(file: EventFile, first: int, name: str, planned: list[Chunk]) -> bool:
-    """Whether a file may be the one that was planned: it may lie elsewhere, but has its name and its length."""
-    now = plan_from(file, first)[-1:]
-    ends = [(chunk.first + chunk.count, chunk.end) for chunk in (*now, *planned[-1:])]
-    return Path(name).name == Path(file.name).name and len(now) == len(planned[-1:]) and len(set(ends)) <= 1
+    if given.topic != topic.spec.topic:
+        message = f"--events {given}: the job in {out} reads the topic {topic.spec.topic}; give that one"
+        raise UsageError(message)
+    if "start_from" in config.model_fields_set:
+        message = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
+        raise UsageError(message)
+    if config.until is not None and topic.end is None:
+        message = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
+        raise UsageError(message)
+    return topic.at(given)
 
 
 def _cut_log(config: RunConfig, former: Settings, out: Path, job_id: str) -> dict[str, Any]:

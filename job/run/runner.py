@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from job.errors import EXIT_DONE, JobFailed, one_line
 from job.flink.checkpoints import dir_of_job, prune
 from job.flink.job_spec import JobSpec
 from job.folder import run_file
-from job.kafka.client import ClientProperties
+from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
@@ -43,7 +42,7 @@ def run(config: RunConfig) -> int:
         code = EXIT_DONE
     else:
         took = clock.reached("prepared")
-        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {_input(job)}")
+        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
         code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
         run_file.update_run(out, startup_seconds=clock.seconds)
     summary = closing_summary(out)
@@ -59,8 +58,6 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
     An exception would not do: raised inside a callback of native code (numba has some) it is lost, or worse. Nothing
     has begun that would need an orderly end: what is half written is made anew by --resume.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = [signal.getsignal(number) for number in numbers]
 
     def leave(number: int, _frame: FrameType | None) -> None:
         run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
@@ -68,13 +65,8 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
         os.write(2, f"stopped before the first epoch; go on with --resume latest (--out {out})\n".encode())
         os._exit(128 + number)
 
-    for number in numbers:
-        signal.signal(number, leave)
-    try:
+    with handled(leave, *STOPS):
         yield
-    finally:
-        for number, handler in zip(numbers, previous, strict=True):
-            signal.signal(number, handler)
 
 
 class StartUp:
@@ -118,13 +110,12 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
 
 
 def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
-    from job.flink.runtime import stop_signals
     from job.local.runtime import LocalRuntime
 
-    runtime = LocalRuntime(job.settings, job.chunks, out / "state")
+    runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / "state")
     run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught:
-        update = _watch(Lag(out, job.records, (), ClientProperties()), out, bar, clock)
+        update = _watch(Lag(out, job.sources), out, bar, clock)
 
         def on_progress() -> None:
             if caught:
@@ -158,7 +149,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
-    with Progress() as bar, Lag(out, job.records, job.topics, config.client_properties) as lag:
+    with Progress() as bar, Lag(out, job.sources) as lag:
         try:
             update = _watch(lag, out, bar, clock)
 
@@ -187,8 +178,8 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         parts=job.settings.parts,
         layers=len(load_plan(job.settings.model).layers),
         stage=job.settings.to_dict(),
-        chunks=job.chunks,
-        topics=job.topics,
+        chunks=len(job.sources.chunks),
+        topics=job.sources.topic_specs,
         embeddings_to=job.outputs.embeddings,
         letters_to=job.outputs.letters,
         kafka_properties=dict(config.client_properties),
@@ -203,16 +194,6 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         resume=state_to_resume(config, out, job.settings.job_id) if config.resume else None,
         **memory,  # type: ignore[arg-type]
     )
-
-
-def _input(job: Job) -> str:
-    """How much there is to read."""
-    said = [f"{job.records:,} records of input"] if job.chunks or not job.topics else []
-    for topic in job.topics:
-        partitions = f"{len(topic.start)} partitions" if len(topic.start) > 1 else "1 partition"
-        left = "" if topic.end is None else f", {sum(topic.end.values()) - sum(topic.start.values()):,} messages"
-        said.append(f"topic {topic.topic} ({partitions}{left})")
-    return ", ".join(said)
 
 
 def _now_ms() -> int:

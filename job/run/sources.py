@@ -1,32 +1,74 @@
-"""What `--events` names, in order: files (those of a folder one by one) and Kafka topics, numbered as sources."""
+"""What a job reads: the files (those of a folder one by one) and Kafka topics of `--events`, numbered in that order.
+
+`find_sources` tells files from topics, `plan_sources` says from where to where each one is read. What they have in
+common is `Source`; its bodies are in `file_source` and `topic_source`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import orjson
 
 from job.errors import UsageError
+from job.folder.run_file import write_json
 from job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
-from operators.parser.files import Chunk, EventFile, EventFileError, list_files, plan_file
+from job.kafka.client import ClientProperties
+from job.kafka.topic_specs import TopicInput
+from job.options.run_config import RunConfig
+from job.run.file_source import FileSource
+from job.run.topic_source import TopicSource
+from operators.parser.core import Origin, Parser, RawMessage
+from operators.parser.file_stage import read_plan, write_plan
+from operators.parser.files import Chunk, EventFile, EventFileError, list_files
+from partitioner.events import Events
+
+START = "start.json"  # beside the chunks
+Offsets = Mapping[int, int]  # by partition; a file has one, 0
+
+
+class Source(Protocol):
+    """A file or topic that a job reads.
+
+    Offsets are those of messages, or count a file's lines or rows; they stand by partition, of which a file has one, 0.
+    """
+
+    @property
+    def index(self) -> int:
+        """Its place among the sources, which events carry."""
+
+    @property
+    def name(self) -> str:
+        """What `--events` called it when the job began."""
+
+    @property
+    def start(self) -> Offsets:
+        """The first offset that is read; a partition that is not here was added later."""
+
+    @property
+    def end(self) -> Offsets | None:
+        """What follows the last; None where it is read for ever."""
+
+    def events(self, partition: int, parser: Parser) -> Iterator[Events]:
+        """The events of a partition from its start, read again."""
+
+    def ends_at(self, position: int, covered: int) -> bool:
+        """Whether an epoch that covers a partition up to `covered` has its last event at `position`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources of a job; an event's `source` is the index in `names`."""
+class Found:
+    """What `--events` names: the index in `names` numbers files and topics."""
 
     names: tuple[str, ...] = ()
     files: tuple[EventFile, ...] = ()
     topics: dict[int, KafkaAddress] = field(default_factory=dict)
 
-    def chunks(self) -> list[Chunk]:
-        """The reading plan of the files.
 
-        Raises: EventFileError for one that can't be read.
-        """
-        return [chunk for file in self.files for chunk in plan_file(file)]
-
-
-def find_sources(events: Sequence[str]) -> Sources:
+def find_sources(events: Sequence[str]) -> Found:
     """Return what the values of `--events` name.
 
     Raises: EventFileError for a path that can't be read; KafkaAddressError; UsageError for a topic that comes twice.
@@ -42,14 +84,14 @@ def find_sources(events: Sequence[str]) -> Sources:
             continue
         address = KafkaAddress.parse(given)
         if address.topic in {other.topic for other in topics.values()}:
-            message = f"--events {given}: the topic {address.topic} is named twice; its events would count twice"
-            raise UsageError(message)
+            msg = f"--events {given}: the topic {address.topic} is named twice; its events would count twice"
+            raise UsageError(msg)
         topics[len(names)] = address
         names.append(str(address))
-    return Sources(tuple(names), tuple(files), topics)
+    return Found(tuple(names), tuple(files), topics)
 
 
-def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Sources, list[str]]:
+def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Found, list[str]]:
     """The sources, and for each the name that the run recorded for it, in reading order.
 
     Files that lie elsewhere now, and brokers that have another address, are taken by their place in the order.
@@ -58,13 +100,111 @@ def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Sourc
         UsageError: they can't be the run's.
     """
     try:
-        sources = find_sources(events)
+        found = find_sources(events)
     except (EventFileError, KafkaAddressError) as error:
-        message = f"--events: {error}"
-        raise UsageError(message) from None
-    if set(recorded) <= set(sources.names):
-        return sources, list(sources.names)
-    if len(recorded) == len(sources.names):
-        return sources, list(recorded)
-    message = f"--events: got {len(sources.names)} files, the run read {len(recorded)}: {', '.join(recorded)}"
-    raise UsageError(message)
+        msg = f"--events: {error}"
+        raise UsageError(msg) from None
+    if set(recorded) <= set(found.names):
+        return found, list(found.names)
+    if len(recorded) == len(found.names):
+        return found, list(recorded)
+    msg = f"--events: got {len(found.names)} files, the run read {len(recorded)}: {', '.join(recorded)}"
+    raise UsageError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources of a job, each with where it is read from and to."""
+
+    files: tuple[FileSource, ...] = ()
+    topics: tuple[TopicSource, ...] = ()
+
+    def __iter__(self) -> Iterator[Source]:
+        """In the order of `--events`."""
+        both: tuple[Source, ...] = (*self.files, *self.topics)
+        return iter(sorted(both, key=lambda source: source.index))
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """What there is to read of the files, in order."""
+        return [chunk for file in self.files for chunk in file.chunks]
+
+    @property
+    def records(self) -> int:
+        """How much that is."""
+        return sum(chunk.count for chunk in self.chunks)
+
+    @property
+    def topic_specs(self) -> tuple[TopicInput, ...]:
+        """The topics as plain data."""
+        return tuple(topic.spec for topic in self.topics)
+
+    def first_events(self, parser: Parser, waits: Callable[[], None]) -> Iterator[Events]:
+        """The events from the starts, those of files first; ends with the sources, or never.
+
+        `waits` is called once when a topic has no message. Raises: EventFileError; JobFailed.
+        """
+        for file in self.files:
+            yield from file.events(0, parser)
+        if not self.topics:
+            return
+        from job.kafka.read_topics import first_messages
+
+        for topic, messages in first_messages(self.topic_specs, self.topics[0].properties, waits):
+            found = [RawMessage(offset, value) for _, offset, value in messages]
+            yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
+
+    def save(self, chunks: Path) -> None:
+        """Write down what is read of the files (the topics are recorded with the job), before the job is recorded."""
+        write_plan(self.chunks, chunks)
+        write_json(chunks.with_name(START), {"files": {str(file.index): file.first for file in self.files}})
+
+    def __str__(self) -> str:
+        """What there is to read, for people."""
+        files = [f"{self.records:,} records of input"] if self.chunks or not self.topics else []
+        return ", ".join([*files, *map(str, self.topics)])
+
+
+def plan_sources(found: Found, starts: Mapping[int, Offsets], config: RunConfig) -> Sources:
+    """Cut the files into chunks, and ask the brokers where the topics begin and end.
+
+    `starts`: by source, where a snapshot says that it goes on.
+    Raises: EventFileError for a file that can't be read or is too short; UsageError and JobFailed as `plan_topic`.
+    """
+    files = tuple(FileSource.plan(file, starts.get(file.source, {}).get(0, 0)) for file in found.files)
+    if not found.topics:
+        return Sources(files)
+    from job.kafka.read_topics import plan_topic
+
+    bounded, properties = config.until is not None, config.client_properties
+    specs = [
+        plan_topic(source, address, config.start_from, bounded, properties, starts.get(source))
+        for source, address in found.topics.items()
+    ]
+    return Sources(files, tuple(TopicSource(spec, str(spec.address), properties) for spec in specs))
+
+
+def load_sources(
+    chunks: Path, names: Sequence[str], topics: Sequence[TopicInput], properties: ClientProperties
+) -> Sources:
+    """The sources of a job as it began: the inverse of `save`, with its sources' names and the topics that it recorded.
+
+    The chunks still have the paths of that time.
+    """
+    by_file: dict[int, list[Chunk]] = {k: [] for k in range(len(names))}
+    for chunk in read_plan(chunks):
+        by_file[chunk.source].append(chunk)
+    starts, streams = load_starts(chunks.parent), {topic.source for topic in topics}
+    return Sources(
+        tuple(FileSource(k, names[k], starts.get(k, 0), tuple(by_file[k])) for k in by_file if k not in streams),
+        tuple(TopicSource(topic, names[topic.source], properties) for topic in topics),
+    )
+
+
+def load_starts(folder: Path) -> dict[int, int]:
+    """By source, the first record that a job has read of each file; jobs of earlier versions have saved none."""
+    try:
+        content = orjson.loads((folder / START).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return {int(source): int(first) for source, first in content["files"].items()}

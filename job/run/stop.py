@@ -13,10 +13,12 @@ from typing import Any
 import orjson
 
 from job.errors import EXIT_DONE, JobFailed, UsageError
+from job.flink.checkpoints import new_savepoint, savepoints_in
 from job.flink.job_spec import savepoint_target
 from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
-from job.flink.runtime import STOP_FILE, savepoint_since
+from job.flink.runtime import STOP_FILE
 from job.folder import run_file
+from job.machine.processes import Process
 from job.run.summary import progress
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -63,7 +65,7 @@ def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
     """
     process = _process_of(out)
     run = run_file.read_run(out)
-    os.kill(process, signal.SIGTERM)
+    _client_of(run).send(signal.SIGTERM)
     if not _await_process(run, timeout_s):
         message = f"process {process} has not ended {timeout_s:.0f} s after SIGTERM"
         raise JobFailed(message)
@@ -90,14 +92,15 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(message)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
-    request = {"job_id": run["job_id"], "savepoint_dir": target, "asked_ns": time.time_ns()}
+    before = savepoints_in(target)
+    request = {"job_id": run["job_id"], "savepoint_dir": target, "before": before}
     run_file.write_json(out / STOP_FILE, request)
     rest = FlinkRest(run["rest"], run["job_id"])
     try:
         savepoint = rest.stop(target, timeout_s)
     except FlinkRestError as error:
         # An embedded cluster goes down with its job, and its answer sometimes with it: then the savepoint is there.
-        found = _await_since(target, request["asked_ns"])
+        found = _await_savepoint(target, before)
         if found is None and NOT_IN_TIME in str(error):
             raise
         if found is None:
@@ -139,9 +142,10 @@ def _process_of(out: Path) -> int:
     return pid
 
 
-def _await_since(target: str, asked_ns: int) -> Path | None:
+def _await_savepoint(target: str, before: list[str]) -> Path | None:
+    """A savepoint of which Flink's answer was lost; None where none appears."""
     deadline = time.monotonic() + 2.0
-    while (found := savepoint_since(target, asked_ns)) is None and time.monotonic() < deadline:
+    while (found := new_savepoint(target, before)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return found
 
@@ -160,10 +164,9 @@ def _await_end(out: Path, run: dict[str, Any], timeout_s: float) -> None:
 
 def _await_process(run: dict[str, Any], timeout_s: float) -> bool:
     """Wait for the end of the process that `run.json` names; whether it has come."""
-    pid, began_s = run["pids"]["client"], run.get("client_began_s")
-    deadline = time.monotonic() + timeout_s
-    while pid != os.getpid() and run_file.is_alive(pid, began_s):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True
+    client = _client_of(run)
+    return client.pid == os.getpid() or client.await_end(timeout_s)
+
+
+def _client_of(run: dict[str, Any]) -> Process:
+    return Process(run["pids"]["client"], run.get("client_began_s"))

@@ -13,13 +13,15 @@ from operators.telemetry.latency import KINDS, percentiles
 from operators.telemetry.profile import read_profiles
 from operators.telemetry.status_file import BUCKETS, read_statuses
 
+_NEEDED = ("events", "rejected", "epoch", "visible", "seconds", "vertices", "rows")
+
 
 def progress(out: str | Path) -> dict[str, Any]:
     """Figures of all sink parts together: `epoch` is the last that all have passed, `complete` the last in all files.
 
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """
-    statuses = read_statuses(Path(out))
+    statuses = read_statuses(Path(out), needs=(*_NEEDED, *(f"{name}_counts" for name in KINDS)))
     latencies: dict[str, float | None] = {}
     for name in KINDS:
         counts = np.zeros(BUCKETS, np.int64)

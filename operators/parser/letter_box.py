@@ -15,10 +15,10 @@ import orjson
 
 from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.parser.dead_letters import DeadLetter, DeadLetterFile
+from operators.record_lines import BLOCK_BYTES, LINE_END, line_of
 from operators.telemetry.status_file import StatusFile, read_statuses
 
 STATUS_PREFIX = "letters-"
-BLOCK_BYTES = 128 << 10
 _KEPT_BYTES = 64 << 10
 _ERROR_LENGTH = 400
 _PARTICULARS = re.compile(
@@ -38,7 +38,7 @@ def reason_of(error: str) -> str:
 
 
 class LetterQueue:
-    """Rejected records as lines of text for a topic (see operators/sink/kafka_lines.py), until they are taken.
+    """Rejected records as lines of text for a topic (see operators/record_lines.py), until they are taken.
 
     The key is SOURCE/PARTITION/OFFSET, the value the JSON object of the file form, in ASCII; of a record that Kafka
     would not take for its length only the beginning is kept (`raw_base64`), with its `raw_bytes` and a `note` that
@@ -59,7 +59,7 @@ class LetterQueue:
             key = f"{record['source']}/{letter.partition}/{letter.offset}".encode()
             if len(key) + len(text) > self._record_bytes:
                 text = _cut(record, letter.raw, self._record_bytes - len(key))
-            self._lines.append(f"\t{key.hex()}\t{text}")
+            self._lines.append(line_of(key, text))
 
     def take(self) -> list[str]:
         """All lines since the last call, in blocks."""
@@ -70,10 +70,10 @@ class LetterQueue:
             held.append(line)
             size += len(line)
             if size >= BLOCK_BYTES:
-                blocks.append("\n".join(held))
+                blocks.append(LINE_END.join(held))
                 held, size = [], 0
         self._lines = []
-        return [*blocks, "\n".join(held)] if held else blocks
+        return [*blocks, LINE_END.join(held)] if held else blocks
 
 
 def _cut(record: dict[str, Any], raw: bytes, size: int) -> str:

@@ -6,7 +6,7 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.file_stage import BLOCK_EVENTS_MAX, BLOCK_EVENTS_MIN
@@ -99,5 +99,5 @@ class MessageStage:
 
 def read_positions(out: Path) -> dict[str, dict[int, int]]:
     """By source and partition, the offset of the next message that the job will read."""
-    found: list[dict[str, Any]] = read_statuses(out, STATUS_PREFIX)
+    found = read_statuses(out, STATUS_PREFIX, needs=("source", "next"))
     return {one["source"]: {int(partition): int(offset) for partition, offset in one["next"]} for one in found}

@@ -1,11 +1,7 @@
-r"""Changes as lines of text that the job's SQL splits into Kafka records.
+r"""Changes as lines of text that the job's SQL splits into Kafka records; `operators.record_lines` has their form.
 
-A line is KEY, a tab and VALUE; a tombstone is KEY alone. A key that is not plain (empty, with control characters, or
-not ASCII) is written as a tab, its bytes in hexadecimal, and then as any other: a tab and VALUE, or nothing. So a block
-is ASCII throughout, which crosses from Python to Java at the least cost, and no id can break it.
-
-VALUE is JSON, `{"id":7,"epoch":12,"model":"0123456789ab","embedding":"..."}`, with base64 of little-endian float32 or
-a list of numbers (null where not finite). Characters outside ASCII are escaped as JSON has it.
+KEY is the vertex's id, VALUE is JSON: `{"id":7,"epoch":12,"model":"0123456789ab","embedding":"..."}`, with base64 of
+little-endian float32 or a list of numbers (null where not finite). Characters outside ASCII are escaped as JSON has it.
 """
 
 from __future__ import annotations
@@ -15,12 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import orjson
 
+from operators.record_lines import BLOCK_BYTES, LINE_END, TAB
 from operators.sink.coalesce import Changes, TextIds
 from state.kernel import kernel
 
 BASE64, LIST = "base64", "list"
-LINE_END, TAB = "\n", "\t"
-BLOCK_BYTES = 128 << 10
+_TAB, _LINE_END = ord(TAB), ord(LINE_END)
 _ROWS_AT_ONCE = 4096
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -158,10 +154,10 @@ def _write(
         elif _is_plain(text):
             at = _put(out, at, text)
         else:
-            out[at] = 9
+            out[at] = _TAB
             at = _put_hex(out, at + 1, text, digits)
         if not deleted[i]:
-            out[at] = 9
+            out[at] = _TAB
             at = _put(out, at + 1, id_text)
             at = _put_json(out, at, text, digits) if len(offsets) else _put_number(out, at, numbers[i])
             at = _put_number(out, _put(out, at, epoch_text), epochs[i])
@@ -175,7 +171,7 @@ def _write(
                 at += 1
             out[at] = 125  # }
             at += 1
-        out[at] = 10
+        out[at] = _LINE_END
         at += 1
         ends[i] = at
 

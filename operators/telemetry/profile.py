@@ -81,12 +81,12 @@ def forget_profiles(out: Path) -> None:
 
 def input_ended(out: Path) -> bool:
     """Whether the present attempt has come to the end of its input, and not been stopped before."""
-    return any(one["input_ended"] for one in read_statuses(out, PREFIX))
+    return any(one["input_ended"] for one in read_statuses(out, PREFIX, needs=("input_ended",)))
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
     """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
-    found = read_statuses(out, PREFIX)
+    found = read_statuses(out, PREFIX, needs=("operator", *SECONDS, *COUNTS))
     sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: rank(fields["operator"])):
         total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +83,16 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_statuses(out: Path, prefix: str = "sink-") -> list[dict[str, Any]]:
+def read_statuses(out: Path, prefix: str = "sink-", needs: Collection[str] = ()) -> list[dict[str, Any]]:
     """The status files of all parts, in no particular order; empty before the first is written.
 
-    Damaged ones are left out, with a warning: what they told is lost, and nothing depends on it.
+    Damaged ones, and those that lack a field that the caller `needs`, are left out, with a warning: what they told is
+    lost, and nothing depends on it.
     """
     statuses = []
     for path in (out / STATUS).glob(f"{prefix}*.json"):
         found = _read(path)
-        if found is not None:
+        if found is not None and found.keys() >= set(needs):
             statuses.append(found)
         elif path.exists():
             _LOG.warning("%s: no status, left out", path)

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from job.flink.checkpoints import complete_states, state_size
+from job.flink.checkpoints import complete_states
 from job.folder.run_file import read_run
 from job.run.prepare import load_saved
 from job.run.summary import progress
@@ -216,6 +216,12 @@ def test_a_signal_while_it_prepares(job: Make, tmp_path: Path) -> None:
     one.check()
 
 
+def bytes_of(checkpoint: Path) -> int:
+    """The size of a checkpoint with the files that it shares with others of its job."""
+    folders = [checkpoint, checkpoint.parent / "shared"]
+    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+
+
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path: Path, backend: str) -> None:
     churn = make_input(tmp_path / "churn", 24_000, vertices=200)
@@ -228,7 +234,7 @@ def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path:
     while progress(one.out)["events"] < churn.count:
         one.until(lambda: has_checkpoint(one))
         with suppress(FileNotFoundError):  # one was replaced by the next while we looked
-            largest = max([largest, *map(state_size, complete_states(one.out / "checkpoints"))])
+            largest = max([largest, *map(bytes_of, complete_states(one.out / "checkpoints"))])
         time.sleep(0.2)
     stopped = one.stop()
     assert stopped.code == 0, stopped.errors

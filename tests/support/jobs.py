@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
@@ -23,13 +22,13 @@ import pyarrow.parquet as pq
 
 from gnn.model import save_model
 from job.folder.run_file import read_run
+from job.machine.processes import die_with_parent
 from job.run.summary import progress
 from operators.snapshot.writer import write_snapshot
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records
 
-_PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 FRESHET = Path(sys.executable).with_name("freshet")
 DEADLINE_S = 300.0  # the very first run compiles the kernels
@@ -120,7 +119,7 @@ class Job:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                preexec_fn=_die_with_us,
+                preexec_fn=die_with_parent,  # also a test run that is killed leaves no job behind
             )
         self.processes.append(process)
         return process
@@ -224,11 +223,6 @@ def flink_metrics(out: Path, names: Collection[str]) -> dict[str, int]:
             for one in http.get(base, params={"get": ",".join(known), "agg": "sum"}).json() if known else ():
                 found[one["id"]] = int(one["sum"])
     return found
-
-
-def _die_with_us() -> None:
-    """In the child: also a test run that is killed leaves no job behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the job's SQL makes of a block of lines, and what a record says: the slow, obvious inverse of the encoding."""
+"""What the job's SQL makes of a block of lines (`operators.record_lines` has their form), and what a record says."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from operators.record_lines import LINE_END, TAB
+
 
 def split(block: bytes) -> list[tuple[bytes, bytes | None]]:
     """Key and value (None: a tombstone) of the records in a block."""
     records = []
-    for line in block.decode("ascii").split("\n"):
-        fields = line.split("\t")
+    for line in block.decode("ascii").split(LINE_END):
+        fields = line.split(TAB)
         key = bytes.fromhex(fields[1]) if fields[0] == "" else fields[0].encode()
         rest = fields[2:] if fields[0] == "" else fields[1:]
         assert len(rest) <= 1

@@ -2,8 +2,13 @@ from collections import Counter
 
 import pytest
 
-from job.flink.part_keys import key_group, part_keys, subtask_of
+from job.flink.part_keys import key_group, part_keys
 from operators.flink.shells import parts_of_subtask
+
+
+def subtask_of(group: int, max_parallelism: int, parallelism: int) -> int:
+    """The subtask that owns a key group, as Flink has it."""
+    return group * parallelism // max_parallelism
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 8, 16, 128])

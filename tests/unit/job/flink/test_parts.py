@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from job.flink.checkpoints import NoCheckpointError, find_latest, find_state, state_size
+from job.flink.checkpoints import NoCheckpointError, find_latest, find_state, new_savepoint, savepoints_in
 from job.flink.errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
 from job.flink.job_spec import JobSpec, location, savepoint_target
 from job.flink.options import flink_options
@@ -138,7 +138,18 @@ def test_the_newest_complete_checkpoint_is_found(tmp_path: Path) -> None:
     assert find_latest(tmp_path) == find_state("latest", tmp_path) == newest
     assert find_state(str(savepoint), tmp_path) == savepoint
     assert find_state(f"file://{savepoint.parent}", tmp_path) == savepoint
-    assert state_size(savepoint) == 10
+
+
+def test_a_savepoint_that_was_not_there_before_is_found_whatever_the_clock_says(tmp_path: Path) -> None:
+    target = f"file://{tmp_path}"
+    write(tmp_path / "savepoint-old", 2**40)
+    before = savepoints_in(target)
+    assert new_savepoint(target, before) is None
+    write(tmp_path / "savepoint-half", 300, "_metadata.inprogress")
+    assert new_savepoint(target, before) is None
+    new = write(tmp_path / "savepoint-new", 1)
+    assert new_savepoint(target, before) == new
+    assert new_savepoint("s3://bucket/savepoints", savepoints_in("s3://bucket/savepoints")) is None
 
 
 def test_run_json_keeps_what_others_wrote(tmp_path: Path) -> None:

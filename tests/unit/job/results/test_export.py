@@ -49,7 +49,7 @@ class Given:
             config, job = resume(config, out)
         else:
             job = prepare(config, out)
-        runtime = LocalRuntime(job.settings, job.chunks, out / "state")
+        runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / "state")
         calls = [0]
 
         def on_progress() -> None:
@@ -141,6 +141,24 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Given:
     given = Given(tmp_path_factory.mktemp("done"))
     given.run("O")
     return given
+
+
+def test_without_a_state_the_events_are_taken_in_again(
+    done: Given, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a Flink job that came to its end."""
+    job = tmp_path / "O"
+    expected = exported(done, "S", done.folder / "O", capsys)
+    shutil.copytree(done.folder / "O", job)
+    shutil.rmtree(job / "state")
+    saved = orjson.loads((job / "job" / "job.json").read_bytes())
+    run_file.write_json(job / "job" / "job.json", {**saved, "runtime": "flink"})
+    assert exported(done, "S2", job, capsys) == expected
+    assert read(done.folder / "S2") == done.truth(EVENTS)
+    run_file.update_run(job, epoch=expected["epoch"])
+    next((job / "epochs").glob("*.parquet")).unlink()
+    with pytest.raises(UsageError, match=f"epochs/ does not have all epochs up to {expected['epoch']}"):
+        export(tmp_path / "S3", job)
 
 
 def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

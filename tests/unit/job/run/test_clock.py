@@ -38,7 +38,7 @@ def test_markers_come_in_the_local_runtime(tmp_path: Path, set_back: None) -> No
     options |= {"runtime": "local", "epoch_events": 4, "epoch_ms": 0, "checkpoint_interval": "1ms"}
     job = prepare(load_run_config(options), tmp_path / "out")
     marked: list[int] = []
-    runtime = LocalRuntime(job.settings, job.chunks, tmp_path / "state")
+    runtime = LocalRuntime(job.settings, len(job.sources.chunks), tmp_path / "state")
     make_stage = local_runtime.make_stage
 
     def watched(config: dict[str, Any], operator: str, part: int) -> Any:

@@ -16,10 +16,11 @@ from job.folder import run_file
 from job.kafka.address import KafkaAddress
 from job.kafka.read_topics import _after
 from job.options.run_config import load_run_config
-from job.run.positions import JOB_FOLDER, Position, Start, match, read_positions
+from job.run.file_source import FileSource
+from job.run.positions import JOB_FOLDER, Position, match, read_positions
 from job.run.prepare import prepare
 from job.run.resume import resume
-from job.run.sources import Sources, find_sources
+from job.run.sources import Found, find_sources, load_starts
 from operators.parser.file_stage import read_plan
 from operators.snapshot.writer import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
@@ -28,7 +29,7 @@ SNAPSHOT = Path("S")
 TOPIC = "kafka://old-broker:9092/changes"
 
 
-def sources(folder: Path, *names: str) -> Sources:
+def sources(folder: Path, *names: str) -> Found:
     for name in names:
         if not name.startswith("kafka"):
             lines = [orjson.dumps({"op": "add_vertex", "id": k}) for k in range(10)]
@@ -44,27 +45,28 @@ def test_files_go_by_name_and_topics_by_topic(tmp_path: Path) -> None:
     given = sources(tmp_path, "new.jsonl", "a.jsonl", "kafka://new-broker:1/changes")
     covered = [position(str(tmp_path / "a.jsonl"), 4, records=10), position(TOPIC, 7), position(TOPIC, 0, 1)]
     said: list[str] = []
-    start = match(covered, given, SNAPSHOT, said.append)
-    assert start == Start({1: 4}, {2: {0: 7, 1: 0}})
+    starts = match(covered, given, SNAPSHOT, said.append)
+    assert starts == {1: {0: 4}, 2: {0: 7, 1: 0}}
     assert said == [
         f"{tmp_path / 'a.jsonl'}: S covers 4 records; reading on from there",
         "kafka://new-broker:1/changes: S covers what is before offset 7 in partition 0, 0 in partition 1; "
         "reading on from there",
     ]
-    chunks = start.chunks(given)
+    firsts = {0: 0, 1: 4}
+    chunks = [chunk for file in given.files for chunk in FileSource.plan(file, firsts[file.source]).chunks]
     assert [(chunk.source, chunk.first, chunk.count) for chunk in chunks] == [(0, 0, 10), (1, 4, 6)]
 
 
 def test_another_way_to_write_the_same_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = sources(tmp_path, "a.jsonl")
     monkeypatch.chdir(tmp_path)
-    assert match([position("./a.jsonl", 4)], given, SNAPSHOT, lambda _: None).files == {0: 4}
+    assert match([position("./a.jsonl", 4)], given, SNAPSHOT, lambda _: None) == {0: {0: 4}}
 
 
 def test_what_is_covered_whole_or_not_at_all_need_not_be_given(tmp_path: Path) -> None:
     given = sources(tmp_path, "b.jsonl")
     covered = [position("a.jsonl", 10, records=10), position("c.jsonl", 0, records=5)]
-    assert match(covered, given, SNAPSHOT, lambda _: None) == Start()
+    assert match(covered, given, SNAPSHOT, lambda _: None) == {}
 
 
 @pytest.mark.parametrize(
@@ -131,27 +133,27 @@ def assert_resumes(folder: Path, records: int) -> None:
     """The job goes on with so many records; not when its file has grown."""
     run_file.update_run(folder / "out", pids={})
     _, job = resume(config_of(folder, resume="latest"), folder / "out")
-    assert job.records == records
+    assert job.sources.records == records
     (folder / "a.jsonl").write_bytes((folder / "a.jsonl").read_bytes() + b"\n{}\n")
     with pytest.raises(UsageError, match="or they changed"):
         resume(config_of(folder, resume="latest"), folder / "out")
 
 
 def test_a_job_begins_behind_it_and_goes_on_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert prepare(config_of(folder), folder / "out").records == 6
+    assert prepare(config_of(folder), folder / "out").sources.records == 6
     assert "S covers 4 records; reading on from there" in capsys.readouterr().err
-    assert Start.load(folder / "out" / JOB_FOLDER) == Start({0: 4})
+    assert load_starts(folder / "out" / JOB_FOLDER) == {0: 4}
     assert_resumes(folder, records=6)
 
 
 def test_all_of_a_file_may_be_covered(folder: Path) -> None:
     write(folder, 10)
-    assert prepare(config_of(folder), folder / "out").records == 0
+    assert prepare(config_of(folder), folder / "out").sources.records == 0
     assert_resumes(folder, records=0)
 
 
 def test_positions_can_be_ignored(folder: Path) -> None:
-    assert prepare(config_of(folder, ignore_positions=True), folder / "out").records == 10
+    assert prepare(config_of(folder, ignore_positions=True), folder / "out").sources.records == 10
     assert read_plan(folder / "out" / "job" / "chunks.jsonl")[0].first == 0
 
 
@@ -166,4 +168,4 @@ def test_the_graph_of_an_undirected_job_asks_for_the_flag(folder: Path) -> None:
     write(folder, undirected=True)
     with pytest.raises(UsageError, match=r"the graph of an undirected job .* give --undirected"):
         prepare(config_of(folder), folder / "out")
-    assert prepare(config_of(folder, undirected=True), folder / "out").records == 6
+    assert prepare(config_of(folder, undirected=True), folder / "out").sources.records == 6

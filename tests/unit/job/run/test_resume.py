@@ -7,7 +7,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gnn.model import save_model
 from job.errors import UsageError
 from job.flink.checkpoints import dir_of_job, follow_move, local_folder, prune, replace_paths
 from job.folder import run_file
+from job.machine.processes import began_s
 from job.options.run_config import load_run_config
 from job.run.prepare import prepare
 from job.run.resume import has_finished, resume, state_to_resume
@@ -74,7 +74,7 @@ def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) ->
     assert settings.sources == (str(begun / "events.jsonl"),), "the change log goes on with the names that it has"
     assert (config.parallelism, config.epoch_ms, settings.epoch_ms, settings.parts) == (2, 0, 0, 2)
     assert settings.partitioner["strategy"] == "hdrf"
-    assert job.records == 20
+    assert job.sources.records == 20
 
 
 def test_the_seed_of_its_hashes_is_drawn_with_the_job_and_stays(folder: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_folder_without_a_job_and_one_that_is_in_use(folder: Path) -> None:
     with pytest.raises(UsageError, match="holds no job"):
         resume(load_run_config(flags(folder, resume="latest")), folder / "model")
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
-        fields = {**run_file.this_process(), "pids": {"client": other.pid}, "client_began_s": time.time()}
+        fields = {**run_file.this_process(), "pids": {"client": other.pid}, "client_began_s": began_s(other.pid)}
         run_file.update_run(folder / "out", state="running", **fields)
         with pytest.raises(UsageError, match=f"process {other.pid} is still working"):
             resumed(folder)

@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from job.run.summary import closing_summary, progress
+from job.run.summary import closing_summary, profile, progress
 from operators.telemetry.status_file import bucket_of
 
 
@@ -51,3 +51,16 @@ def test_parts_are_put_together(tmp_path):
         "events_per_s": 50.0,
     }
     assert summary == expected | {"vertices": 7, "rows": 30}
+
+
+def test_a_status_that_lacks_fields_is_left_out_as_one_that_is_no_json(tmp_path, caplog):
+    part(tmp_path, 0, epoch=4, visible=3, events=100, rows=10, seconds=2.0, vertices=7)
+    whole = closing_summary(tmp_path)
+    damaged = tmp_path / "status/sink-1.json"
+    for content in (b'{"epoch": 9}', b"{}", b"[]", b"9", b'{"epoch"'):
+        damaged.write_bytes(content)
+        caplog.clear()
+        assert closing_summary(tmp_path) == whole
+        assert f"{damaged}: no status, left out" in caplog.text
+    (tmp_path / "status/profile-sink-0.json").write_bytes(b'{"operator": "sink"}')
+    assert profile(tmp_path)["profile_seconds"] == {}

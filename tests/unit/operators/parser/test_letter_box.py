@@ -9,7 +9,6 @@ from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from operators.parser.letter_box import (
-    BLOCK_BYTES,
     OTHER_REASONS,
     REASONS_MAX,
     LetterBox,
@@ -18,6 +17,7 @@ from operators.parser.letter_box import (
     read_reasons,
     reason_of,
 )
+from operators.record_lines import BLOCK_BYTES
 from tests.support.kafka_records import split
 
 

@@ -1,15 +1,20 @@
-"""What a job reads of a Kafka topic, as plain data."""
+"""The Kafka topics that a job reads and writes, as plain data: in its description, `run.json` and saved settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from job.kafka.address import KafkaAddress
+from operators.limits import RECORD_BYTES
 
 EARLIEST, LATEST, COMMITTED, TIMESTAMP = "earliest", "latest", "committed", "timestamp"
+
+Delivery = Literal["upsert", "exactly-once"]
+UPSERT: Delivery = "upsert"
+EXACTLY_ONCE: Delivery = "exactly-once"
 
 
 class TopicInput(BaseModel):
@@ -37,6 +42,21 @@ class TopicInput(BaseModel):
         return self.model_copy(update={"bootstrap": address.bootstrap})
 
 
+class TopicOutput(BaseModel):
+    """A topic that is written; with a prefix in transactions, which end with the checkpoints.
+
+    Units: transaction_timeout_ms milliseconds; record_bytes bytes, the largest record that producer and topic take.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bootstrap: str
+    topic: str
+    transactional_id_prefix: str | None = None
+    transaction_timeout_ms: int = 0
+    record_bytes: int = RECORD_BYTES
+
+
 def parse_start(text: str) -> tuple[str, int]:
     """Return how `--from` says where to begin, and the milliseconds of a timestamp (0 otherwise).
 
@@ -47,12 +67,12 @@ def parse_start(text: str) -> tuple[str, int]:
         return name, int(moment)
     if text in (EARLIEST, LATEST, COMMITTED):
         return text, 0
-    message = f"got {text!r}, expected earliest, latest, committed or timestamp:MS (milliseconds since 1970)"
-    raise ValueError(message)
+    msg = f"got {text!r}, expected earliest, latest, committed or timestamp:MS (milliseconds since 1970)"
+    raise ValueError(msg)
 
 
 def as_recorded(topics: Sequence[TopicInput]) -> list[dict[str, Any]]:
-    """What `run.json` says of the topics."""
+    """What `run.json` and the saved settings say of the topics that a job reads."""
     return [topic.model_dump(mode="json") for topic in topics]
 
 

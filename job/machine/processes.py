@@ -1,0 +1,58 @@
+"""Processes of this machine, this program's children or not: known again, signalled, waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import psutil
+
+_POLL_S = 0.02
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(slots=True)
+class Process:
+    """A process by its number and when it began: numbers are given out again. None: nobody noted when it began."""
+
+    pid: int
+    began_s: float | None
+
+    def is_alive(self) -> bool:
+        """Whether it runs: not ended, no zombie, and not another one that has got its number since."""
+        try:
+            process = psutil.Process(self.pid)
+            same = self.began_s is None or abs(process.create_time() - self.began_s) < 1.0
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens when it has ended."""
+        if self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Wait until it has ended; whether it has, in time."""
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
+def began_s(pid: int | None = None) -> float:
+    """When a process began (this one), to the hundredth of a second since 1970, as it is noted for `Process`."""
+    return round(psutil.Process(pid).create_time(), 2)
+
+
+def die_with_parent() -> None:
+    """In a child, before exec: end when the thread that started it ends, as by SIGKILL; on Linux only."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

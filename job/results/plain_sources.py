@@ -1,0 +1,64 @@
+"""The files and topics of a run, read a second time for `freshet check`, without the job's reader and Parser."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from job.kafka.client import ClientProperties
+from job.kafka.topic_specs import TopicInput
+from job.results.plain_reader import Judged, file_records, message_records
+from job.results.plain_rules import PlainRules
+from operators.parser.files import EventFile
+
+
+class PlainSource(Protocol):
+    """A file or a topic."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file, whose only partition is 0."""
+
+    @property
+    def bounded(self) -> Collection[int]:
+        """The partitions that come to an end."""
+
+    def records(self, partition: int, rules: PlainRules) -> Iterator[Judged]:
+        """The records of a partition from where the run began."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFile:
+    """A file from line or row `first` on."""
+
+    file: EventFile
+    first: int
+    is_file: bool = True
+    bounded: Collection[int] = (0,)
+
+    def records(self, partition: int, rules: PlainRules) -> Iterator[Judged]:
+        """Raises: UsageError when the file can't be read."""
+        return file_records(self.file, rules, self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTopic:
+    """A topic, and how its brokers are reached."""
+
+    topic: TopicInput
+    properties: ClientProperties
+    is_file: bool = False
+
+    @property
+    def bounded(self) -> Collection[int]:
+        """None where the run read on for ever."""
+        return self.topic.end or ()
+
+    def records(self, partition: int, rules: PlainRules) -> Iterator[Judged]:
+        """Raises: JobFailed when the brokers can't be reached, or no longer have the first message."""
+        from job.kafka.read_topics import read_partition
+
+        end = None if self.topic.end is None else self.topic.end.get(partition)
+        pieces = read_partition(self.topic, partition, self.properties, end)
+        return message_records(((one.offset, one.value) for piece in pieces for one in piece), rules)

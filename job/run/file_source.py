@@ -1,0 +1,68 @@
+"""A file among the sources of a job, from where it is read to where it ended when the job began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from operators.parser.core import Parser
+from operators.parser.files import Chunk, ChunkReader, EventFile
+from operators.parser.skipping import plan_from, records_of
+from partitioner.events import Events
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file from line or row `first` on, as it is cut into chunks; `name` is what `--events` called it at first."""
+
+    index: int
+    name: str
+    first: int
+    chunks: tuple[Chunk, ...]
+
+    @staticmethod
+    def plan(file: EventFile, first: int) -> FileSource:
+        """Cut a file into chunks.
+
+        Raises: EventFileError when it can't be read, or has fewer records than `first`.
+        """
+        return FileSource(file.source, file.name, first, tuple(plan_from(file, first)))
+
+    @property
+    def records(self) -> int:
+        """How many records the file had when the job began; without a chunk no more than those before `first`."""
+        return records_of(self.chunks) or self.first
+
+    @property
+    def start(self) -> Mapping[int, int]:
+        """The first record to read."""
+        return {0: self.first}
+
+    @property
+    def end(self) -> Mapping[int, int]:
+        """What follows the last."""
+        return {0: self.records}
+
+    def events(self, partition: int, parser: Parser) -> Iterator[Events]:
+        """The events of the file, chunk by chunk."""
+        reader = ChunkReader(every_column=parser.is_mapped)
+        for chunk in self.chunks:
+            yield parser.parse_chunk(chunk, reader.read(chunk))[0]
+
+    def ends_at(self, position: int, covered: int) -> bool:
+        """Whether an epoch that covers the file up to `covered` has its last event at `position`."""
+        return position == covered
+
+    def may_be(self, file: EventFile) -> bool:
+        """Whether a file may be this one: it may lie elsewhere, but has its name and its length.
+
+        Raises: EventFileError, as `plan`.
+        """
+        last, now = self.chunks[-1:], plan_from(file, self.first)[-1:]
+        ends = {(chunk.first + chunk.count, chunk.end) for chunk in (*last, *now)}
+        return Path(self.name).name == Path(file.name).name and len(now) == len(last) and len(ends) <= 1
+
+    def at(self, path: str) -> FileSource:
+        """The same file with the path that it has now."""
+        return replace(self, chunks=tuple(replace(chunk, path=path) for chunk in self.chunks))

@@ -1,0 +1,73 @@
+"""A Kafka topic among the sources of a job, from the offsets where it is read, and to where, if it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from job.kafka.address import KafkaAddress
+from job.kafka.client import ClientProperties
+from job.kafka.topic_specs import TopicInput
+from operators.parser.core import Origin, Parser, RawMessage
+from partitioner.events import Events
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """A topic and how its brokers are reached; `name` is what `--events` called it at first."""
+
+    spec: TopicInput
+    name: str
+    properties: ClientProperties
+
+    @property
+    def index(self) -> int:
+        """Its place among the sources."""
+        return self.spec.source
+
+    @property
+    def start(self) -> Mapping[int, int]:
+        """The first offset to read, by partition; one that was added later begins at 0."""
+        return self.spec.start
+
+    @property
+    def end(self) -> Mapping[int, int] | None:
+        """The offset that follows the last, by partition; None: the topic is read for ever."""
+        return self.spec.end
+
+    def events(self, partition: int, parser: Parser) -> Iterator[Events]:
+        """The events of a partition, up to where it ends now.
+
+        Raises: JobFailed when the brokers can't be reached, or no longer have the first message.
+        """
+        from job.kafka.read_topics import read_partition
+
+        origin = Origin(self.index, self.name, partition)
+        for messages in read_partition(self.spec, partition, self.properties):
+            yield parser.parse_messages([RawMessage(offset, value) for _, offset, value in messages], origin)[0]
+
+    def ends_now(self) -> Mapping[int, int]:
+        """The offset that follows the last one there is now, by partition.
+
+        Raises: JobFailed when the brokers can't be reached.
+        """
+        from job.kafka.read_topics import end_offsets
+
+        return end_offsets(self.spec, self.properties)
+
+    def ends_at(self, position: int, covered: int) -> bool:
+        """Whether an epoch that covers a partition up to `covered` has its last event at `position`.
+
+        An epoch may end within a message of many events, which is not covered whole then.
+        """
+        return position in (covered, covered + 1)
+
+    def at(self, address: KafkaAddress) -> TopicSource:
+        """The same topic with the brokers of another address."""
+        return replace(self, spec=self.spec.at(address))
+
+    def __str__(self) -> str:
+        """What there is to read, for people."""
+        partitions = f"{len(self.start)} partitions" if len(self.start) > 1 else "1 partition"
+        left = "" if self.end is None else f", {sum(self.end.values()) - sum(self.start.values()):,} messages"
+        return f"topic {self.spec.topic} ({partitions}{left})"
