@@ -57,7 +57,7 @@ class Partitioner:
         return self._t.set
 
     def apply(self, events: Events) -> EpochChange:
-        """Take one whole epoch; the result is good until the next call.
+        """Apply the events of one whole epoch; the result is good until the next call.
 
         Raises:
             ValueError: ids of another kind or features of another width than the job's (the Parser rejects them).
@@ -129,7 +129,7 @@ class Partitioner:
             raise ValueError(message)
 
     def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
-        """An event and why it can't be."""
+        """A rejected event, and the reason in words."""
         name = events.types[int(events.etype[event])]
         particulars = {
             "bound": self.config.types_max,

@@ -24,12 +24,12 @@ _ROOM = 16
 
 
 class TypeCounts(NamedTuple):
-    """What kernels get of the types: how many edges each has, how many have any, and what is allowed."""
+    """What kernels get of the types."""
 
-    uses: np.ndarray  # (codes,) int32
-    live: np.ndarray  # (1,) int64
+    uses: np.ndarray  # (codes,) int32: edges of each type
+    live: np.ndarray  # (1,) int64: types that have edges
     kept: int  # the codes below are kept for good
-    bound: int
+    bound: int  # the most that may be live
 
 
 class EdgeTypes:
@@ -64,7 +64,7 @@ class EdgeTypes:
         return self._names[code] or ""
 
     def codes_of(self, events: Events, op: np.ndarray) -> np.ndarray:
-        """(n,) int32 codes of an epoch's events; -1 where an event deletes an edge of a type that nothing has."""
+        """(n,) int32 codes of an epoch's events; -1 where one deletes an edge of a type that no edge has."""
         if events.types == self._kept or len(events.types) == 1:
             return events.etype.astype(np.int32)
         table = np.array([self._codes.get(name, -1) for name in events.types], np.int32)
@@ -91,7 +91,7 @@ class EdgeTypes:
         return code
 
     def end_epoch(self) -> None:
-        """After an epoch's events: keep the names of new types that edges have, forget all that none has any more."""
+        """After an epoch's events: store the names of new types that edges have, forget those that no edge has."""
         new = set(self._new)
         for code in self._new:
             if self._uses[code]:

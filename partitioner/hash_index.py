@@ -20,7 +20,7 @@ _HALF = np.uint64(32)
 
 
 class HashIndex(NamedTuple):
-    """Hashes to rows; a hash may stand there more than once."""
+    """From hashes to rows; several entries may have one hash."""
 
     entries: np.ndarray  # (capacity,) uint64, 0 where free; capacity is a power of two
     used: np.ndarray  # (1,) int64

@@ -62,7 +62,7 @@ def resolve_ints(
     rows_a: np.ndarray,
     rows_b: np.ndarray,
 ) -> int:
-    """Rows of the ids of the events from `start` on, -1 where nothing is known; stops where room runs out."""
+    """Rows of the ids of the events from `start` on, -1 for unknown ids; returns where room ran out, or n."""
     scalars, vertex, wide, parts = g.scalars, g.vertex, g.wide, len(g.parts)
     for i in range(start, len(op)):
         if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):

@@ -123,7 +123,7 @@ class ReferenceGraph:
                 self.del_edge(a, b, types[etype])
 
     def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
-        """Make the vertex exist; with x it has those features, else zeros if it is new and its own if not."""
+        """Make the vertex exist; `x` replaces its features, which are zeros at first."""
         if x is not None or vertex not in self.x:
             self.x[vertex] = x
 

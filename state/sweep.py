@@ -142,7 +142,7 @@ class Sweeper:
         for table in self.tables:
             if not table.owed:
                 continue
-            for number, image in table.take(table.owed if left is None else left):
+            for number, image in table.take_owed(table.owed if left is None else left):
                 page = f"{table.name}/{number}"
                 tags = self._tags.setdefault(page, [])
                 if self.marker not in tags:

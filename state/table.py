@@ -148,7 +148,7 @@ class Table:
         self._view = None
         return int(dirty.size)
 
-    def take(self, limit: int) -> Iterator[tuple[int, bytes]]:
+    def take_owed(self, limit: int) -> Iterator[tuple[int, bytes]]:
         """Up to `limit` of the owed pages, as of the marker, without the `fill` at their end.
 
         So a small table costs what it holds and not a page at every marker.

@@ -61,7 +61,7 @@ class ValueLog:
         self.folder, self._file_bytes = folder, file_bytes
         self._held = Counter(pointer.file for pointer in held)
         there = [int(path.stem) for path in folder.glob(f"*{_SUFFIX}")]
-        # Never on from where a file ends: its end may be a value that was cut off and that no pointer knows.
+        # A file that was left is never appended to: it may end with half a value, which no pointer knows.
         self._number = max(there, default=-1)
         self._file: FileIO | None = None
         for number in there:
@@ -106,7 +106,7 @@ class ValueLog:
         return value
 
     def release(self, pointer: Pointer) -> None:
-        """The value is needed no more: the store no longer holds the pointer, and will not after a SIGKILL."""
+        """Give up a value whose pointer the store has forgotten for good, also after a SIGKILL."""
         self._held[pointer.file] -= 1
         if self._file is None or pointer.file != self._number:
             self._remove_if_unused(pointer.file)

@@ -67,7 +67,7 @@ class CutLog:
         """
         self.path, self.job, self.retention = path, job, retention
         self._keep, self._segment_bytes = keep, segment_bytes
-        self._cuts: dict[int, Cut] = {}  # all without a path, else those of the segment that was read last
+        self._cuts: dict[int, Cut] = {}  # without a path all; with one those of the segment that was read last
         self._segments: list[Segment] = []
         self._writer: SegmentWriter | None = None
         self._pending: deque[tuple[int, object]] = deque()  # (epoch, note): a state behind the note needs none up to it

@@ -12,8 +12,8 @@ Invariant: there is one folder `attempt-N-run-M`, and it is the right to write. 
 and all, before it reads. From then on an older attempt can create, move and remove nothing by its paths; what it still
 appends to the file that it has open does not count, and it finds out before it sends the epoch. There is no lock: a
 process that is stopped would hold it for ever. An attempt of run M (of `freshet run`) is refused where a later run has
-begun: else a job that lives on beside the one that was resumed would take the log back at its next restart. It takes a
-file system where all machines of the job see a rename at once (a local one, or one of a cluster; NFS with
+begun: otherwise a job that lives on beside the one that was resumed would take the log back at its next restart. The
+log needs a file system where all machines of the job see a rename at once (a local one, or one of a cluster; NFS with
 `lookupcache=none`).
 """
 

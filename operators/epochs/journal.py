@@ -15,8 +15,8 @@ from state.sweep import Mutations
 
 JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
 MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the last two
-# The journal may come to as much without a marker on its account. Below that, a marker (which has every changed page
-# written once) would cost more than it saves.
+# Fewer journaled bytes than this call for no marker: it has every changed page written once, and that would cost more
+# than it saves.
 JOURNAL_BYTES = 64 << 20
 
 

@@ -1,6 +1,6 @@
 """Arrow columns to numpy, with a mask of the rows that are good; no Python per row.
 
-A mask only has to be right where it says good: the other rows are explained one by one by `event_rules`.
+A mask only has to be right where it says good: the other rows are judged one by one (operators/parser/rules.py).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def pick_int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], _: int) -> t
 
 
 def pick_string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], most: int) -> tuple[Ids, Ids, np.ndarray]:
-    """Columns a and b of string ids, and where both are good: there, and of `most` bytes."""
+    """Columns a and b of string ids, and where both are good: present, and of at most `most` bytes."""
     n = len(edge)
     texts = {}
     for name in ("id", "src", "dst"):
@@ -248,7 +248,7 @@ def finite_lists(array: pa.Array | None, n: int) -> tuple[np.ndarray, np.ndarray
 
 
 def are_exact(columns: Mapping[str, pa.Array]) -> bool:
-    """Whether the masks of these columns are right where they say bad, too; the rules may take what others hold."""
+    """Whether the masks of these columns are right where they say bad, too; of other columns the rules decide."""
     return all(_is_exact(array.type) for array in columns.values())
 
 
@@ -259,7 +259,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 
 class TypeColumn:
-    """The edge types of a batch as codes of its own dictionary, to be renamed once it is known which rows hold."""
+    """The edge types of a batch as codes of its own dictionary; `resolve` gives the codes of a block's table."""
 
     def __init__(self, array: pa.Array | None, n: int) -> None:
         self.names: list[str | None] = []
@@ -276,7 +276,7 @@ class TypeColumn:
         self._null = np.array([*(text is None for text in texts), True])
 
     def good(self, known: Sequence[str] | None, most: int) -> np.ndarray:
-        """Where the type is absent or a name: of the model's, where it has types, else of at most `most` bytes."""
+        """Where the type is absent or a name: one of those `known`, or without any one of at most `most` bytes."""
         if not self.names:
             return ~self.mistyped
         if known is not None:

@@ -205,7 +205,7 @@ class Parser:
         return self._rules.append(event, builder, position)
 
     def _decide_id_kind(self, columns: Mapping[str, pa.Array], n: int) -> dict[int, str]:
-        """Let the first row that is accepted decide the kind of ids; the reasons of the first rows before it."""
+        """Let the first row that is accepted decide the kind of ids; returns why each row before it is bad."""
         errors: dict[int, str] = {}
         ops, rows = columns.get("op"), np.arange(n)
         if ops is None or is_text(ops.type):  # a row without an operation says nothing of ids
@@ -237,7 +237,7 @@ class Parser:
     def _parse_columns(
         self, columns: Mapping[str, pa.Array], place: Place, early: Mapping[int, str]
     ) -> tuple[Events, list[DeadLetter]] | None:
-        """All rows at once, or None where one that looks bad is not; `early`: the reasons of the first rows."""
+        """All rows at once; None where one looks bad that is not. `early`: why the first rows are bad."""
         n = place.rows
         rules = self._rules
         op = op_codes(columns.get("op"), n)
@@ -326,7 +326,7 @@ class Parser:
 
 
 def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
-    """The good rows of a block, the others counted as rejected; its x holds the good rows' already."""
+    """The good rows of a block, the others counted as rejected; its x has those of the good rows alone."""
     before = np.cumsum(good) - good
     return Events(
         op=events.op[rows],

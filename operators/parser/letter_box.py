@@ -33,7 +33,7 @@ OTHER_REASONS = "other reasons"
 
 
 def reason_of(error: str) -> str:
-    """What all errors of a kind say, without the value at hand: `x: expected 8 numbers`."""
+    """What all errors of a kind have in common, without the value at hand: `x: expected 8 numbers`."""
     return _PARTICULARS.sub("", error)[:_REASON_LENGTH]
 
 

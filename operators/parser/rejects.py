@@ -49,7 +49,7 @@ class Place(NamedTuple):
         return self.first + (1 if self.in_message else self.rows)
 
     def positions(self) -> np.ndarray:
-        """What follows each row's record."""
+        """The position behind each row: that of the next record."""
         if self.in_message:
             return np.full(self.rows, self.end, np.int64)
         return np.arange(self.first + 1, self.end + 1, dtype=np.int64)
@@ -65,11 +65,11 @@ class Rejects:
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes is only counted."""
+        """Whether further rows get no letter and are only counted."""
         return self._place.in_message and (len(self._letters) >= LETTERS_MAX or self._raw_bytes > _RAW_BYTES_MAX)
 
     def add(self, error: str, row: int, record: Mapping[str, Any]) -> None:
-        """A bad row."""
+        """Make the letter of a bad row, or count it."""
         if self.is_full:
             self._rest += 1
             return
@@ -80,7 +80,7 @@ class Rejects:
         self._raw_bytes += len(raw)
 
     def count(self, rows: int) -> None:
-        """More bad rows, which nobody has looked at."""
+        """Count more bad rows, which nobody has looked at."""
         self._rest += rows
 
     def letters(self) -> list[DeadLetter]:

@@ -234,5 +234,5 @@ def _op_error(record: Any) -> str:
 
 
 def is_add_vertex_or_set(op: np.ndarray) -> np.ndarray:
-    """Where an operation may carry features."""
+    """Whether an operation may carry features."""
     return (op == OP_ADD_VERTEX) | (op == OP_SET_FEATURES)

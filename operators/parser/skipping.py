@@ -1,4 +1,4 @@
-"""The reading plan of a file from a later record on."""
+"""What is left to read of a file whose first records were read by an earlier job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_from(file: EventFile, first: int) -> list[Chunk]:
 
 
 def records_of(chunks: Sequence[Chunk]) -> int:
-    """Where the last of a file's chunks ends."""
+    """The number of a file's records, from its chunks."""
     return chunks[-1].first + chunks[-1].count if chunks else 0
 
 

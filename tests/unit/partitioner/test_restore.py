@@ -103,12 +103,12 @@ def test_every_changed_page_is_announced(strings):
     single = [single[k] for k in rng.permutation(len(single))]
     before = images(partitioner)
     for table in partitioner.tables:
-        list(table.take(table.freeze()))
+        list(table.take_owed(table.freeze()))
     changes = 0
     for epoch, events in enumerate([rows, *([tuple(row)] for row in single)]):
         run(partitioner, events, epoch)
         after = images(partitioner)
-        announced = {(t.name, page) for t in partitioner.tables for page, _ in t.take(t.freeze())}
+        announced = {(t.name, page) for t in partitioner.tables for page, _ in t.take_owed(t.freeze())}
         blank = {t.name: np.full((t.page_rows, t.width or 1), t.fill, t.dtype).tobytes() for t in partitioner.tables}
         changed = {page for page, image in after.items() if image != before.get(page, blank[page[0]])}
         assert changed <= announced, (events[0], changed - announced)

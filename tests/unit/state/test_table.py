@@ -28,7 +28,7 @@ def small_table(pages: int) -> Table:
 
 def taken(table: Table, limit: int = 1000) -> dict[int, float]:
     """Page -> the value in its first row."""
-    return {page: float(np.frombuffer(data.ljust(16 * ROW_BYTES, b"\0"))[0]) for page, data in table.take(limit)}
+    return {page: float(np.frombuffer(data.ljust(16 * ROW_BYTES, b"\0"))[0]) for page, data in table.take_owed(limit)}
 
 
 def set_rows(table: Table, rows: list[int], value: float) -> None:
@@ -166,7 +166,7 @@ def test_what_fills_the_end_of_a_page_is_not_written(dtype: str, fill: float) ->
     table.data[2, 0] = 7
     table.data[1, 1] = -0.0 if dtype[0] == "f" else 3
     table.freeze()
-    pages = dict(table.take(2))
+    pages = dict(table.take_owed(2))
     assert {number: len(page) for number, page in pages.items()} == {0: (2 * WIDTH + 1) * table.dtype.itemsize, 1: 0}
     other.data[:] = 5
     for number, page in pages.items():
@@ -190,7 +190,7 @@ def test_memory_is_counted() -> None:
     tables["x"].touch_all()
     tables["x"].freeze()
     assert tables.nbytes >= 2 * tables["x"].data.nbytes, "what is kept for the marker counts too"
-    list(tables["x"].take(1000))
+    list(tables["x"].take_owed(1000))
     assert tables.nbytes < held + 200_000
 
 

@@ -65,7 +65,7 @@ def test_bytes_since_the_marker_survive_a_restart() -> None:
                 assert job.stage.levels["journal_bytes"].now == job.journal_bytes
             job.receive(4, first=4 * k)
         assert [cut.epoch for cut in log.cuts.values() if cut.marker] == [5, 10, 15, 20], stopped_after
-        assert job.stage.levels["waiting_events"].peak == 4, "what was replayed had not to wait"
+        assert job.stage.levels["waiting_events"].peak == 4, "what was replayed did not wait"
 
 
 def test_what_waits_to_be_sealed_is_counted() -> None:

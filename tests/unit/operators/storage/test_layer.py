@@ -179,7 +179,7 @@ def test_only_changed_pages_become_dirty() -> None:
     core = started()
     for table in core.tables:
         table.freeze()
-        list(table.take(1000))
+        list(table.take_owed(1000))
     core.apply(2, [sync(2, rew_src=[1], rew_dst=[0], rew_old=[2], rew_new=[3])])
     dirty = {table.name for table in core.tables if (table.view.flags == DIRTY).any()}
     assert dirty == {"s", "note", "x", "out.weight", "in.weight"}
