@@ -138,8 +138,8 @@ def _settings(data: Path, port: int, sasl: bool | None, tls: bool | None, passwo
     try:
         wanted = server_port(port or settings.port)
     except OSError as error:
-        message = f"Kafka can't listen on {HOST}: {error}; ask for another port, or stop what uses it"
-        raise JobFailed(message) from None
+        msg = f"Kafka can't listen on {HOST}: {error}; ask for another port, or stop what uses it"
+        raise JobFailed(msg) from None
     others = [
         old if old and is_free(old) else server_port() for old in (settings.controller_port, settings.internal_port)
     ]
@@ -168,8 +168,8 @@ def _format(data: Path, settings: Settings, classpath: str) -> None:
     arguments = ["kafka.tools.StorageTool", "format", "-t", settings.cluster_id, "-c", str(data / SERVER)]
     done = subprocess.run([*_java(data, classpath), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        message = f"Kafka could not format {data / RECORDS}: {' '.join((done.stderr or done.stdout).split())[-1000:]}"
-        raise JobFailed(message)
+        msg = f"Kafka could not format {data / RECORDS}: {' '.join((done.stderr or done.stdout).split())[-1000:]}"
+        raise JobFailed(msg)
 
 
 def _launch(data: Path, settings: Settings, classpath: str) -> Broker:
@@ -194,8 +194,8 @@ def _await_start(broker: Broker, timeout_s: float) -> None:
         if late or not broker.is_alive():
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
             why = f"did not start within {timeout_s:.0f} s" if late else "ended while it started"
-            message = "\n".join([f"the Kafka broker on port {broker.port} {why}; the end of its log:", *lines])
-            raise JobFailed(message)
+            msg = "\n".join([f"the Kafka broker on port {broker.port} {why}; the end of its log:", *lines])
+            raise JobFailed(msg)
         time.sleep(0.05)
     _ask(broker, max(deadline - time.monotonic(), 5.0))
 

@@ -25,8 +25,8 @@ def flink_home() -> Path:
     """Return the Flink that the installed PyFlink package carries."""
     package = find_spec("pyflink")
     if package is None or package.origin is None:
-        message = "no PyFlink found: install apache-flink, or run make install"
-        raise JobFailed(message)
+        msg = "no PyFlink found: install apache-flink, or run make install"
+        raise JobFailed(msg)
     return Path(package.origin).parent
 
 

@@ -147,19 +147,19 @@ class LocalCluster:
         while time.monotonic() < deadline:
             dead = [process.name for process in self._processes() if not process.is_alive()]
             if dead:
-                message = f"the Flink cluster at {self.rest}: {', '.join(dead)} ended by itself\n{self.logs()}"
-                raise JobFailed(message)
+                msg = f"the Flink cluster at {self.rest}: {', '.join(dead)} ended by itself\n{self.logs()}"
+                raise JobFailed(msg)
             with suppress(httpx.HTTPError, ValueError, KeyError):  # errors while it starts
                 known = {each["id"] for each in self.get("/taskmanagers")["taskmanagers"]}
                 if known == expected:
                     return
                 seen = f"the TaskManagers {sorted(known)}"
             time.sleep(0.1)
-        message = (
+        msg = (
             f"the Flink cluster at {self.rest}: got {seen} after {timeout_s:.0f} s, expected {sorted(expected)}\n"
             f"{self.logs()}"
         )
-        raise JobFailed(message)
+        raise JobFailed(msg)
 
     def get(self, path: str) -> Any:
         """Return an answer of the REST interface."""

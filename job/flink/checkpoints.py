@@ -80,8 +80,8 @@ def find_latest(folder: Path) -> Path:
     """
     found = newest(complete_states(folder))
     if found is None:
-        message = f"no complete checkpoint or savepoint below {folder}"
-        raise NoCheckpointError(message)
+        msg = f"no complete checkpoint or savepoint below {folder}"
+        raise NoCheckpointError(msg)
     return found
 
 

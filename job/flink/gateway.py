@@ -84,8 +84,8 @@ def start_gateway(logs: Path, heap_mb: int) -> subprocess.Popen[bytes]:
     from pyflink import java_gateway
 
     if java_gateway._gateway is not None:
-        message = "PyFlink already runs a Java process in this one: one Flink job per process"
-        raise RuntimeError(message)
+        msg = "PyFlink already runs a Java process in this one: one Flink job per process"
+        raise RuntimeError(msg)
     prepare_environment()
     logs.mkdir(parents=True, exist_ok=True)
     log4j = logs / "log4j.properties"
@@ -149,8 +149,8 @@ def _read_port(process: subprocess.Popen[bytes], path: Path, log: Path) -> int:
         time.sleep(0.02)
     process.kill()
     tail = log.read_text(errors="replace")[-2000:].strip()
-    message = f"the Java process did not start (exit {process.wait()}): {tail}"
-    raise GatewayError(message)
+    msg = f"the Java process did not start (exit {process.wait()}): {tail}"
+    raise GatewayError(msg)
 
 
 def stop_gateway(process: subprocess.Popen[bytes]) -> None:

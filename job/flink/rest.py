@@ -54,7 +54,7 @@ class FlinkRest:
     def stop(self, target: str, timeout_s: float) -> str:
         """Stop the job with a savepoint below the folder `target` (a URI) and return where it is.
 
-        A job of which a task is just starting or ending is asked again. Raises: FlinkRestError when Flink refuses,
+        While a task is just starting or ending, the job is asked again. Raises: FlinkRestError when Flink refuses,
         fails, or is not done in time.
         """
         deadline = time.monotonic() + timeout_s
@@ -74,27 +74,27 @@ class FlinkRest:
             if answer["status"]["id"] == "COMPLETED":
                 break
             if time.monotonic() >= deadline:
-                message = f"job {self.job_id}: {NOT_IN_TIME}"
-                raise FlinkRestError(message)
+                msg = f"job {self.job_id}: {NOT_IN_TIME}"
+                raise FlinkRestError(msg)
             time.sleep(_POLL_S)
         operation = answer["operation"]
         if "location" in operation:
             return location(str(operation["location"]))
         cause = root_cause_of_text(operation.get("failure-cause", {}).get("stack-trace", ""))
-        message = f"job {self.job_id}: no savepoint: {cause}"
-        raise FlinkRestError(message)
+        msg = f"job {self.job_id}: no savepoint: {cause}"
+        raise FlinkRestError(msg)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         try:
             answer = self._http.request(method, path, json=body)
         except httpx.HTTPError as error:
-            message = f"{self._http.base_url}{path}: {type(error).__name__}: {error}"
-            raise FlinkRestError(message) from error
+            msg = f"{self._http.base_url}{path}: {type(error).__name__}: {error}"
+            raise FlinkRestError(msg) from error
         if answer.status_code >= 400:
             try:
                 reasons = answer.json()["errors"]
             except (ValueError, KeyError):
                 reasons = [answer.text]
-            message = f"{method} {path}: {answer.status_code}: {root_cause_of_text(str(reasons[-1]))}"
-            raise FlinkRestError(message)
+            msg = f"{method} {path}: {answer.status_code}: {root_cause_of_text(str(reasons[-1]))}"
+            raise FlinkRestError(msg)
         return answer.json()

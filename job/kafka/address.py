@@ -54,5 +54,5 @@ def is_kafka(text: str) -> bool:
 def _refuse(text: str, why: str) -> None:
     # What stands before an @ would be a password: it is not repeated.
     shown = re.sub(r"//[^/]*@", "//…@", text)
-    message = f"got {shown!r} ({re.sub(r'^.*@', '…@', why)}), expected {EXPECTED}"
-    raise KafkaAddressError(message)
+    msg = f"got {shown!r} ({re.sub(r'^.*@', '…@', why)}), expected {EXPECTED}"
+    raise KafkaAddressError(msg)

@@ -54,7 +54,7 @@ _MILLISECONDS = {"request.timeout.ms": "request_timeout_ms", "metadata.max.age.m
 class ClientProperties(Mapping[str, str]):
     """Properties by the names of Kafka's Java clients, as the user wrote them: `${NAME}` still stands for a secret.
 
-    `resolve` puts the secrets in, as late as can be: what is written to files or logged keeps the references.
+    `resolve` puts the secrets in, as late as possible: what is written to files or logged keeps the references.
     Neither `repr` nor `str` nor a message of this class shows a value.
     """
 
@@ -76,8 +76,8 @@ class ClientProperties(Mapping[str, str]):
     def resolve(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the properties for Flink's connector, with `${NAME}` replaced by what the environment has for it.
 
-        The connector carries Kafka's client under another name, and so the classes that properties name: login modules
-        and callback handlers.
+        The connector has Kafka's client in a package of another name, so the classes that properties name (login
+        modules, callback handlers) are renamed too.
         Raises: UsageError naming the property and the variable that is not set.
         """
         env = os.environ if environ is None else environ
@@ -96,8 +96,8 @@ class ClientProperties(Mapping[str, str]):
         mechanism = given.get("sasl.mechanism", "PLAIN")
         if "sasl.jaas.config" in given:
             if mechanism != "PLAIN" and not mechanism.startswith("SCRAM-"):
-                message = f"kafka: sasl.mechanism: got {mechanism}, expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
-                raise UsageError(message)
+                msg = f"kafka: sasl.mechanism: got {mechanism}, expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
+                raise UsageError(msg)
             options |= _login(given["sasl.jaas.config"])
         return options | _tls(given)
 
@@ -120,10 +120,8 @@ class ClientProperties(Mapping[str, str]):
 def _name(key: object) -> str:
     if not isinstance(key, str) or not key or key in OWN:
         why = OWN.get(key, "") if isinstance(key, str) else ""
-        message = (
-            f"kafka: {key}: can't be set; {why or 'expected a property of the Java client, such as sasl.mechanism'}"
-        )
-        raise UsageError(message)
+        msg = f"kafka: {key}: can't be set; {why or 'expected a property of the Java client, such as sasl.mechanism'}"
+        raise UsageError(msg)
     return key
 
 
@@ -132,19 +130,19 @@ def _text(key: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    message = f"kafka: {key}: got a {type(value).__name__}, expected text or a number"
-    raise UsageError(message)
+    msg = f"kafka: {key}: got a {type(value).__name__}, expected text or a number"
+    raise UsageError(msg)
 
 
 def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
     def replace(found: re.Match[str]) -> str:
         name = found[1]
         if not _NAME.fullmatch(name):
-            message = f"kafka: {key}: expected ${{NAME}} of an environment variable"
-            raise UsageError(message)
+            msg = f"kafka: {key}: expected ${{NAME}} of an environment variable"
+            raise UsageError(msg)
         if name not in environ:
-            message = f"kafka: {key}: the environment variable {name} is not set"
-            raise UsageError(message)
+            msg = f"kafka: {key}: the environment variable {name} is not set"
+            raise UsageError(msg)
         return environ[name]
 
     return _REFERENCE.sub(replace, value)
@@ -152,8 +150,8 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
 
 def _milliseconds(key: str, value: str) -> int:
     if not value.isascii() or not value.isdigit():
-        message = f"kafka: {key}: expected milliseconds as a whole number"
-        raise UsageError(message)
+        msg = f"kafka: {key}: expected milliseconds as a whole number"
+        raise UsageError(msg)
     return int(value)
 
 
@@ -161,8 +159,8 @@ def _login(jaas: str) -> dict[str, Any]:
     """User and password of a login module such as PlainLoginModule or ScramLoginModule."""
     found = {name: _unquote(value) for name, value in _LOGIN.findall(jaas)}
     if found.keys() != {"username", "password"}:
-        message = 'kafka: sasl.jaas.config: expected `<LoginModule> required username="…" password="…";`'
-        raise UsageError(message)
+        msg = 'kafka: sasl.jaas.config: expected `<LoginModule> required username="…" password="…";`'
+        raise UsageError(msg)
     return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
 
 
@@ -177,8 +175,8 @@ def _tls(given: Mapping[str, str]) -> dict[str, Any]:
         if place is None:
             continue
         if given.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
-            message = f"kafka: ssl.{store}.type: expected PEM here: `freshet produce` can't read Java's key stores"
-            raise UsageError(message)
+            msg = f"kafka: ssl.{store}.type: expected PEM here: `freshet produce` can't read Java's key stores"
+            raise UsageError(msg)
         options[name] = place
     if given.get("ssl.key.password"):
         options["ssl_password"] = given["ssl.key.password"]

@@ -114,9 +114,8 @@ def _offsets(offsets: dict[int, int]) -> str:
 def _set_up_source(transformation: Any, topic: TopicInput, uid: str) -> None:
     """Name the source above a table's stream, and forbid it to go on elsewhere when its messages are gone.
 
-    The planner gives it no uid by which its state would be found again. The connector insists on a client that begins
-    with the earliest message left when a checkpoint's offset is no longer there: what was between would be missing
-    without a word.
+    The planner gives it no uid by which its state would be found again. And when a checkpoint's offset is no longer
+    there, the connector makes the client begin with the earliest message left: those between would be lost silently.
     """
     while not transformation.getInputs().isEmpty():
         transformation = transformation.getInputs().get(0)

@@ -1,4 +1,4 @@
-"""What is asked of the brokers before a job writes a topic: that it is there, and that they keep what they get."""
+"""Makes the topics that a job writes, where they are missing, and asks whether they take what it will send."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def _transaction_timeout_ms(option: str, admin: Any, address: KafkaAddress, inte
     cap_ms = int(_config(admin, "broker", node, _CAP) or 900_000)
     needed_ms = 2 * interval_ms + _SPARE_MS
     if cap_ms < needed_ms:
-        message = (
+        msg = (
             f"{option} {address}: --delivery exactly-once with --checkpoint-interval {interval_ms / 1000:g}s needs "
             f"transactions of up to {needed_ms / 1000:g} s, but the brokers cap them at {cap_ms / 1000:g} s ({_CAP}); "
             f"raise that, take a shorter --checkpoint-interval, or --delivery upsert"
         )
-        raise UsageError(message)
+        raise UsageError(msg)
     return cap_ms
 
 
@@ -115,5 +115,5 @@ def _admin(address: KafkaAddress, properties: ClientProperties) -> Iterator[Any]
         finally:
             admin.close()
     except KafkaError as error:
-        message = f"{address}: {one_line(error)}"
-        raise JobFailed(message) from error
+        msg = f"{address}: {one_line(error)}"
+        raise JobFailed(msg) from error

@@ -31,7 +31,7 @@ _WAIT_S = 1.0  # at most, until an error is looked for again
 
 @dataclass(slots=True)
 class Written:
-    """What a partition has got."""
+    """What the broker has acknowledged of a partition."""
 
     events: int = 0
     messages: int = 0
@@ -41,8 +41,8 @@ class Written:
 class Outbox:
     """Sends messages and counts what is acknowledged.
 
-    What is not acknowledged yet waits in the client, which takes so many bytes and no more: a slow broker slows the
-    reading. Reports come in the thread that polls.
+    What is not acknowledged yet waits in the client, whose memory has a limit, so a slow broker slows the reading down.
+    Reports come in the thread that polls.
     """
 
     def __init__(self, producer: Producer, topic: str, partitions: dict[int, Written]) -> None:
@@ -53,7 +53,7 @@ class Outbox:
     def send(self, messages: Iterable[Message]) -> None:
         """Hand messages over, in order, waiting while too much is under way.
 
-        Raises: the error of an earlier message; what was sent after it is not waited for.
+        Raises: the error of an earlier message, without waiting for those sent after it.
         """
         produce, topic, report_of = self.producer.produce, self.topic, self._reports
         for partition, key, value, events in messages:
@@ -69,7 +69,7 @@ class Outbox:
         self._raise()
 
     def wait(self, seconds: float) -> None:
-        """Let that time pass.
+        """Let that time pass, and take in reports.
 
         Raises: the error of an earlier message.
         """
@@ -156,16 +156,14 @@ def topic_partitions(to: KafkaAddress, wanted: int | None, options: Mapping[str,
             except TopicAlreadyExistsError:  # another producer was quicker
                 pass
         if to.topic not in admin.list_topics():
-            message = f"--to {to}: no such topic; give --partitions N to make it"
-            raise UsageError(message)
+            msg = f"--to {to}: no such topic; give --partitions N to make it"
+            raise UsageError(msg)
         found = len(admin.describe_topics([to.topic])[0]["partitions"])
     finally:
         admin.close()
     if wanted not in (None, found):
-        message = (
-            f"--partitions {wanted}: the topic {to.topic} has {found}; leave the option out, or take another topic"
-        )
-        raise UsageError(message)
+        msg = f"--partitions {wanted}: the topic {to.topic} has {found}; leave the option out, or take another topic"
+        raise UsageError(msg)
     return found
 
 
@@ -180,8 +178,8 @@ def load_properties(config: Path | None) -> ClientProperties:
 
     found = read_config_file(config).get("kafka") or {}
     if not isinstance(found, Mapping):
-        message = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
-        raise UsageError(message)
+        msg = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
+        raise UsageError(msg)
     return ClientProperties(found)
 
 
@@ -203,8 +201,8 @@ def _producer(to: KafkaAddress, properties: ClientProperties) -> Producer:
     try:
         return Producer(options)
     except KafkaException as error:
-        message = f"kafka: {error.args[0].str()}"
-        raise UsageError(message) from None
+        msg = f"kafka: {error.args[0].str()}"
+        raise UsageError(msg) from None
 
 
 def _batch(given: int | None, message_format: MessageFormat) -> int:
@@ -231,7 +229,7 @@ def _send_all(outbox: Outbox, events: list[str], router: Router, packer: Packer,
 
 
 def _pieces(events: list[str], rate: float | None) -> Iterator[list[bytes]]:
-    """The lines in order, a chunk at a time, or what the rate allows in a moment."""
+    """The lines in order: a chunk at a time, or with a rate as many as belong to a twentieth of a second."""
     reader = ChunkReader(every_column=True)
     step = max(1, int(rate / _PIECES_PER_S)) if rate else None
     for chunk in plan_chunks(events):

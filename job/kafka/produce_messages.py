@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What becomes one Kafka message."""
+    """One Kafka message, with the number of its events."""
 
     partition: int
     key: bytes | None
@@ -49,11 +49,10 @@ class NoArrowError(ValueError):
 class Router:
     """Chooses the partition of an event.
 
-    `dst`: that of an edge's destination, and of the vertex of a vertex event. So an edge and its deletion keep their
-    order, and a vertex and its in-edges, but not a vertex and its out-edges. `src`: the same with source and
-    out-edges. `one`: everything to partition 0, and all order is kept. The partition is the one that Kafka's own
-    producers choose for the id as key (murmur2), so that others can write to the same topic. A line that is no event
-    goes by its bytes.
+    `dst`: by an edge's destination, or the vertex of a vertex event. So an edge and its deletion keep their order, and
+    so do a vertex and its in-edges, but not a vertex and its out-edges. `src`: the same with source and out-edges.
+    `one`: everything to partition 0, which keeps all order. The partition is the one that Kafka's own producers choose
+    for the id as key (murmur2), so that others can write to the same topic. A line that is no event goes by its bytes.
     """
 
     def __init__(self, by: RouteBy, partitions: int) -> None:
@@ -86,7 +85,7 @@ class Router:
 def murmur2(keys: Sequence[bytes]) -> np.ndarray:
     """Return the hash of each key by which Kafka's own producers choose a partition, as uint32.
 
-    All keys at once: one by one in Python they take longer than all else that becomes of an event.
+    All keys at once: one by one, in Python, they would take longer than all other work on an event.
     Source: org.apache.kafka.common.utils.Utils.murmur2.
     """
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
@@ -183,8 +182,8 @@ def to_arrow(lines: Iterable[bytes]) -> bytes:
         used = [field for field in schema if any(event.get(field.name) is not None for event in events)]
         batch = pa.RecordBatch.from_pylist(events, schema=pa.schema(used))
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        message = f"a line that no Arrow table can hold ({' '.join(str(error).split())[:200]}); use --format jsonl"
-        raise NoArrowError(message) from None
+        msg = f"a line that no Arrow table can hold ({' '.join(str(error).split())[:200]}); use --format jsonl"
+        raise NoArrowError(msg) from None
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -194,6 +193,6 @@ def to_arrow(lines: Iterable[bytes]) -> bytes:
 def _object(line: bytes) -> dict[str, Any]:
     event = orjson.loads(line)
     if not isinstance(event, dict):
-        message = f"expected an object, got {line[:80]!r}"
-        raise TypeError(message)
+        msg = f"expected an object, got {line[:80]!r}"
+        raise TypeError(msg)
     return event

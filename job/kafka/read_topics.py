@@ -18,7 +18,7 @@ from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicInput, pars
 from operators.parser.topic_stage import TopicMessage
 
 _POLL_MS = 500
-_SILENT_S = 60.0  # a broker that has messages for us and sends none
+_SILENT_S = 60.0  # how long a broker may have messages for us and send none
 
 
 def plan_topic(
@@ -69,12 +69,12 @@ def _after(
         place = TopicPartition(address.topic, partition)
         low, high = first.get(place, 0), end.get(place, 0)
         if not low <= offset <= high:
-            message = (
+            msg = (
                 f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which has "
                 f"{low} to {high} now: messages are gone, or it is another topic; to go on without them write an "
                 "offset that is there into its snapshot.json"
             )
-            raise UsageError(message)
+            raise UsageError(msg)
         begin[place] = offset
     return begin
 
@@ -102,8 +102,8 @@ def read_partition(
         first = consumer.beginning_offsets([place])[place]
         begin = topic.start.get(partition, 0)
         if first > begin:
-            message = f"{topic.address}: partition {partition} begins at offset {first} now, the run read from {begin}"
-            raise JobFailed(message)
+            msg = f"{topic.address}: partition {partition} begins at offset {first} now, the run read from {begin}"
+            raise JobFailed(msg)
         last = consumer.end_offsets([place])[place] if end is None else end
         consumer.assign([place])
         consumer.seek(place, begin)
@@ -114,16 +114,16 @@ def read_partition(
                 heard = time.monotonic()
                 yield [_message(record) for record in found if record.offset < last]
             elif time.monotonic() - heard > _SILENT_S:
-                message = f"{topic.address}: no message of partition {partition} for {_SILENT_S:.0f} s before its end"
-                raise JobFailed(message)
+                msg = f"{topic.address}: no message of partition {partition} for {_SILENT_S:.0f} s before its end"
+                raise JobFailed(msg)
 
 
 def first_messages(
     topics: Sequence[TopicInput], properties: ClientProperties, waits: Callable[[], None]
 ) -> Iterator[tuple[TopicInput, list[TopicMessage]]]:
-    """The messages of all topics from their starts, as they come; ends with the topics, or never.
+    """The messages of all topics from their starts, as they come; goes on for ever unless all topics have an end.
 
-    `waits` is called once when there is none.
+    `waits` is called once, when no message is there.
     """
     open_ends = dict.fromkeys(range(len(topics)), True)
     waited = False
@@ -168,8 +168,8 @@ def _partitions(address: KafkaAddress, properties: ClientProperties) -> list[Top
     admin = KafkaAdminClient(**_options(address, properties))
     try:
         if address.topic not in admin.list_topics():
-            message = f"--events {address}: no such topic; make it first (`freshet produce --partitions N` does)"
-            raise UsageError(message)
+            msg = f"--events {address}: no such topic; make it first (`freshet produce --partitions N` does)"
+            raise UsageError(msg)
         found = admin.describe_topics([address.topic])[0]["partitions"]
     finally:
         admin.close()
@@ -203,5 +203,5 @@ def _consumer(address: KafkaAddress, properties: ClientProperties, group: bool =
         finally:
             consumer.close(autocommit=False)
     except KafkaError as error:
-        message = f"{address}: {one_line(error)}"
-        raise JobFailed(message) from error
+        msg = f"{address}: {one_line(error)}"
+        raise JobFailed(msg) from error

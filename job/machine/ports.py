@@ -1,4 +1,4 @@
-"""Ports for servers that bind them later than they are chosen, or again after a kill."""
+"""Free ports, for servers that bind them later, or bind them again after a kill."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def server_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
     for port in [wanted] if wanted else random.sample(range(_FIRST, _LAST), _TRIES):
         if is_free(port, host):
             return port
-    message = f"port {wanted} is taken" if wanted else f"no free port from {_FIRST} to {_LAST}"
-    raise OSError(message)
+    msg = f"port {wanted} is taken" if wanted else f"no free port from {_FIRST} to {_LAST}"
+    raise OSError(msg)
 
 
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
@@ -33,8 +33,8 @@ def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
     for port in range(wanted, wanted + 100):
         if is_free(port, host):
             return port
-    message = f"no free port from {wanted} to {wanted + 99}"
-    raise OSError(message)
+    msg = f"no free port from {wanted} to {wanted + 99}"
+    raise OSError(msg)
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

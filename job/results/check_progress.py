@@ -1,4 +1,4 @@
-"""What a long check is at, said from a thread of its own: much of its time is spent in calls that tell nothing."""
+"""Shows what a long check is doing, from a thread of its own: much of its time goes into calls that report nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CheckProgress:
         self._text = text
 
     def show(self) -> None:
-        """Show it, if it is time to."""
+        """Show the newest text."""
         if self._text:
             self._progress.update(f"{self._text}  {self._clock() - self._began:,.0f} s")
 

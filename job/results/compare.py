@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-# Scales below it count as it: whoever sums numbers so small in float32 loses digits that nobody misses.
+# Smaller scales count as this one: numbers so small lose digits in float32 that nobody misses.
 SCALE_MIN = 1e-30
 
 
@@ -95,7 +95,7 @@ def _worst(off: np.ndarray, ids: np.ndarray, got: np.ndarray, wanted: np.ndarray
 
 
 def _matches(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the ids that both have stand in the one and in the other."""
+    """Where the ids that both sides have stand, in `ids` and in `others`."""
     if not len(ids) or not len(others):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order = np.argsort(others, kind="stable")

@@ -28,7 +28,8 @@ class Audit(NamedTuple):
 def audit(reader: ChangeLogReader, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], tell: Tell) -> Audit:
     """Hold a change log against what `run.json` and `status/` say of it.
 
-    While a run goes on, or was killed, they say how far it is at least; the totals are held once it has ended in order.
+    Of a run that still goes on, or was killed, they give a lower bound. Totals are compared once a run has ended in
+    an orderly way.
     """
     recorded = np.unique(reader.epochs())
     last = int(recorded.max(initial=0))
@@ -92,7 +93,7 @@ def _of_rows(
 
 
 def _of_summary(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`status/` is there, of every part, and agrees with what the run printed."""
+    """Whether `status/` has a file of every part, and agrees with what the run printed."""
     if not has_finished(run) or run.get("parts") is None:
         return []
     if len(statuses) != run["parts"]:

@@ -57,8 +57,8 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
             if number >= first:
                 yield Judged(number + 1, rules.judge(row))
     except (OSError, pa.ArrowException) as error:
-        message = f"--events {file.name}: can't be read: {error}"
-        raise UsageError(message) from None
+        msg = f"--events {file.name}: can't be read: {error}"
+        raise UsageError(msg) from None
 
 
 def message_records(messages: Iterable[tuple[int, bytes | None]], rules: PlainRules) -> Iterator[Judged]:
@@ -79,12 +79,12 @@ def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
             for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
                 event = rules.judge({"op": op, **row})
                 if event is None:
-                    message = f"--snapshot {path}: row {number} is no {op}: {row}"
-                    raise UsageError(message)
+                    msg = f"--snapshot {path}: row {number} is no {op}: {row}"
+                    raise UsageError(msg)
                 yield event
         except (OSError, pa.ArrowException) as error:
-            message = f"--snapshot {path}: can't be read: {error}"
-            raise UsageError(message) from None
+            msg = f"--snapshot {path}: can't be read: {error}"
+            raise UsageError(msg) from None
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------

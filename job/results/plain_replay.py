@@ -1,7 +1,7 @@
-"""The graph of a run made again from its input by the plain reader, epoch by epoch, as `epochs/` records them.
+"""The graph of a run, made again from its input by the plain reader, epoch by epoch, as `epochs/` records them.
 
-What the job took from the input is not believed: where an epoch ends in a source decides which events are in it, and
-how many the job counted there must be as many as are read here.
+Only where an epoch ends in a source is taken from the job: it decides which events are in the epoch. How many these are
+is counted here, and the job must have counted as many.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Given:
 
 
 class PlainGraph(ReferenceGraph):
-    """The graph after single events; `rejected` counts those that only the graph shows to be wrong."""
+    """A graph that takes events one by one; `rejected` counts those that only the graph shows to be wrong."""
 
     def __init__(self, given: Given) -> None:
         super().__init__(given.in_width, given.undirected, forbid_typed_loops=given.forbid_typed_loops)

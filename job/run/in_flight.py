@@ -1,4 +1,4 @@
-"""What waits in a Flink job, in its operators and between them: the `levels` of `run.json`."""
+"""How much waits in a Flink job, in its operators and between them: the `levels` of `run.json`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def operator_levels(profiles: Profiles) -> dict[str, Told]:
 
 
 def in_flight_bytes(profiles: Profiles) -> int:
-    """Bytes that an operator has handed to Flink for another task, and the other one has not taken.
+    """Bytes that operators have handed to Flink for other tasks, which have not received them yet.
 
-    Each operator tells its own count twice a second, so while data moves this is right to half a second of it.
+    Each operator tells its own count twice a second: while data moves, the sum is off by up to half a second of it.
     """
     return max(0, sum(one["bytes_out"] - one["bytes_away"] - one["bytes_in"] for one in profiles.values()))
 
 
 class LevelWatch:
-    """Looks at a running job once a second: nobody but an onlooker sees how much is under way between operators."""
+    """Looks at a running job once a second, since no operator knows how much is under way between all of them."""
 
     def __init__(self, out: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.network_bytes: Callable[[], int | None] = lambda: None  # Flink's network memory, where it is known
@@ -38,7 +38,7 @@ class LevelWatch:
         self._in_flight: Told = {"now": 0, "peak": 0, "bound": None}
 
     def look(self) -> None:
-        """See how much is under way, if it is time to."""
+        """Count what is under way, if the last look was a second ago."""
         if self._clock() - self._looked_at < LOOK_S:
             return
         self._looked_at = self._clock()

@@ -1,4 +1,4 @@
-"""The topics that a job writes: asked for before it starts, and what its operators are told about them."""
+"""The topics that a job writes: prepared before it starts, and described for its operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INT_ID_BYTES = 20
 
 @dataclass(frozen=True)
 class Outputs:
-    """The topic of changed embeddings and that of rejected records, where there is one."""
+    """The topic of changed embeddings and the topic of rejected records; None where the job writes none."""
 
     embeddings: TopicOutput | None = None
     letters: TopicOutput | None = None
@@ -57,9 +57,9 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> 
 
 
 def refuse_large_records(config: RunConfig, width: int, id_kind: str, id_bytes_max: int, outputs: Outputs) -> None:
-    """See that the topic of changed embeddings takes every record that the job may write.
+    """Refuse a job whose embeddings may be larger than a record of their topic: one such record would end it.
 
-    Raises: UsageError when an embedding is too wide, or ids may be too long: one such record would end the job.
+    Raises: UsageError when an embedding is too wide, or ids may be too long.
     """
     if outputs.embeddings is None:
         return
@@ -68,12 +68,12 @@ def refuse_large_records(config: RunConfig, width: int, id_kind: str, id_bytes_m
     needed = record_bytes_max(width, form, "0" * _MODEL_DIGITS, longest) + RECORD_SPARE
     if needed > most:
         ids = f" with ids of up to {id_bytes_max} bytes (--id-bytes-max)" if id_kind == STRING else ""
-        message = (
+        msg = (
             f"--embeddings-to {config.embeddings_to}: an embedding of {width:,} numbers as {form}{ids} may take "
             f"{needed:,} bytes, and the producer and the topic take records of {most:,}; raise max.request.size in "
             "`kafka:` of --config and max.message.bytes of the topic"
         )
-        raise UsageError(message)
+        raise UsageError(msg)
 
 
 def outlet_settings(config: RunConfig, model_sha256: str) -> dict[str, Any]:

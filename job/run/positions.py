@@ -21,7 +21,7 @@ _KEY = "positions"
 
 
 class Position(BaseModel):
-    """How far a snapshot covers one partition of a source (0 of a file)."""
+    """How far a snapshot covers one partition of a source; a file has one, 0."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -32,7 +32,7 @@ class Position(BaseModel):
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing of the source is left."""
+        """Whether the snapshot covers the whole source."""
         return self.records is not None and self.next_offset >= self.records
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def read_positions(info: Mapping[str, Any], snapshot: Path) -> list[Position]:
 def match(
     positions: Iterable[Position], found: Found, snapshot: Path, say: Callable[[str], None]
 ) -> dict[int, dict[int, int]]:
-    """Say where the sources go on behind the snapshot, and return it, by source and partition.
+    """Find where each source goes on behind the snapshot, by source and partition, and say so.
 
     Files go by the name that they had (or by the path, where that name means the same file from here), topics by the
     topic, for brokers move. What the snapshot covers whole need not be given.
@@ -68,7 +68,7 @@ def match(
     for index, name in enumerate(found.names):
         for each in _known_as(name):
             if known.setdefault(each, index) != index:
-                msg = f"--events: {name} is given twice; the positions in {snapshot} tell the two not apart"
+                msg = f"--events: {name} is given twice; the positions in {snapshot} can't tell the two apart"
                 raise UsageError(msg)
     starts: dict[int, dict[int, int]] = {}
     for one in positions:
