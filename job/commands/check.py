@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from job.errors import UsageError
+from job.folder import layout
 from job.options.run_config import IdType
 
 
@@ -57,7 +58,7 @@ def check(
     if snapshot is not None:
         check_snapshot(snapshot)
     event_files(events, topics=True)
-    if not (out / "epochs").is_dir():
+    if not (out / layout.EPOCHS).is_dir():
         msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)
     from job.kafka.produce import load_properties

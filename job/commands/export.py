@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from job.errors import UsageError
+from job.folder import layout
 
 
 def export(
@@ -36,7 +37,7 @@ def export(
 
     [cyan]freshet export --out S --from O/checkpoints/savepoints/savepoint-1a2b3c-0123456789ab O[/cyan]
     """
-    if not (job / "run.json").is_file() and not (job / "job" / "job.json").is_file():
+    if not any((job / name).is_file() for name in (layout.RUN, layout.SAVED_JOB)):
         msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(msg)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

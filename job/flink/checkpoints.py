@@ -8,31 +8,14 @@ import shutil
 import struct
 from pathlib import Path
 
+from job.uris import is_remote, local_path, location
+
 _METADATA = "_metadata"
 _JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
 class NoCheckpointError(FileNotFoundError):
     """There is nothing to resume from; the message says where it was looked for."""
-
-
-def is_remote(place: str) -> bool:
-    """Whether a path or URI is in another store than this machine's files."""
-    return "://" in place and not place.startswith("file://")
-
-
-def local_folder(checkpoint_dir: str | None, out: Path) -> Path:
-    """The folder of the checkpoints, or of what lies beside them here when they go to another store."""
-    folder = (checkpoint_dir or "").removeprefix("file://")
-    return Path(folder).absolute() if folder and not is_remote(folder) else out / "checkpoints"
-
-
-def dir_of_job(checkpoint_dir: str | None, job_id: str) -> str | None:
-    """The folder or URI of one job below `--checkpoint-dir`, which many may share; None: OUT/checkpoints is its own."""
-    shared = (checkpoint_dir or "").rstrip("/")
-    if not shared or not job_id or shared.rpartition("/")[2] == job_id:
-        return shared or None
-    return f"{shared}/{job_id}"
 
 
 def is_complete(state: Path) -> bool:
@@ -60,6 +43,14 @@ def newest_of_job(folder: Path, savepoint: str) -> Path | None:
     return newest([*complete_states(folder), *elsewhere])
 
 
+def savepoint_since(target: str, asked_ns: int) -> Path | None:
+    """Return the savepoint below a folder (a URI) that was completed after that time; None in another store."""
+    if is_remote(target):
+        return None
+    found = newest([state for state in Path(location(target)).glob("savepoint-*") if is_complete(state)])
+    return found if found is not None and (found / _METADATA).stat().st_mtime_ns >= asked_ns else None
+
+
 def find_latest(folder: Path) -> Path:
     """Return the newest complete checkpoint or savepoint below `folder`.
 
@@ -79,7 +70,7 @@ def find_state(where: str, checkpoints: Path) -> Path:
     """
     if where == "latest":
         return find_latest(checkpoints)
-    path = Path(where.removeprefix("file://")).absolute()
+    path = local_path(where)
     return path if (path / _METADATA).is_file() else find_latest(path)
 
 

@@ -13,20 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job.flink.checkpoints import is_complete, is_remote, newest
+from job.flink.checkpoints import savepoint_since
 from job.flink.dataflow import build
 from job.flink.errors import JobFailedError, is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec, location, savepoint_target
+from job.flink.job_spec import JobSpec, savepoint_target
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.stop_file import forget_stop, read_stop
+from job.uris import is_remote, location
 from operators.epochs.retention import TOLD_FILE
 from operators.telemetry.profile import forget_profiles, input_ended
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
-STOP_FILE = "stop.json"
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class FlinkRun:
         """
         spec = self.spec
         spec.checkpoints.mkdir(parents=True, exist_ok=True)
-        spec.save(spec.checkpoints / "job.json")
-        shutil.rmtree(spec.out_path / "tmp", ignore_errors=True)  # of a run that was killed
-        (spec.out_path / "tmp").mkdir(parents=True)
-        (spec.out_path / STOP_FILE).unlink(missing_ok=True)
+        spec.save(spec.checkpoints / layout.SPEC)
+        shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
+        spec.tmp.mkdir(parents=True)
+        forget_stop(spec.out_path)
         forget_profiles(spec.out_path)
         (spec.checkpoints / TOLD_FILE).unlink(missing_ok=True)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
@@ -146,7 +147,7 @@ class FlinkRun:
         if self._java is not None:
             stop_gateway(self._java)
             self._java = None
-        shutil.rmtree(self.spec.out_path / "tmp", ignore_errors=True)
+        shutil.rmtree(self.spec.tmp, ignore_errors=True)
 
     def network_bytes(self) -> int | None:
         """Return Flink's network memory, None where it does not tell."""
@@ -263,17 +264,6 @@ def stop_signals() -> Iterator[list[int]]:
         restore()
 
 
-def read_stop(out: Path) -> dict[str, Any]:
-    """Return the request by which another process stops the job that writes to `out`, empty when there is none."""
-    import json
-
-    try:
-        request: dict[str, Any] = json.loads((out / STOP_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return request
-
-
 def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
     """Return the savepoint of the process that asked for one: it hears of it about when we see the job end.
 
@@ -289,12 +279,3 @@ def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
         time.sleep(_POLL_S)
     found = savepoint_since(request["savepoint_dir"], request["asked_ns"])
     return None if found is None else str(found)
-
-
-def savepoint_since(target: str, asked_ns: int) -> Path | None:
-    """Return the savepoint below a folder (a URI) that was completed after that time; None in another store."""
-    if is_remote(target):
-        return None
-    done = [state for state in Path(location(target)).glob("savepoint-*") if is_complete(state)]
-    found = newest(done)
-    return found if found is not None and (found / "_metadata").stat().st_mtime_ns >= asked_ns else None

@@ -268,18 +268,6 @@ class RunConfig(OutputOptions):
         """Parts of a new job; a resumed one takes them from its state."""
         return self.parts if self.parts is not None else self.parallelism
 
-    @property
-    def dead_letters_to(self) -> str:
-        """The file of rejected records, absolute, or their topic."""
-        if self.dead_letters is not None and is_kafka(self.dead_letters):
-            return self.dead_letters
-        return str((Path(self.dead_letters) if self.dead_letters else self.out / "dead_letters.jsonl").absolute())
-
-    @property
-    def checkpoint_uri(self) -> str:
-        """Where checkpoints go: a path of this machine, or a URI as it was given."""
-        return self.checkpoint_dir or str(self.out / "checkpoints")
-
 
 def option_names() -> list[str]:
     """Return the options by the names that the --config file uses."""

@@ -24,7 +24,7 @@ from job.results.compare import Difference, compare
 from job.results.log_audit import SUMMARY, Audit, audit, has_finished
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
-from job.run.positions import JOB_FOLDER, Start
+from job.run.positions import Start
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
@@ -123,7 +123,7 @@ def check(
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties or ClientProperties(),
-        starts=Start.load(out / JOB_FOLDER).files,
+        starts=Start.load(out).files,
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
     )

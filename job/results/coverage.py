@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from job.console import say
 from job.errors import UsageError
+from job.folder.job_file import SavedJob
 from job.kafka.client import ClientProperties
-from job.kafka.input import TopicInput, from_recorded
+from job.kafka.input import TopicInput
 from job.results.final_graph import SourceEvents, apply_stretches, chunk_events, stretches, topic_events
-from job.run.positions import JOB_FOLDER, Position, Start
-from job.run.prepare import say
+from job.run.positions import Position, Start
 from operators.factory import Settings, load_plan
 from operators.live_graph import LiveState
 from operators.parser.core import Parser
@@ -30,17 +30,17 @@ class Covered:
     Invariant: a partition of a topic that the job knew when it began is there, also where no event came from it.
     """
 
-    def __init__(self, out: Path, settings: Settings, saved: Mapping[str, Any]) -> None:
+    def __init__(self, out: Path, settings: Settings, saved: SavedJob) -> None:
         """Nothing is covered but what the job itself began behind."""
         self.out, self.sources = out, list(settings.sources)
-        self.topics: dict[int, TopicInput] = {topic.source: topic for topic in from_recorded(saved.get("topics", []))}
+        self.topics: dict[int, TopicInput] = {topic.source: topic for topic in saved.topics}
         self.chunks: dict[int, list[Chunk]] = {
             source: list(group) for source, group in groupby(read_plan(Path(settings.chunks)), lambda one: one.source)
         }
         if twice := sorted({name for name in self.sources if self.sources.count(name) > 1}):
             message = f"{out}: the job read {', '.join(twice)} twice; positions can't tell the two apart"
             raise UsageError(message)
-        starts = Start.load(out / JOB_FOLDER).files
+        starts = Start.load(out).files
         files = [source for source in range(len(self.sources)) if source not in self.topics]
         self._next = {(source, 0): starts.get(source, 0) for source in files}
         self._next |= {

@@ -8,33 +8,24 @@ import socket
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from job.console import say
 from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError, one_line
-from job.flink.checkpoints import (
-    NoCheckpointError,
-    dir_of_job,
-    find_state,
-    follow_move,
-    is_remote,
-    local_folder,
-    newest_of_job,
-)
 from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob
 from job.kafka.client import ClientProperties
 from job.results.coverage import Covered, rebuild
-from job.run.positions import JOB_FOLDER
-from job.run.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
-from job.run.resume import job_of_state
+from job.run.job_states import JobStates
 from operators.epochs.cut import ForeignStateError, LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
 from operators.epochs.cut_segments import ForeignLogError
-from operators.factory import Settings, load_plan
+from operators.factory import Settings
 from operators.live_graph import FEATURES, Entries, LiveState
 from operators.network import PARTITIONER
 from operators.parser.files import EventFileError
@@ -63,14 +54,14 @@ class Stopped:
 
     out: Path
     settings: Settings
-    saved: dict[str, Any]
+    saved: SavedJob
     run: dict[str, Any]
     properties: ClientProperties
 
     @property
     def is_local(self) -> bool:
         """Whether it ran in the local runtime."""
-        return bool(self.saved["runtime"] == "local")
+        return self.saved.runtime == "local"
 
     @property
     def has_finished(self) -> bool:
@@ -138,26 +129,20 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
 
 def _open(job: Path, model: Path | None, running: bool, properties: ClientProperties) -> Stopped:
     """The job in a folder; `running`: it may still run."""
-    try:
-        saved = orjson.loads((job / JOB_FOLDER / SAVED).read_bytes())
-    except FileNotFoundError:
+    saved = SavedJob.read(job)
+    if saved is None:
         message = f"{job}: no job in it; give the --out folder of a `freshet run`"
-        raise UsageError(message) from None
+        raise UsageError(message)
     run = run_file.read_run(job)
     if not running and (worker := _at_work(job, run)):
         message = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
         raise UsageError(message)
-    former = Settings.from_dict(saved["settings"])
-    folder = str(model.absolute()) if model else former.model
-    if not (Path(folder) / "model.json").is_file():
+    folder = model.absolute() if model else Path(saved.settings.model)
+    if not (folder / "model.json").is_file():
         message = f"{job}: its model {folder} is not there; say where it is now: --model M"
         raise UsageError(message)
-    if load_plan(folder).sha256 != saved["model_sha256"]:
-        message = f"--model {folder}: another model than the job in {job} was begun with; give that one"
-        raise UsageError(message)
-    chunks = str(job / JOB_FOLDER / CHUNKS)
-    settings = replace(former, model=folder, out=str(job), image=str(job / IMAGE_FOLDER), chunks=chunks)
-    if not image_is_done(settings):
+    settings = saved.settings_at(job, folder)
+    if not (job / layout.IMAGE_DONE).exists():
         message = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
         raise UsageError(message)
     return Stopped(job, settings, saved, run, properties)
@@ -184,23 +169,15 @@ def _at_work(job: Path, run: dict[str, Any]) -> str | None:
 
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:
     """The cut log, copied: to open one is to take it over."""
-    former = stopped.saved["settings"]
-    was = Path(former["cut_log"])
-    places = [_checkpoints(stopped) / CUT_LOG, was]
-    if was.is_relative_to(former["out"]):
-        places.append(stopped.out / was.relative_to(former["out"]))
-    copy = work / CUT_LOG
-    for place in places:
-        if place.is_dir():
-            copy_log(place, copy)
-            break
+    copy = work / layout.CUT_LOG
+    found = stopped.saved.cut_log(stopped.out, _states(stopped).folder / layout.CUT_LOG)
+    if found is not None:
+        copy_log(found, copy)
     return copy
 
 
-def _checkpoints(stopped: Stopped) -> Path:
-    """The folder of the job's checkpoints, or of what lies beside them here."""
-    own = dir_of_job(stopped.saved["options"].get("checkpoint_dir"), stopped.settings.job_id)
-    return local_folder(own, stopped.out)
+def _states(stopped: Stopped) -> JobStates:
+    return JobStates(stopped.out, stopped.settings.job_id, stopped.saved.options.get("checkpoint_dir"), "--from")
 
 
 def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Covered:
@@ -208,7 +185,9 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
     covered = Covered(stopped.out, stopped.settings, stopped.saved)
     if stopped.is_local:
         if state is not None:
-            message = f"--from {state}: the local runtime has its state in {stopped.out}/state; leave --from out"
+            message = (
+                f"--from {state}: the local runtime has its state in {stopped.out / layout.STATE}; leave --from out"
+            )
             raise UsageError(message)
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
@@ -228,7 +207,7 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
     from job.local.runtime import READ_POSITION, open_store
 
     say(f"restoring from {stopped.out / 'state'}")
-    store = open_store(stopped.out / "state")
+    store = open_store(stopped.out / layout.STATE)
 
     def entries_of(operator: str, part: int) -> Entries:
         name = operator if operator == PARTITIONER else f"{operator}-{part}"
@@ -249,7 +228,7 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
 
     found = _state_of(stopped, state)
     say(f"restoring from {found}")
-    backend = stopped.saved["options"].get("state_backend", "rocksdb")
+    backend = stopped.saved.options.get("state_backend", "rocksdb")
     try:
         save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
     except (JobFailedError, GatewayError, JavaNotFoundError) as error:
@@ -263,35 +242,11 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
 
 def _state_of(stopped: Stopped, state: str | None) -> str:
     """The savepoint or checkpoint, as Flink is told of it; nothing is removed, unlike by a resume."""
-    if state is not None and is_remote(state):
-        return state
-    options, out = stopped.saved["options"], stopped.out
-    folder = _checkpoints(stopped)
-    savepoint = str(stopped.run.get("savepoint") or "")
-    try:
-        if state is not None:
-            found = find_state(state, folder)
-        elif is_remote(options.get("checkpoint_dir") or ""):
-            if stopped.run.get("state") == run_file.STOPPED and savepoint:
-                return savepoint
-            message = (
-                f"{out}: can't look into {options['checkpoint_dir']}; give the newest checkpoint there: --from URI"
-            )
-            raise UsageError(message)
-        else:
-            latest = newest_of_job(folder, savepoint)
-            if latest is None:
-                message = (
-                    f"{out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
-                )
-                raise UsageError(message)
-            found = latest
-    except NoCheckpointError as error:
-        message = f"--from {state}: {error}"
-        raise UsageError(message) from None
-    owner = job_of_state(found)
-    if owner not in (None, stopped.settings.job_id):
-        message = f"--from {state}: {found} is a state of job {owner}, that of {out} is {stopped.settings.job_id}"
+    states = _states(stopped)
+    found = states.latest() if state is None else states.named(state)
+    if found is None:
+        message = (
+            f"{stopped.out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
+        )
         raise UsageError(message)
-    follow_move(found)
-    return str(found)
+    return found

@@ -15,13 +15,13 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from job.errors import UsageError
+from job.folder.layout import START
 from job.folder.run_file import write_json
 from job.kafka.address import KafkaAddress, is_kafka
 from job.run.sources import Sources
 from operators.parser.files import Chunk
 from operators.parser.skipping import plan_from
 
-JOB_FOLDER, START = "job", "start.json"  # OUT/job/start.json
 _KEY = "positions"
 
 
@@ -52,15 +52,15 @@ class Start:
     files: dict[int, int] = field(default_factory=dict)
     topics: dict[int, dict[int, int]] = field(default_factory=dict)
 
-    def save(self, folder: Path) -> None:
+    def save(self, out: Path) -> None:
         """Write down where the files begin (topics are recorded with their starts), before the job is recorded."""
-        write_json(folder / START, {"files": {str(source): first for source, first in self.files.items()}})
+        write_json(out / START, {"files": {str(source): first for source, first in self.files.items()}})
 
     @staticmethod
-    def load(folder: Path) -> Start:
+    def load(out: Path) -> Start:
         """What a job has saved; jobs of earlier versions have not."""
         try:
-            content = orjson.loads((folder / START).read_bytes())
+            content = orjson.loads((out / START).read_bytes())
         except FileNotFoundError:
             return Start()
         return Start({int(source): int(first) for source, first in content["files"].items()})

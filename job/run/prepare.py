@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gnn.plan import Plan
+from job.console import say
 from job.errors import UsageError
-from job.flink.checkpoints import dir_of_job, is_remote, local_folder
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob, paths_of
 from job.kafka.input import TopicInput, as_recorded
 from job.options.run_config import RunConfig
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import JOB_FOLDER, Start, match, read_positions
+from job.run.positions import Start, match, read_positions
 from job.run.processor import of_new_job
 from job.run.sources import Sources, find_sources
+from job.uris import is_remote, local_path
 from operators.base_image import build_image
 from operators.factory import Settings, load_plan
 from operators.parser.core import Origin, Parser, RawMessage
@@ -31,10 +30,6 @@ from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
 from partitioner.events import INT
 from state.seed import new_seed
 
-IMAGE_FOLDER = "base"
-CHUNKS, SAVED = "chunks.jsonl", "job.json"
-CUT_LOG = "cuts"
-_IMAGE_DONE = "complete"
 # Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
 # three times the latency where the input never pauses.
 _LOCAL_EPOCHS = 8
@@ -58,11 +53,6 @@ KEPT_OPTIONS = (
     "coalesce_epochs",
     "coalesce_s",
 )
-
-
-def say(text: str) -> None:
-    """A line of progress for people."""
-    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -95,14 +85,12 @@ def prepare(config: RunConfig, out: Path) -> Job:
         raise UsageError(str(error)) from None
     settings = Settings(
         model=str(config.model.absolute()),
-        out=str(out),
+        **paths_of(out),
         parts=config.part_count,
         partitioner=_partitioning(config, plan),
-        image=str(out / IMAGE_FOLDER),
         sources=sources.names,
         topics=tuple(sources.topics),
         events_map=config.events_map,
-        chunks=str(out / JOB_FOLDER / CHUNKS),
         id_kind=id_kind,
         id_bytes_max=config.id_bytes_max,
         epoch_events=config.epoch_events,
@@ -111,18 +99,18 @@ def prepare(config: RunConfig, out: Path) -> Job:
         marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
         publish_ms=config.publish_ms,
         **cut_log_settings(config, out, job_id),
-        dead_letters=config.dead_letters_to,
+        dead_letters=layout.dead_letters_to(config.dead_letters, out),
         letter_bytes=outputs.letter_bytes,
         dead_letters_max=config.dead_letters_max_bytes,
         job_id=job_id,
         outlet=outlet_settings(config, plan.sha256),
         processor=dict(of_new_job(config)),
     )
-    # job.json comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
+    # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     write_plan(chunks, Path(settings.chunks))
-    start.save(out / JOB_FOLDER)
+    start.save(out)
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
-    save(settings, plan.sha256, snapshot, config, topics)
+    SavedJob(settings, plan.sha256, snapshot, config.runtime, topics, kept_options(config)).write(out)
     run_file.update_run(
         out,
         state=run_file.STARTING,
@@ -147,57 +135,29 @@ def prepare(config: RunConfig, out: Path) -> Job:
 
 def cut_log_settings(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
     """Where the cut log lies, and what it is told: it is beside the job's checkpoints."""
-    where = dir_of_job(config.checkpoint_dir, job_id)
-    folder = local_folder(where, out)
+    where = layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id)
+    folder = layout.checkpoint_folder(where, out)
     return {
-        "cut_log": str(folder / CUT_LOG),
+        "cut_log": str(folder / layout.CUT_LOG),
         "keep_cuts": config.keep_cuts,
         "checkpoints": str(folder) if config.runtime == "flink" else "",
         "checkpoints_away": is_remote(where or ""),
     }
 
 
-def save(
-    settings: Settings, model_sha256: str, snapshot: str | None, config: RunConfig, topics: Sequence[TopicInput]
-) -> None:
-    """Write down what `resume` needs: what decides the results, and the options that need not be repeated."""
-    content = {
-        "settings": settings.to_dict(),
-        "model_sha256": model_sha256,
-        "snapshot": snapshot,
-        "runtime": config.runtime,
-        "topics": as_recorded(topics),
-        "options": {name: _kept(config, name) for name in KEPT_OPTIONS},
-    }
-    run_file.write_json(Path(settings.out) / JOB_FOLDER / SAVED, content)
+def kept_options(config: RunConfig) -> dict[str, Any]:
+    """The options that need not be repeated to go on with the job; a path as one that holds anywhere."""
+    return {name: _kept(config, name) for name in KEPT_OPTIONS}
 
 
 def _kept(config: RunConfig, name: str) -> Any:
     value = getattr(config, name)
     is_path = name in ("checkpoint_dir", "dead_letters") and value is not None and not is_remote(value)
-    return str(Path(value.removeprefix("file://")).absolute()) if is_path else value
-
-
-def load_saved(out: Path) -> dict[str, Any]:
-    """The content of what `save` wrote.
-
-    Raises: UsageError when there is none.
-    """
-    try:
-        content: dict[str, Any] = orjson.loads((out / JOB_FOLDER / SAVED).read_bytes())
-    except FileNotFoundError:
-        message = f"--resume: {out} holds no job; start one without --resume, in a new folder"
-        raise UsageError(message) from None
-    return content
-
-
-def image_is_done(settings: Settings) -> bool:
-    """Whether the base image is whole."""
-    return (Path(settings.image) / _IMAGE_DONE).exists()
+    return str(local_path(value)) if is_path else value
 
 
 def make_image(settings: Settings, config: RunConfig) -> None:
-    """Take the snapshot through the cores; the marker file says that the image is whole.
+    """Take the snapshot through the cores; IMAGE_DONE says that the image is whole.
 
     Raises: UsageError for a bad snapshot.
     """
@@ -212,7 +172,7 @@ def make_image(settings: Settings, config: RunConfig) -> None:
         raise UsageError(str(error)) from None
     if config.snapshot:
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
-    (folder / _IMAGE_DONE).touch()
+    (Path(settings.out) / layout.IMAGE_DONE).touch()
 
 
 def _start(config: RunConfig, plan: Plan, sources: Sources) -> Start:

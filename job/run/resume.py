@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from job.console import say
 from job.errors import UsageError
-from job.flink.checkpoints import (
-    NoCheckpointError,
-    dir_of_job,
-    find_state,
-    follow_move,
-    is_remote,
-    local_folder,
-    newest_of_job,
-    prune,
-)
-from job.folder import run_file
-from job.kafka.input import TopicInput, from_recorded
+from job.flink.checkpoints import prune
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob
+from job.kafka.input import TopicInput
 from job.options.run_config import RunConfig
+from job.run.job_states import JobStates
 from job.run.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import JOB_FOLDER, Start
-from job.run.prepare import (
-    CHUNKS,
-    IMAGE_FOLDER,
-    SAVED,
-    Job,
-    cut_log_settings,
-    image_is_done,
-    load_saved,
-    make_image,
-    save,
-    say,
-)
+from job.run.positions import Start
+from job.run.prepare import Job, cut_log_settings, kept_options, make_image
 from job.run.processor import of_resumed_job
 from job.run.sources import Sources, find_sources
+from job.uris import is_remote
 from operators.factory import Settings, load_plan
 from operators.parser.file_stage import read_plan, write_plan
 from operators.parser.files import Chunk, EventFile, EventFileError
@@ -56,8 +38,6 @@ _FOR_LIFE = (
     "parts",
 )
 
-_JOB_ID = re.compile(r"[0-9a-f]{16}")
-
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     """The job of `out` as it is to go on, and the options with those that it had before where none are given.
@@ -66,46 +46,41 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     hold from the first epoch on that was not cut before.
     Raises: UsageError for options, a model or events that are not those of the job, or when it still runs.
     """
-    saved = load_saved(out)
+    saved = SavedJob.read(out)
+    if saved is None:
+        message = f"--resume: {out} holds no job; start one without --resume, in a new folder"
+        raise UsageError(message)
     _refuse_running(out)
     config = _with_former_options(config, saved)
-    plan = load_plan(str(config.model.absolute()))
-    if plan.sha256 != saved["model_sha256"]:
-        message = f"--model {config.model}: another model than the job in {out} was begun with; give that one"
-        raise UsageError(message)
-    former = Settings.from_dict(saved["settings"])
-    _refuse_changes(config, former, saved["snapshot"], out)
-    sources, chunks = _moved_chunks(config, former, out)
-    topics = _moved_topics(config, sources, from_recorded(saved.get("topics", [])), out)
+    former = saved.settings_at(out, config.model.absolute())
+    _refuse_changes(config, former, saved.snapshot, out)
+    sources, chunks = _moved_chunks(config, former)
+    topics = _moved_topics(config, sources, saved.topics, out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
-    refuse_large_records(config, plan.out_width, former.id_kind, former.id_bytes_max, outputs)
+    refuse_large_records(config, load_plan(former.model).out_width, former.id_kind, former.id_bytes_max, outputs)
     settings = replace(
         former,
-        model=str(config.model.absolute()),
-        out=str(out),
-        image=str(out / IMAGE_FOLDER),
-        chunks=str(out / JOB_FOLDER / CHUNKS),
         epoch_events=config.epoch_events,
         epoch_ms=config.epoch_ms,
         block_events=former.block_events or former.epoch_events,
         marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
         publish_ms=config.publish_ms,
-        **_cut_log(config, former, out, job_id),
-        dead_letters=config.dead_letters_to,
+        **_cut_log(config, saved, out, job_id),
+        dead_letters=layout.dead_letters_to(config.dead_letters, out),
         letter_bytes=outputs.letter_bytes,
         dead_letters_max=config.dead_letters_max_bytes,
         job_id=job_id,
         run=former.run + 1,
-        outlet=outlet_settings(config, plan.sha256),
+        outlet=outlet_settings(config, saved.model_sha256),
         processor=dict(of_resumed_job(config, former.processor)),
     )
     write_plan(chunks, Path(settings.chunks))
-    save(settings, plan.sha256, saved["snapshot"], config, topics)
+    replace(saved, settings=settings, topics=topics, options=kept_options(config)).write(out)
     run_file.update_run(out, model=settings.model, processor=settings.processor, **run_file.this_process())
-    if not image_is_done(settings):
-        if saved["snapshot"] and config.snapshot is None:
-            message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
+    if not (out / layout.IMAGE_DONE).exists():
+        if saved.snapshot and config.snapshot is None:
+            message = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
             raise UsageError(message)
         make_image(settings, config)
     return config, Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics, outputs)
@@ -122,43 +97,15 @@ def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
     Raises: UsageError when it isn't there, is another job's, or lies where only Flink can look.
     """
     assert config.resume is not None
-    if config.resume == "latest":
-        return _latest(config, out, job_id)
-    if is_remote(config.resume):
-        return config.resume
-    given = config.resume.removeprefix("file://")
-    folder = Path(given) / job_id  # of a folder that jobs share, this one's
-    try:
-        found = find_state(str(folder) if folder.is_dir() else given, local_folder(config.checkpoint_dir, out))
-    except NoCheckpointError as error:
-        message = f"--resume {config.resume}: {error}"
-        raise UsageError(message) from None
-    owner = job_of_state(found)
-    if owner not in (None, job_id):
-        message = f"--resume {config.resume}: {found} is a state of job {owner}, the job in {out} is {job_id}"
-        raise UsageError(message)
-    follow_move(found)
-    return str(found)
-
-
-def _latest(config: RunConfig, out: Path, job_id: str) -> str | None:
-    run = run_file.read_run(out)
-    savepoint = str(run.get("savepoint") or "")
-    own = dir_of_job(config.checkpoint_dir, job_id)
-    if is_remote(own or ""):
-        if run.get("state") == run_file.STOPPED and savepoint:
-            return savepoint
-        where = f"{own}/{run.get('job_id', 'JOB')}"
-        message = f"--resume latest: can't look into {where}; give its newest checkpoint, --resume {where}/chk-N"
-        raise UsageError(message)
-    folder = local_folder(own, out)
-    found = newest_of_job(folder, savepoint)
+    states = JobStates(out, job_id, config.checkpoint_dir, "--resume")
+    if config.resume != "latest":
+        return states.named(config.resume)
+    found = states.latest()
     if found is None:
         say("no checkpoint was complete: the job begins again, with the same epochs")
-        return None
-    follow_move(found)
-    prune(folder, keep=found)
-    return str(found)
+    elif not is_remote(found):
+        prune(states.folder, keep=Path(found))
+    return found
 
 
 def _refuse_running(out: Path) -> None:
@@ -168,18 +115,18 @@ def _refuse_running(out: Path) -> None:
         raise UsageError(message)
 
 
-def _with_former_options(config: RunConfig, saved: dict[str, Any]) -> RunConfig:
+def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
     """The options as given, else as the job had them."""
-    if "runtime" in config.model_fields_set and config.runtime != saved["runtime"]:
-        message = f"--runtime {config.runtime}: the job has its state in the runtime {saved['runtime']}; leave it out"
+    if "runtime" in config.model_fields_set and config.runtime != saved.runtime:
+        message = f"--runtime {config.runtime}: the job has its state in the runtime {saved.runtime}; leave it out"
         raise UsageError(message)
     given = config.model_fields_set
-    had = saved["options"].get("delivery", config.delivery)
-    if saved["options"].get("embeddings_to") and "delivery" in given and config.delivery != had:
+    had = saved.options.get("delivery", config.delivery)
+    if saved.options.get("embeddings_to") and "delivery" in given and config.delivery != had:
         message = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
         raise UsageError(message)
-    former = {name: value for name, value in saved["options"].items() if name not in given}
-    return config.model_copy(update={**former, "runtime": saved["runtime"]})
+    former = {name: value for name, value in saved.options.items() if name not in given}
+    return config.model_copy(update={**former, "runtime": saved.runtime})
 
 
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
@@ -202,15 +149,15 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         raise UsageError(message)
 
 
-def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> tuple[Sources, list[Chunk]]:
+def _moved_chunks(config: RunConfig, former: Settings) -> tuple[Sources, list[Chunk]]:
     """The job's sources, and its reading plan with the paths that its files have now.
 
     Raises: UsageError when these aren't its files and topics.
     """
     planned: dict[int, list[Chunk]] = {k: [] for k in range(len(former.sources)) if k not in former.topics}
-    for chunk in read_plan(out / JOB_FOLDER / CHUNKS):
+    for chunk in read_plan(Path(former.chunks)):
         planned[chunk.source].append(chunk)
-    start = Start.load(out / JOB_FOLDER)
+    start = Start.load(Path(former.out))
     try:
         sources = find_sources(config.events)
         same = [file.source for file in sources.files] == list(planned) and all(
@@ -220,12 +167,16 @@ def _moved_chunks(config: RunConfig, former: Settings, out: Path) -> tuple[Sourc
     except EventFileError as error:
         raise UsageError(str(error)) from None
     if not same or tuple(sources.topics) != former.topics:
-        message = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
+        message = (
+            f"--events: not the files that the job in {former.out} reads ({', '.join(former.sources)}), or they changed"
+        )
         raise UsageError(message)
     return sources, [replace(chunk, path=file.path) for file in sources.files for chunk in planned[file.source]]
 
 
-def _moved_topics(config: RunConfig, sources: Sources, topics: list[TopicInput], out: Path) -> tuple[TopicInput, ...]:
+def _moved_topics(
+    config: RunConfig, sources: Sources, topics: Sequence[TopicInput], out: Path
+) -> tuple[TopicInput, ...]:
     """The job's topics, with the brokers that they are to be asked of now.
 
     Raises: UsageError for other topics, or options that can't be changed: their offsets are in the state.
@@ -251,21 +202,8 @@ def _is_same(file: EventFile, first: int, name: str, planned: list[Chunk]) -> bo
     return Path(name).name == Path(file.name).name and len(now) == len(planned[-1:]) and len(set(ends)) <= 1
 
 
-def _cut_log(config: RunConfig, former: Settings, out: Path, job_id: str) -> dict[str, Any]:
+def _cut_log(config: RunConfig, saved: SavedJob, out: Path, job_id: str) -> dict[str, Any]:
     """Beside the checkpoints; where it was when they have been given another place."""
-    found = cut_log_settings(config, out, job_id)
-    beside, was = Path(found["cut_log"]), Path(former.cut_log)
-    if not beside.exists() and was.is_relative_to(former.out):
-        was = out / was.relative_to(former.out)
-    return found if beside.exists() or not was.exists() else {**found, "cut_log": str(was)}
-
-
-def job_of_state(state: Path) -> str | None:
-    """The job that a checkpoint or savepoint belongs to, as far as the folders that it lies in tell."""
-    if _JOB_ID.fullmatch(state.parent.parent.name):  # JOB/FLINK_JOB/chk-N or JOB/savepoints/savepoint-X
-        return state.parent.parent.name
-    for folder in state.parents:
-        if (folder / JOB_FOLDER / SAVED).is_file():
-            saved: dict[str, Any] = orjson.loads((folder / JOB_FOLDER / SAVED).read_bytes())
-            return str(saved["settings"].get("job_id", "")) or None
-    return None
+    told = cut_log_settings(config, out, job_id)
+    found = saved.cut_log(out, Path(told["cut_log"]))
+    return told if found is None else {**told, "cut_log": str(found)}

@@ -13,10 +13,11 @@ from typing import Any
 import orjson
 
 from job.errors import EXIT_DONE, JobFailed, UsageError
+from job.flink.checkpoints import savepoint_since
 from job.flink.job_spec import savepoint_target
 from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
-from job.flink.runtime import STOP_FILE, savepoint_since
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.stop_file import forget_stop, write_stop
 from job.run.summary import progress
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -89,9 +90,9 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
         message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(message)
-    target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
+    target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/{layout.SAVEPOINTS}")
     request = {"job_id": run["job_id"], "savepoint_dir": target, "asked_ns": time.time_ns()}
-    run_file.write_json(out / STOP_FILE, request)
+    write_stop(out, request)
     rest = FlinkRest(run["rest"], run["job_id"])
     try:
         savepoint = rest.stop(target, timeout_s)
@@ -101,7 +102,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         if found is None and NOT_IN_TIME in str(error):
             raise
         if found is None:
-            (out / STOP_FILE).unlink(missing_ok=True)
+            forget_stop(out)
             _await_end(out, run, _PATIENCE_S)
             if run_file.read_run(out).get("state") == run_file.FINISHED:
                 return None
@@ -109,7 +110,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         savepoint = str(found)
     finally:
         rest.close()
-    run_file.write_json(out / STOP_FILE, {**request, "savepoint": savepoint})
+    write_stop(out, {**request, "savepoint": savepoint})
     _await_end(out, run, timeout_s)
     if run_file.read_run(out).get("state") not in run_file.ENDED:
         run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
@@ -120,7 +121,7 @@ def _refuse_ended(out: Path) -> dict[str, Any]:
     run = run_file.read_run(out)
     state = run.get("state")
     if state in (None, *run_file.ENDED):
-        message = f"{out}: no running job ({run_file.NAME} says {state or 'nothing'})"
+        message = f"{out}: no running job ({layout.RUN} says {state or 'nothing'})"
         raise NothingToStopError(message)
     return run
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from operators.sink.change_log import EMBEDDINGS, EPOCHS
+from operators.output_folders import EMBEDDINGS, EPOCHS
 
 
 class NoChangeLogError(ValueError):

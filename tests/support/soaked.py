@@ -25,8 +25,8 @@ from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import Settings, load_plan, make_stage
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER
+from operators.output_folders import EPOCHS
 from operators.parser.dead_letters import DeadLetter
-from operators.sink.change_log import EPOCHS
 from operators.stage import Stage
 from state.codec import ROWS, Block, Header
 from state.sweep import Mutations

@@ -16,7 +16,7 @@ from job.folder import run_file
 from job.kafka.address import KafkaAddress
 from job.kafka.read_topics import _after
 from job.options.run_config import load_run_config
-from job.run.positions import JOB_FOLDER, Position, Start, match, read_positions
+from job.run.positions import Position, Start, match, read_positions
 from job.run.prepare import prepare
 from job.run.resume import resume
 from job.run.sources import Sources, find_sources
@@ -140,7 +140,7 @@ def assert_resumes(folder: Path, records: int) -> None:
 def test_a_job_begins_behind_it_and_goes_on_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare(config_of(folder), folder / "out").records == 6
     assert "S covers 4 records; reading on from there" in capsys.readouterr().err
-    assert Start.load(folder / "out" / JOB_FOLDER) == Start({0: 4})
+    assert Start.load(folder / "out") == Start({0: 4})
     assert_resumes(folder, records=6)
 
 
