@@ -12,10 +12,11 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from gnn.errors import FreshetError, InputError
 from job.commands.check import check
 from job.commands.export import export
 from job.commands.produce import produce
-from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError, one_line
+from job.errors import EXIT_SIGINT, UsageError, exit_code, one_line
 from job.kafka.output import Delivery
 from job.options.output_options import EmbeddingFormat
 from job.options.run_config import (
@@ -319,15 +320,6 @@ def _import_with_torch() -> ModuleType:
     return importing
 
 
-def _is_wrong_use(error: Exception) -> bool:
-    """Whether the user, not the job, is to blame."""
-    if isinstance(error, UsageError):
-        return True
-    from gnn.model import ModelError
-
-    return isinstance(error, ModelError)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, and end the process with the exit code of the interface.
 
@@ -341,15 +333,15 @@ def _guarded(command: Callable[[], object]) -> int:
         command()
     except KeyboardInterrupt:
         return EXIT_SIGINT
+    except InputError as error:
+        for line in str(error).splitlines():
+            print(f"freshet: {line}", file=sys.stderr)
+        return exit_code(error)
     except Exception as error:
-        if _is_wrong_use(error):
-            for line in str(error).splitlines():
-                print(f"freshet: {line}", file=sys.stderr)
-            return EXIT_USAGE
-        if not isinstance(error, JobFailed):
+        if not isinstance(error, FreshetError):
             traceback.print_exc()
         print(f"freshet: {one_line(error)}", file=sys.stderr)
-        return EXIT_FAILED
+        return exit_code(error)
     return 0
 
 

@@ -19,8 +19,8 @@ from rich.table import Table
 
 from job.errors import EXIT_DONE, UsageError
 from operators.parser.core import Parser
-from operators.parser.files import ChunkReader, EventFileError, plan_chunks
-from operators.snapshot.reader import SnapshotError, open_snapshot
+from operators.parser.files import ChunkReader, plan_chunks
+from operators.snapshot.reader import open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
@@ -37,14 +37,11 @@ def partition(
     The snapshot is placed whole, as a run does; events in epochs of 1,000. Features decide nothing and are left out.
 
     Raises:
-        UsageError: the input can't be read, or has nothing in it.
+        InputError: the input can't be read, or has nothing in it.
     """
     console = Console(stderr=True)
-    try:
-        with console.status("reading"):
-            trials, rejected = _run(parts, list(events), snapshot, partitioners, undirected)
-    except (EventFileError, SnapshotError) as error:
-        raise UsageError(str(error)) from None
+    with console.status("reading"):
+        trials, rejected = _run(parts, list(events), snapshot, partitioners, undirected)
     lines = [trial.line(rejected) for trial in trials]
     for line in lines:
         print(orjson.dumps(line).decode())

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from job.errors import JobFailed
 from job.machine.java import prepare_environment
 
 _LOG4J = """rootLogger.level = ${env:FRESHET_FLINK_LOG_LEVEL:-INFO}
@@ -39,7 +40,7 @@ _START_TIMEOUT_S = 60.0
 _PR_SET_PDEATHSIG = 1
 
 
-class GatewayError(RuntimeError):
+class GatewayError(JobFailed):
     """The Java process did not come up; the message has the end of its output."""
 
 

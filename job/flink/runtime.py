@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from job.errors import JobFailed
 from job.flink.checkpoints import savepoint_since
 from job.flink.dataflow import build
-from job.flink.errors import JobFailedError, is_to_ask_again, root_cause
+from job.flink.errors import is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
 from job.flink.job_spec import JobSpec, savepoint_target
 from job.flink.options import environment, flink_options
@@ -60,7 +61,7 @@ class FlinkRun:
     def start(self) -> None:
         """Start Java and submit the job; `run.json` then says where it is.
 
-        Raises: JobFailedError when Flink refuses the job; GatewayError when Java does not start.
+        Raises: JobFailed when Flink refuses the job; GatewayError when Java does not start.
         """
         spec = self.spec
         spec.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,7 @@ class FlinkRun:
         """Wait until the job ends; `should_stop` returns the signal by which to stop it, None to go on.
 
         `progress` is called about ten times a second, `restarted` with the cause of each restart.
-        Raises: JobFailedError with the root cause.
+        Raises: JobFailed with the root cause.
         """
         next_poll = time.monotonic() + _RESTART_POLL_S
         while not self._is_done():
@@ -123,7 +124,7 @@ class FlinkRun:
     def stop(self, savepoint_dir: Path | str | None = None, by_signal: int | None = None) -> RunResult:
         """Stop the job with a savepoint, after all it has begun is complete; a job that has just ended is `finished`.
 
-        Raises: JobFailedError when the job fails meanwhile or the savepoint can't be written.
+        Raises: JobFailed when the job fails meanwhile or the savepoint can't be written.
         """
         target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
         while True:
@@ -174,7 +175,7 @@ class FlinkRun:
                 raise self._failed(error) from error
             tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
             message = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
-            raise self._failed(JobFailedError(message)) from error
+            raise self._failed(JobFailed(message)) from error
 
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
@@ -212,10 +213,10 @@ class FlinkRun:
         if since_ms is not None:
             run_file.write_json(self.spec.checkpoints / TOLD_FILE, {"since_ms": since_ms})
 
-    def _failed(self, error: BaseException) -> JobFailedError:
-        cause = str(error) if isinstance(error, JobFailedError) else root_cause(error)
+    def _failed(self, error: BaseException) -> JobFailed:
+        cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
         self._record(run_file.FAILED, error=cause)
-        return JobFailedError(cause)
+        return JobFailed(cause)
 
     def _record(self, state: str, **fields: Any) -> None:
         run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)
@@ -229,7 +230,7 @@ def run_job(
 ) -> RunResult:
     """Run a job to its end; SIGINT and SIGTERM stop it with a savepoint. Call it from the main thread.
 
-    Raises: JobFailedError with the root cause.
+    Raises: JobFailed with the root cause.
     """
     run = FlinkRun(spec)
     with stop_signals() as caught:

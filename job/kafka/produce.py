@@ -19,7 +19,7 @@ from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties
 from job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
-from operators.parser.files import ChunkReader, EventFileError, plan_chunks
+from operators.parser.files import ChunkReader, plan_chunks
 
 _MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
 _DELIVERY_MS = 180_000  # as long as a broker may be away
@@ -136,8 +136,6 @@ def produce(
             outbox.flush()
         finally:
             outbox.close()
-    except EventFileError as error:
-        raise UsageError(str(error)) from None
     except (KafkaException, KafkaError) as error:
         raise JobFailed(_explain(error, to)) from error
     return _summary(outbox.partitions, time.monotonic() - began)

@@ -21,7 +21,7 @@ from operators.parser.core import Parser
 from operators.parser.file_stage import read_plan
 from operators.parser.files import Chunk
 from operators.parser.skipping import records_of
-from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError, Positions
+from operators.sink.change_log_reader import ChangeLogReader, Positions
 
 
 class Covered:
@@ -102,10 +102,7 @@ class Covered:
         self._next |= {(index[name], partition): following for name, partition, following in rows}  # the last holds
 
     def _log(self) -> ChangeLogReader:
-        try:
-            return ChangeLogReader(self.out)
-        except NoChangeLogError as error:
-            raise UsageError(str(error)) from None
+        return ChangeLogReader(self.out)
 
 
 def rebuild(live: LiveState, covered: Covered, properties: ClientProperties) -> None:

@@ -15,36 +15,21 @@ from typing import Any
 import orjson
 
 from job.console import say
-from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError, one_line
+from job.errors import EXIT_DONE, EXIT_SIGTERM, UsageError
 from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob
 from job.kafka.client import ClientProperties
 from job.results.coverage import Covered, rebuild
 from job.run.job_states import JobStates
-from operators.epochs.cut import ForeignStateError, LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
-from operators.epochs.cut_segments import ForeignLogError
 from operators.factory import Settings
 from operators.live_graph import FEATURES, Entries, LiveState
 from operators.network import PARTITIONER
-from operators.parser.files import EventFileError
 from operators.snapshot.writer import write_live_graph
-from state.codec import UnknownFormatError
-from state.image import DamagedImageError
-from state.value_log import LostValueError
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 _SAY_EPOCHS = 5_000
-_UNUSABLE = (
-    LostCutError,
-    ForeignLogError,
-    ForeignStateError,
-    LostValueError,
-    DamagedImageError,
-    UnknownFormatError,
-    EventFileError,
-)
 _ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 
 
@@ -80,7 +65,7 @@ def export(
 
     `state`: a savepoint or checkpoint to take it from, None: where the job stopped.
 
-    Raises: UsageError when there is no such job, it still runs, or its state can't be read; JobFailed when Flink can't
+    Raises: InputError when there is no such job, it still runs, or its state can't be used; JobFailed when Flink can't
     read the savepoint.
     """
     job, snapshot = job.absolute(), snapshot.absolute()
@@ -93,8 +78,6 @@ def export(
         line = _export(stopped, state, work)
         for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
             (work / "snapshot" / name).replace(snapshot / name)
-    except _UNUSABLE as error:
-        raise UsageError(str(error)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
         shutil.rmtree(work, ignore_errors=True)
@@ -220,19 +203,13 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
 
 
 def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> None:
-    from job.flink.errors import JobFailedError
-    from job.flink.gateway import GatewayError
     from job.flink.savepoint_entries import save_entries
-    from job.machine.java import JavaNotFoundError
     from state.entry_file import read_entries
 
     found = _state_of(stopped, state)
     say(f"restoring from {found}")
     backend = stopped.saved.options.get("state_backend", "rocksdb")
-    try:
-        save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
-    except (JobFailedError, GatewayError, JavaNotFoundError) as error:
-        raise JobFailed(one_line(str(error))) from error
+    save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
 
     def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
         return read_entries(work / f"{operator}-{part}")

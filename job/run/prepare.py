@@ -25,8 +25,8 @@ from operators.base_image import build_image
 from operators.factory import Settings, load_plan
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.file_stage import write_plan
-from operators.parser.files import Chunk, ChunkReader, EventFileError
-from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
+from operators.parser.files import Chunk, ChunkReader
+from operators.snapshot.reader import Snapshot, open_snapshot
 from partitioner.events import INT
 from state.seed import new_seed
 
@@ -69,20 +69,17 @@ class Job:
 def prepare(config: RunConfig, out: Path) -> Job:
     """Plan the input and compute the base image of a new job.
 
-    Raises: UsageError for a bad input file.
+    Raises: InputError for a bad input file.
     """
     plan = load_plan(str(config.model.absolute()))
     job_id = new_job_id()
-    try:
-        sources = find_sources(config.events)
-        start = _start(config, plan, sources)
-        chunks = start.chunks(sources)
-        outputs = plan_outputs(config, job_id, say)
-        topics = _topics(config, sources, start)
-        id_kind = _id_kind(config, plan, chunks, topics)
-        refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
-    except (EventFileError, SnapshotError) as error:
-        raise UsageError(str(error)) from None
+    sources = find_sources(config.events)
+    start = _start(config, plan, sources)
+    chunks = start.chunks(sources)
+    outputs = plan_outputs(config, job_id, say)
+    topics = _topics(config, sources, start)
+    id_kind = _id_kind(config, plan, chunks, topics)
+    refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
     settings = Settings(
         model=str(config.model.absolute()),
         **paths_of(out),
@@ -159,17 +156,14 @@ def _kept(config: RunConfig, name: str) -> Any:
 def make_image(settings: Settings, config: RunConfig) -> None:
     """Take the snapshot through the cores; IMAGE_DONE says that the image is whole.
 
-    Raises: UsageError for a bad snapshot.
+    Raises: SnapshotError.
     """
     folder = Path(settings.image)
     shutil.rmtree(folder, ignore_errors=True)
     plan = load_plan(settings.model)
     began = time.perf_counter()
-    try:
-        blocks = _snapshot(config, plan, settings.id_bytes_max).blocks() if config.snapshot else ()
-        vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
-    except SnapshotError as error:
-        raise UsageError(str(error)) from None
+    blocks = _snapshot(config, plan, settings.id_bytes_max).blocks() if config.snapshot else ()
+    vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
     if config.snapshot:
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
     (Path(settings.out) / layout.IMAGE_DONE).touch()

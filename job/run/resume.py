@@ -23,7 +23,7 @@ from job.run.sources import Sources, find_sources
 from job.uris import is_remote
 from operators.factory import Settings, load_plan
 from operators.parser.file_stage import read_plan, write_plan
-from operators.parser.files import Chunk, EventFile, EventFileError
+from operators.parser.files import Chunk, EventFile
 from operators.parser.skipping import plan_from
 
 # Options that decide the results of a job: name, and how the settings have it.
@@ -152,20 +152,17 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
 def _moved_chunks(config: RunConfig, former: Settings) -> tuple[Sources, list[Chunk]]:
     """The job's sources, and its reading plan with the paths that its files have now.
 
-    Raises: UsageError when these aren't its files and topics.
+    Raises: UsageError when these aren't its files and topics; EventFileError.
     """
     planned: dict[int, list[Chunk]] = {k: [] for k in range(len(former.sources)) if k not in former.topics}
     for chunk in read_plan(Path(former.chunks)):
         planned[chunk.source].append(chunk)
     start = Start.load(Path(former.out))
-    try:
-        sources = find_sources(config.events)
-        same = [file.source for file in sources.files] == list(planned) and all(
-            _is_same(file, start.files.get(file.source, 0), former.sources[file.source], planned[file.source])
-            for file in sources.files
-        )
-    except EventFileError as error:
-        raise UsageError(str(error)) from None
+    sources = find_sources(config.events)
+    same = [file.source for file in sources.files] == list(planned) and all(
+        _is_same(file, start.files.get(file.source, 0), former.sources[file.source], planned[file.source])
+        for file in sources.files
+    )
     if not same or tuple(sources.topics) != former.topics:
         message = (
             f"--events: not the files that the job in {former.out} reads ({', '.join(former.sources)}), or they changed"

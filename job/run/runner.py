@@ -146,10 +146,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
 
 def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
-    from job.flink.errors import JobFailedError
-    from job.flink.gateway import GatewayError
     from job.flink.runtime import FlinkRun, run_job
-    from job.machine.java import JavaNotFoundError
 
     spec, levels = _spec(job, config, out), LevelWatch(out)
 
@@ -167,9 +164,9 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
                 levels.look()
 
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
-        except (JobFailedError, GatewayError, JavaNotFoundError) as error:
-            run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
-            raise JobFailed(one_line(str(error))) from error
+        except JobFailed as error:
+            run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
+            raise JobFailed(one_line(error)) from error
     epoch = progress(out)["complete"]
     run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
     if result.state == run_file.STOPPED:

@@ -39,16 +39,13 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     if run.get("runtime") == "local" and savepoint is not None:
         message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
         raise UsageError(message)
-    try:
-        if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
-            state = stop_process(out, timeout_s)
-            path = run_file.read_run(out).get("savepoint")
-            path = None if path == run.get("savepoint") else path
-        else:
-            path = stop_job(out, savepoint, timeout_s)
-            state = run_file.FINISHED if path is None else run_file.STOPPED
-    except FlinkRestError as error:
-        raise JobFailed(str(error)) from error
+    if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
+        state = stop_process(out, timeout_s)
+        path = run_file.read_run(out).get("savepoint")
+        path = None if path == run.get("savepoint") else path
+    else:
+        path = stop_job(out, savepoint, timeout_s)
+        state = run_file.FINISHED if path is None else run_file.STOPPED
     epoch = progress(out)["complete"]
     again = path if savepoint is not None else "latest"
     end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"

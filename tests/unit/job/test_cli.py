@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from gnn.model import ModelError
 from job import cli
 from job.errors import JobFailed
 from job.options.run_config import LATER, RunConfig, option_names
+from operators.epochs.cut import LostCutError
+from operators.snapshot.reader import SnapshotError
+from state.image import DamagedImageError
 
 
 class Ended:
@@ -155,6 +159,14 @@ def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
     assert ended.code == 3
     assert "Traceback" in ended.err
     assert ended.err.splitlines()[-1] == "freshet: IndexError: slot 7 of 5"
+
+
+def test_bad_input_ends_with_2_whatever_part_finds_it(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    for error in (ModelError, SnapshotError, LostCutError, DamagedImageError):
+        stand_in("job.run", "runner", "run", error("what was found\nwhat to do"))
+        ended = freshet(*run_arguments(files))
+        assert ended.code == 2
+        assert ended.err.splitlines() == ["freshet: what was found", "freshet: what to do"]
 
 
 def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:

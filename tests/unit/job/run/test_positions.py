@@ -21,6 +21,7 @@ from job.run.prepare import prepare
 from job.run.resume import resume
 from job.run.sources import Sources, find_sources
 from operators.parser.file_stage import read_plan
+from operators.parser.files import EventFileError
 from operators.snapshot.reader import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
@@ -157,7 +158,7 @@ def test_positions_can_be_ignored(folder: Path) -> None:
 
 def test_another_file_by_that_name(folder: Path) -> None:
     write(folder, 11)
-    with pytest.raises(UsageError, match=r"a\.jsonl: has 10 records, but 11 are said to be taken in"):
+    with pytest.raises(EventFileError, match=r"a\.jsonl: has 10 records, but 11 are said to be taken in"):
         prepare(config_of(folder), folder / "out")
     assert not (folder / "out" / "job" / "job.json").exists()
 
