@@ -9,7 +9,7 @@ import typer
 
 from job.errors import UsageError
 from job.folder import layout
-from job.options.run_config import IdType
+from job.options.input_options import IdType
 
 
 def check(
@@ -61,7 +61,7 @@ def check(
     if not (out / layout.EPOCHS).is_dir():
         msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)
-    from job.kafka.produce import load_properties
+    from job.options.config_file import load_properties
     from job.results import check as checking
 
     code = checking.check(

@@ -43,7 +43,7 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f"--out {out}: expected a folder that is new or empty"
         raise UsageError(msg)
-    from job.kafka.produce import load_properties
+    from job.options.config_file import load_properties
     from job.results import export as exporting
 
     code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=load_properties(config))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -165,22 +164,6 @@ def topic_partitions(to: KafkaAddress, wanted: int | None, options: Mapping[str,
         )
         raise UsageError(message)
     return found
-
-
-def load_properties(config: Path | None) -> ClientProperties:
-    """Return the `kafka:` mapping of a --config file; its other keys are those of `freshet run` and not looked at.
-
-    Raises: UsageError for a file or a property that can't be taken.
-    """
-    if config is None:
-        return ClientProperties()
-    from job.options.run_config import read_config_file
-
-    found = read_config_file(config).get("kafka") or {}
-    if not isinstance(found, Mapping):
-        message = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
-        raise UsageError(message)
-    return ClientProperties(found)
 
 
 def _producer(to: KafkaAddress, properties: ClientProperties) -> Producer:

@@ -15,7 +15,8 @@ from job.errors import UsageError
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob, paths_of
 from job.kafka.input import TopicInput, as_recorded
-from job.options.run_config import RunConfig
+from job.options.marks import Holds, Option
+from job.options.run_config import RunConfig, that_hold
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import Start, match, read_positions
 from job.run.processor import of_new_job
@@ -33,26 +34,6 @@ from state.seed import new_seed
 # Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
 # three times the latency where the input never pauses.
 _LOCAL_EPOCHS = 8
-# Options of a run that one need not repeat to go on with it.
-KEPT_OPTIONS = (
-    "parallelism",
-    "state_backend",
-    "memory_bytes",
-    "epoch_events",
-    "epoch_ms",
-    "checkpoint_dir",
-    "keep_cuts",
-    "checkpoint_interval_s",
-    "restarts",
-    "publish_within_s",
-    "dead_letters",
-    "dead_letters_max_bytes",
-    "embeddings_to",
-    "embedding_format",
-    "delivery",
-    "coalesce_epochs",
-    "coalesce_s",
-)
 
 
 @dataclass(frozen=True)
@@ -144,13 +125,11 @@ def cut_log_settings(config: RunConfig, out: Path, job_id: str) -> dict[str, Any
 
 def kept_options(config: RunConfig) -> dict[str, Any]:
     """The options that need not be repeated to go on with the job; a path as one that holds anywhere."""
-    return {name: _kept(config, name) for name in KEPT_OPTIONS}
+    return {name: _kept(getattr(config, name), mark) for name, mark in that_hold(Holds.KEPT)}
 
 
-def _kept(config: RunConfig, name: str) -> Any:
-    value = getattr(config, name)
-    is_path = name in ("checkpoint_dir", "dead_letters") and value is not None and not is_remote(value)
-    return str(local_path(value)) if is_path else value
+def _kept(value: Any, mark: Option) -> Any:
+    return str(local_path(value)) if mark.is_place and value is not None and not is_remote(value) else value
 
 
 def make_image(settings: Settings, config: RunConfig) -> None:

@@ -13,7 +13,8 @@ from job.flink.checkpoints import prune
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob
 from job.kafka.input import TopicInput
-from job.options.run_config import RunConfig
+from job.options.marks import Holds
+from job.options.run_config import RunConfig, that_hold
 from job.run.job_states import JobStates
 from job.run.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import Start
@@ -25,18 +26,6 @@ from operators.factory import Settings, load_plan
 from operators.parser.file_stage import read_plan, write_plan
 from operators.parser.files import Chunk, EventFile
 from operators.parser.skipping import plan_from
-
-# Options that decide the results of a job: name, and how the settings have it.
-_FOR_LIFE = (
-    "partitioner",
-    "hybrid_threshold",
-    "hdrf_lambda",
-    "hdrf_epsilon",
-    "undirected",
-    "id_type",
-    "id_bytes_max",
-    "parts",
-)
 
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
@@ -129,17 +118,23 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
     return config.model_copy(update={**former, "runtime": saved.runtime})
 
 
+def options_for_life(settings: Settings) -> dict[str, Any]:
+    """The options that a job has for its life, as its settings have them."""
+    placing = {**settings.partitioner, "partitioner": settings.partitioner["strategy"]}
+    names = {"id_type": settings.id_kind, "parts": settings.parts}
+    names |= {"id_bytes_max": settings.id_bytes_max, "events_map": settings.events_map}
+    return {name: {**placing, **names}[name] for name, _ in that_hold(Holds.FOR_LIFE)}
+
+
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
-    had = {**former.partitioner, "partitioner": former.partitioner["strategy"]}
-    had |= {"id_type": former.id_kind, "parts": former.parts, "id_bytes_max": former.id_bytes_max}
-    for name in _FOR_LIFE:
-        given = getattr(config, name)
-        if name in config.model_fields_set and given != had[name]:
-            flag = "--" + name.replace("_", "-")
-            message = f"{flag} {given}: the job in {out} has {had[name]} for its life; leave {flag} out"
-            raise UsageError(message)
-    if config.events_map and config.events_map != former.events_map:
-        message = f"events-map: the job in {out} has another one for its life; leave it out"
+    had = options_for_life(former)
+    for name, mark in that_hold(Holds.FOR_LIFE):
+        given, option = getattr(config, name), name.replace("_", "-")
+        if name not in config.model_fields_set or given == had[name]:
+            continue
+        message = f"--{option} {given}: the job in {out} has {had[name]} for its life; leave --{option} out"
+        if not mark.panel:  # of the --config file alone, and long
+            message = f"{option}: the job in {out} has another one for its life; leave it out"
         raise UsageError(message)
     if config.snapshot is not None and snapshot is None:
         message = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from gnn.model import ModelError
 from job import cli
+from job.commands.run import run
 from job.errors import JobFailed
 from job.options.run_config import LATER, RunConfig, option_names
 from operators.epochs.cut import LostCutError
@@ -88,7 +89,7 @@ def run_arguments(files: dict[str, Path], *more: object) -> list[object]:
 
 
 def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
-    flags = set(inspect.signature(cli.run).parameters) - {"config"}
+    flags = set(inspect.signature(run).parameters) - {"config"}
     in_the_file_alone = {"kafka", "events_map"}
     assert {name.rstrip("_") for name in flags - LATER.keys()} == set(option_names()) - in_the_file_alone
 
@@ -237,7 +238,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
 
 
 def test_partition_tries_all_partitioners_unless_told(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.commands", "partition", "partition")
+    calls = stand_in("job.commands", "partition_trials", "partition")
     assert freshet("partition", "--snapshot", files["S"], "--parts", 8).code == 0
     assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "hash").code == 0
     assert [named["partitioners"] for _, named in calls] == [["hybrid", "hdrf", "locality", "hash"], ["hash"]]

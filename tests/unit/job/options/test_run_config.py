@@ -5,7 +5,8 @@ import pytest
 
 from job.errors import UsageError
 from job.folder.layout import checkpoint_folder, dead_letters_to
-from job.options.run_config import LATER, RunConfig, load_run_config, option_names, read_config_file
+from job.options.config_file import load_run_config, read_config_file
+from job.options.run_config import LATER, RunConfig, option_names
 
 NEEDED = {"model": Path("M"), "events": ["e.jsonl"], "out": Path("O")}
 

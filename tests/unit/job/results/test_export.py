@@ -16,7 +16,7 @@ from gnn.model import save_model
 from job.errors import UsageError
 from job.folder import run_file
 from job.local.runtime import LocalRuntime
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.results.export import export
 from job.run.prepare import prepare
 from job.run.resume import resume

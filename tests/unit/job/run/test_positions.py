@@ -15,7 +15,7 @@ from job.errors import UsageError
 from job.folder import run_file
 from job.kafka.address import KafkaAddress
 from job.kafka.read_topics import _after
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run.positions import Position, Start, match, read_positions
 from job.run.prepare import prepare
 from job.run.resume import resume

@@ -19,9 +19,9 @@ from job.errors import UsageError
 from job.flink.checkpoints import follow_move, prune, replace_paths
 from job.folder import run_file
 from job.folder.layout import checkpoint_dir_of_job, checkpoint_folder
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run.prepare import prepare
-from job.run.resume import has_finished, resume, state_to_resume
+from job.run.resume import has_finished, options_for_life, resume, state_to_resume
 from job.run.runner import _spec
 from job.run.stop import stop
 from operators.epochs.cut import Cut
@@ -230,6 +230,13 @@ def test_pruning_leaves_what_is_no_checkpoint(tmp_path: Path) -> None:
     prune(tmp_path, keep=None)
     assert sorted(item.name for item in tmp_path.iterdir()) == ["cuts", "savepoints"]
     prune(tmp_path / "nowhere", keep=None)
+
+
+def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
+    config = load_run_config(flags(folder) | {"out": folder / "another"})
+    had = options_for_life(prepare(config, folder / "another").settings)
+    assert {"parts", "partitioner", "undirected", "id_type", "events_map"} < had.keys()
+    assert all(had[name] == getattr(config, name) for name in had.keys() - {"parts", "id_type"})
 
 
 # -- a folder that many jobs share ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from job.flink import runtime
 from job.flink.gateway import GatewayError
 from job.folder.run_file import STOPPED, read_run, update_run
 from job.machine.java import JavaNotFoundError
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run import runner
 from state.backends import RocksStore
 from tests.support.models import IN_WIDTH, conv, make_model
