@@ -13,7 +13,8 @@ from job.errors import UsageError
 from job.folder import layout
 from job.folder.run_file import write_json
 from job.kafka.input import TopicInput, as_recorded, from_recorded
-from operators.factory import Settings, load_plan
+from operators.factory import load_plan
+from operators.settings import Settings
 
 
 @dataclass(frozen=True)

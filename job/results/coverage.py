@@ -15,12 +15,13 @@ from job.kafka.client import ClientProperties
 from job.kafka.input import TopicInput
 from job.results.final_graph import SourceEvents, apply_stretches, chunk_events, stretches, topic_events
 from job.run.positions import Position, Start
-from operators.factory import Settings, load_plan
+from operators.factory import load_plan
 from operators.live_graph import LiveState
 from operators.parser.core import Parser
 from operators.parser.file_stage import read_plan
 from operators.parser.files import Chunk
 from operators.parser.skipping import records_of
+from operators.settings import Settings
 from operators.sink.change_log_reader import ChangeLogReader, Positions
 
 

@@ -23,9 +23,9 @@ from job.kafka.client import ClientProperties
 from job.results.coverage import Covered, rebuild
 from job.run.job_states import JobStates
 from operators.epochs.cut_log import CutLog, copy_log
-from operators.factory import Settings
 from operators.live_graph import FEATURES, Entries, LiveState
 from operators.network import PARTITIONER
+from operators.settings import Settings
 from operators.snapshot.writer import write_live_graph
 
 WORK = ".export"  # below the folder of the snapshot, while it is made

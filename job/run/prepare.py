@@ -23,10 +23,11 @@ from job.run.processor import of_new_job
 from job.run.sources import Sources, find_sources
 from job.uris import is_remote, local_path
 from operators.base_image import build_image
-from operators.factory import Settings, load_plan
+from operators.factory import load_plan
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.file_stage import write_plan
 from operators.parser.files import Chunk, ChunkReader
+from operators.settings import Settings
 from operators.snapshot.reader import Snapshot, open_snapshot
 from partitioner.events import INT
 from state.seed import new_seed
@@ -71,17 +72,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
         events_map=config.events_map,
         id_kind=id_kind,
         id_bytes_max=config.id_bytes_max,
-        epoch_events=config.epoch_events,
-        epoch_ms=config.epoch_ms,
         block_events=config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1),
-        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
-        publish_ms=config.publish_ms,
-        **cut_log_settings(config, out, job_id),
-        dead_letters=layout.dead_letters_to(config.dead_letters, out),
-        letter_bytes=outputs.letter_bytes,
-        dead_letters_max=config.dead_letters_max_bytes,
-        job_id=job_id,
-        outlet=outlet_settings(config, plan.sha256),
+        **settings_of_run(config, out, job_id, outputs, plan.sha256),
         processor=dict(of_new_job(config)),
     )
     # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
@@ -111,7 +103,23 @@ def prepare(config: RunConfig, out: Path) -> Job:
     return Job(settings, len(chunks), sum(chunk.count for chunk in chunks), topics, outputs)
 
 
-def cut_log_settings(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
+def settings_of_run(config: RunConfig, out: Path, job_id: str, outputs: Outputs, model_sha256: str) -> dict[str, Any]:
+    """The settings that a resume may change, as the options of this run have them."""
+    return {
+        "epoch_events": config.epoch_events,
+        "epoch_ms": config.epoch_ms,
+        "marker_interval_ms": max(1, int(config.checkpoint_interval_s * 1000)),
+        "publish_ms": config.publish_ms,
+        **_cut_log(config, out, job_id),
+        "dead_letters": layout.dead_letters_to(config.dead_letters, out),
+        "letter_bytes": outputs.letter_bytes,
+        "dead_letters_max": config.dead_letters_max_bytes,
+        "job_id": job_id,
+        "outlet": outlet_settings(config, model_sha256),
+    }
+
+
+def _cut_log(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
     """Where the cut log lies, and what it is told: it is beside the job's checkpoints."""
     where = layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id)
     folder = layout.checkpoint_folder(where, out)

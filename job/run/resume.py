@@ -16,16 +16,17 @@ from job.kafka.input import TopicInput
 from job.options.marks import Holds
 from job.options.run_config import RunConfig, that_hold
 from job.run.job_states import JobStates
-from job.run.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
+from job.run.outputs import new_job_id, plan_outputs, refuse_large_records
 from job.run.positions import Start
-from job.run.prepare import Job, cut_log_settings, kept_options, make_image
+from job.run.prepare import Job, kept_options, make_image, settings_of_run
 from job.run.processor import of_resumed_job
 from job.run.sources import Sources, find_sources
 from job.uris import is_remote
-from operators.factory import Settings, load_plan
+from operators.factory import load_plan
 from operators.parser.file_stage import read_plan, write_plan
 from operators.parser.files import Chunk, EventFile
 from operators.parser.skipping import plan_from
+from operators.settings import Settings
 
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
@@ -48,21 +49,15 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
     refuse_large_records(config, load_plan(former.model).out_width, former.id_kind, former.id_bytes_max, outputs)
+    told = settings_of_run(config, out, job_id, outputs, saved.model_sha256)
+    if (cut_log := saved.cut_log(out, beside=Path(told["cut_log"]))) is not None:  # where it was, if not there
+        told["cut_log"] = str(cut_log)
     settings = replace(
         former,
-        epoch_events=config.epoch_events,
-        epoch_ms=config.epoch_ms,
         block_events=former.block_events or former.epoch_events,
-        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
-        publish_ms=config.publish_ms,
-        **_cut_log(config, saved, out, job_id),
-        dead_letters=layout.dead_letters_to(config.dead_letters, out),
-        letter_bytes=outputs.letter_bytes,
-        dead_letters_max=config.dead_letters_max_bytes,
-        job_id=job_id,
         run=former.run + 1,
-        outlet=outlet_settings(config, saved.model_sha256),
         processor=dict(of_resumed_job(config, former.processor)),
+        **told,
     )
     write_plan(chunks, Path(settings.chunks))
     replace(saved, settings=settings, topics=topics, options=kept_options(config)).write(out)
@@ -192,10 +187,3 @@ def _is_same(file: EventFile, first: int, name: str, planned: list[Chunk]) -> bo
     now = plan_from(file, first)[-1:]
     ends = [(chunk.first + chunk.count, chunk.end) for chunk in (*now, *planned[-1:])]
     return Path(name).name == Path(file.name).name and len(now) == len(planned[-1:]) and len(set(ends)) <= 1
-
-
-def _cut_log(config: RunConfig, saved: SavedJob, out: Path, job_id: str) -> dict[str, Any]:
-    """Beside the checkpoints; where it was when they have been given another place."""
-    told = cut_log_settings(config, out, job_id)
-    found = saved.cut_log(out, Path(told["cut_log"]))
-    return told if found is None else {**told, "cut_log": str(found)}
