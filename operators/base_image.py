@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from operators.epochs.partitioner_stage import control_of
-from operators.factory import Settings, load_plan, make_core
+from operators.factory import load_plan, make_core
 from operators.messages import STORAGE, Message
 from operators.network import PARTITIONER, Network, operators_of, senders_of
+from operators.settings import Settings
 from operators.sink.core import Sink
 from operators.snapshot.reader import SnapshotError
 from operators.stage import Stage

@@ -14,9 +14,10 @@ from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled
 from operators.epochs.partitioner_stage import PartitionerStage, control_of
-from operators.factory import Settings, load_plan, make_core
+from operators.factory import load_plan, make_core
 from operators.messages import Message
 from operators.network import PARTITIONER
+from operators.settings import Settings
 from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.events import Events

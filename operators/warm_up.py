@@ -12,9 +12,10 @@ import operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid th
 from gnn.processor import hold
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage, SealingConfig
-from operators.factory import Settings, load_plan, make_core, make_outlet
+from operators.factory import load_plan, make_core, make_outlet
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER, Network, operators_of, senders_of
+from operators.settings import Settings
 from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of

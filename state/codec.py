@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from gnn.errors import InputError
+
 FORMAT_VERSION = 1
 TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
@@ -40,7 +42,7 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _PADDING = [b"\0" * k for k in range(8)]
 
 
-class UnknownFormatError(ValueError):
+class UnknownFormatError(InputError):
     """A block or a state entry was written by a version of Freshet that this one does not know."""
 
 

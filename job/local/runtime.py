@@ -23,9 +23,10 @@ from operators.epochs.flush_intervals import monotonic_ms
 from operators.epochs.journal import JOURNAL_KEYS
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.retention import Commits
-from operators.factory import PARSER, Settings, load_plan, make_stage, warm_up
+from operators.factory import PARSER, load_plan, make_stage, warm_up
 from operators.messages import SINK, Message, Outcome
 from operators.network import PARTITIONER, Network, operators_of
+from operators.settings import Settings
 from operators.stage import Stage
 from operators.storage.layer import LayerStorage
 from operators.telemetry.sum_report import SumReport, all_sums

@@ -25,9 +25,10 @@ from operators.epochs.cut import Cut
 from operators.epochs.cut_log import CutLog
 from operators.epochs.cut_segments import KEPT, FencedError, segments_in
 from operators.epochs.waiting_events import WAITING_BYTES
-from operators.factory import Settings, make_core
+from operators.factory import make_core
 from operators.inbox import INBOX_BYTES
 from operators.messages import SINK
+from operators.settings import Settings
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
 from tests.support.cuts import copied, newest_segment

@@ -24,10 +24,11 @@ from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, make_core
+from operators.factory import make_core
 from operators.inbox import INBOX_BYTES
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER, operators_of, receiver, senders_of
+from operators.settings import Settings
 from operators.stage import Stage
 from partitioner.core import Partitioner
 from partitioner.events import Events

@@ -22,11 +22,12 @@ import psutil
 from gnn.model import save_model
 from job.local.runtime import READ_POSITION, open_store
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, load_plan, make_stage
+from operators.factory import load_plan, make_stage
 from operators.messages import SINK, Outcome
 from operators.network import PARTITIONER
+from operators.output_folders import EPOCHS
 from operators.parser.dead_letters import DeadLetter
-from operators.sink.change_log import EPOCHS
+from operators.settings import Settings
 from operators.stage import Stage
 from state.codec import ROWS, Block, Header
 from state.sweep import Mutations

@@ -16,9 +16,10 @@ from gnn.plan import compile_plan
 from operators.base_image import build_image
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, make_stage
+from operators.factory import make_stage
 from operators.messages import SINK
 from operators.network import PARTITIONER, Network, operators_of
+from operators.settings import Settings
 from operators.stage import Stage
 from partitioner.config import STRATEGIES
 from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
