@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from gnn.declarations import CONV_TYPES, DENSE_TYPES, AnyLayer, Conv, DenseLayer, Shape, chain_tensors, chain_width
+from gnn.errors import InputError
 
 VERSION = 1
 MAX_CONVS = 4
@@ -22,7 +23,7 @@ SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 
 
-class ModelError(ValueError):
+class ModelError(InputError, ValueError):
     """A model that cannot be read or makes no sense; the message says which part and what was expected."""
 
 

@@ -14,6 +14,8 @@ import platform
 from collections.abc import Mapping, MutableMapping
 from functools import lru_cache
 
+from gnn.errors import InputError
+
 Processor = Mapping[str, str]
 
 BLAS_VARIABLE = "OPENBLAS_CORETYPE"
@@ -42,7 +44,7 @@ _NEEDS = {
 }
 
 
-class ProcessorError(RuntimeError):
+class ProcessorError(InputError):
     """This process would compute other bits than the job has so far; the message says what to do."""
 
 

@@ -15,6 +15,11 @@ LOG_INTERVAL_S = 10.0
 LIVE_INTERVAL_S = 0.2
 
 
+def say(text: str) -> None:
+    """A line of progress for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class Stats(NamedTuple):
     """How far a run is.
 

@@ -1,6 +1,8 @@
-"""The two ways in which a command ends badly on purpose, and their exit codes."""
+"""The ways in which a command ends, and their exit codes."""
 
 from __future__ import annotations
+
+from gnn.errors import FreshetError, InputError
 
 EXIT_DONE = 0
 EXIT_CHECK_FAILED = 1
@@ -10,16 +12,21 @@ EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
 
 
-class UsageError(Exception):
-    """Wrong use or a bad input file (exit code 2); the message names it, what was expected and what to do."""
+class UsageError(InputError):
+    """Wrong use of a command; the message names the option, what was expected and what to do."""
 
 
-class JobFailed(Exception):
+class JobFailed(FreshetError):
     """The job failed (exit code 3); the message is the root cause, and becomes the last line of stderr."""
 
 
+def exit_code(error: Exception) -> int:
+    """The exit code of a command that ends with this error."""
+    return EXIT_USAGE if isinstance(error, InputError) else EXIT_FAILED
+
+
 def one_line(error: BaseException | str) -> str:
-    """Return the message on one line, led by the exception's type where it is no error of ours."""
+    """Return the message on one line, led by the exception's type where it is none of a command."""
     text = " ".join(str(error).split())
     if isinstance(error, (str, UsageError, JobFailed)):
         return text

@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `flink run -py` starts this file, not a module
 
 from gnn.processor import choose_blas, core_of
+from job.errors import EXIT_FAILED, JobFailed
 from job.flink.job_spec import JobSpec
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
@@ -38,16 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if _FLINK_CLIENT in os.environ:
         submit(spec)
         return 0
-    from job.flink.errors import JobFailedError
     from job.flink.runtime import run_job
 
     choose_blas(core_of(spec.stage.get("processor", {})))  # for the workers: they inherit this environment
 
     try:
         result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
-    except JobFailedError as error:
+    except JobFailed as error:
         print(error, file=sys.stderr)
-        return 3
+        return EXIT_FAILED
     return 128 + result.signal if result.signal else 0
 
 

@@ -64,3 +64,8 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], expected: str) -
 def seconds(value: object) -> float:
     """Seconds of an option with a unit; a bare number could mean anything and is refused."""
     return parse_duration(value if isinstance(value, str) else f"{value}")
+
+
+def size_in_bytes(value: object) -> int:
+    """Bytes of an option with a unit; a bare number could mean anything and is refused."""
+    return parse_size(value if isinstance(value, str) else f"{value}")

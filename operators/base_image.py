@@ -8,9 +8,10 @@ from pathlib import Path
 
 from operators.control import control_values
 from operators.dataflow import PARTITIONER, STORAGE, Place
-from operators.factory import CoreFactory, Settings, dataflow_of, load_plan, make_core, stages_of
+from operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
 from operators.network import Network
 from operators.outcome import Message
+from operators.settings import Settings
 from operators.sink.core import Sink
 from operators.snapshot.reader import SnapshotError
 from partitioner.core import Partitioner

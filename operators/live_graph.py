@@ -15,8 +15,9 @@ from operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled_blocks
-from operators.factory import Settings, dataflow_of, load_plan, make_partitioner, stages_of
+from operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
 from operators.outcome import Message
+from operators.settings import Settings
 from partitioner.events import Events
 from partitioner.live_graph import LiveGraph
 from state.block_columns import POSITIONS

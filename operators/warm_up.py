@@ -15,9 +15,10 @@ from operators.dataflow import PARTITIONER, SINK, Place
 from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, dataflow_of, load_plan, make_outlet, stages_of
+from operators.factory import dataflow_of, load_plan, make_outlet, stages_of
 from operators.network import Network
 from operators.outcome import Outcome
+from operators.settings import Settings
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gnn.errors import InputError
 from state.block_columns import DTYPES, Columns
 
 FORMAT_VERSION = 1
@@ -40,7 +41,7 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _PADDING = [b"\0" * k for k in range(8)]
 
 
-class UnknownFormatError(ValueError):
+class UnknownFormatError(InputError):
     """A block or a state entry was written by a version of Freshet that this one does not know."""
 
 

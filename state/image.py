@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import orjson
 
+from gnn.errors import InputError
 from state.codec import UnknownFormatError
 from state.table import Table, TableSet
 
 IMAGE_FORMAT = 2
 
 
-class DamagedImageError(ValueError):
+class DamagedImageError(InputError):
     """A base image does not hold what its manifest says."""
 
 

@@ -16,12 +16,14 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
+from gnn.errors import InputError
+
 FILE_BYTES = 64 << 20  # after which a new file begins
 _SUFFIX = ".values"
 _LAYOUT = struct.Struct("<QQQI")
 
 
-class LostValueError(RuntimeError):
+class LostValueError(InputError):
     """A value is not, or not wholly, where the store says that it is."""
 
 

@@ -47,8 +47,6 @@ def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tupl
     for step in steps:
         try:
             layer, tensors = convert(step, width)
-        except ExportError:
-            raise
         except ValueError as error:  # a declaration that does not hold together
             msg = f"{step.name}: {error}"
             raise ExportError(msg) from None

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from job.errors import UsageError
-from job.options.run_config import IdType
+from job.folder import layout
+from job.options.input_options import IdType
 
 
 def check(
@@ -57,10 +58,10 @@ def check(
     if snapshot is not None:
         check_snapshot(snapshot)
     event_files(events, topics=True)
-    if not (out / "epochs").is_dir():
+    if not (out / layout.EPOCHS).is_dir():
         msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)
-    from job.kafka.produce import load_properties
+    from job.options.config_file import load_properties
     from job.results import check as checking
 
     code = checking.check(

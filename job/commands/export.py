@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from job.errors import UsageError
+from job.folder import layout
 
 
 def export(
@@ -36,13 +37,13 @@ def export(
 
     [cyan]freshet export --out S --from O/checkpoints/savepoints/savepoint-1a2b3c-0123456789ab O[/cyan]
     """
-    if not (job / "run.json").is_file() and not (job / "job" / "job.json").is_file():
+    if not any((job / name).is_file() for name in (layout.RUN, layout.SAVED_JOB)):
         msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(msg)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f"--out {out}: expected a folder that is new or empty"
         raise UsageError(msg)
-    from job.kafka.produce import load_properties
+    from job.options.config_file import load_properties
     from job.results import export as exporting
 
     code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=load_properties(config))

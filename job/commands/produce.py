@@ -45,6 +45,7 @@ def produce(
     [cyan]freshet produce --events changes.jsonl --to kafka://localhost:9092/changes --partitions 4[/cyan]
     """
     from job.kafka.address import KafkaAddress, KafkaAddressError
+    from job.options.config_file import load_properties
     from job.run.preflight import event_files
 
     try:
@@ -63,6 +64,6 @@ def produce(
         message_format=message_format,
         rate=rate,
         partitions=partitions,
-        properties=producing.load_properties(config),
+        properties=load_properties(config),
     )
     print(json.dumps(summary), flush=True)

@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from job.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_USAGE, JobFailed, UsageError
+from gnn.errors import FreshetError
+from job.errors import EXIT_SIGINT, exit_code
 
 
 def run_script(app: typer.Typer, name: str) -> None:
@@ -15,9 +16,7 @@ def run_script(app: typer.Typer, name: str) -> None:
         app(prog_name=name)
     except KeyboardInterrupt:
         sys.exit(EXIT_SIGINT)
-    except UsageError as error:
-        code, message = EXIT_USAGE, str(error)
-    except (JobFailed, OSError) as error:
-        code, message = EXIT_FAILED, str(error)
+    except (FreshetError, OSError) as error:
+        code, message = exit_code(error), str(error)
     print(f"{name}: {message}", file=sys.stderr)
     sys.exit(code)

@@ -9,31 +9,14 @@ import struct
 from collections.abc import Collection
 from pathlib import Path
 
+from job.uris import is_remote, local_path
+
 _METADATA = "_metadata"
 _JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
 class NoCheckpointError(FileNotFoundError):
     """There is nothing to resume from; the message says where it was looked for."""
-
-
-def is_remote(place: str) -> bool:
-    """Whether a path or URI is in another store than this machine's files."""
-    return "://" in place and not place.startswith("file://")
-
-
-def local_folder(checkpoint_dir: str | None, out: Path) -> Path:
-    """The folder of the checkpoints, or of what lies beside them here when they go to another store."""
-    folder = (checkpoint_dir or "").removeprefix("file://")
-    return Path(folder).absolute() if folder and not is_remote(folder) else out / "checkpoints"
-
-
-def dir_of_job(checkpoint_dir: str | None, job_id: str) -> str | None:
-    """The folder or URI of one job below `--checkpoint-dir`, which many may share; None: OUT/checkpoints is its own."""
-    shared = (checkpoint_dir or "").rstrip("/")
-    if not shared or not job_id or shared.rpartition("/")[2] == job_id:
-        return shared or None
-    return f"{shared}/{job_id}"
 
 
 def is_complete(state: Path) -> bool:
@@ -65,7 +48,7 @@ def savepoints_in(target: str) -> list[str]:
     """The savepoints in a folder (a URI), complete or not; none of another store, which can't be looked into."""
     if is_remote(target):
         return []
-    return sorted(str(state) for state in Path(target.removeprefix("file://")).glob("savepoint-*"))
+    return sorted(str(state) for state in local_path(target).glob("savepoint-*"))
 
 
 def new_savepoint(target: str, before: Collection[str]) -> Path | None:
@@ -92,7 +75,7 @@ def find_state(where: str, checkpoints: Path) -> Path:
     """
     if where == "latest":
         return find_latest(checkpoints)
-    path = Path(where.removeprefix("file://")).absolute()
+    path = local_path(where)
     return path if (path / _METADATA).is_file() else find_latest(path)
 
 

@@ -11,12 +11,14 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from job.flink.job_spec import JobSpec, file_uri
+from job.flink.job_spec import JobSpec
 from job.flink.part_keys import part_keys
+from job.folder import layout
 from job.kafka.client import ClientProperties
 from job.kafka.flink_sink import write_lines
 from job.kafka.flink_source import add_connector, batch_type, topic_stream
 from job.machine.artifacts import connector_jar
+from job.uris import file_uri
 from operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, TAIL, Dataflow, topic_parser
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
 
     from operators.flink.shells import StartShell, element_type
 
-    folder = spec.out_path / "tmp" / "idle"
+    folder = spec.out_path / layout.IDLE
     folder.mkdir(parents=True, exist_ok=True)
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), file_uri(folder))
     source = source.monitor_continuously(Duration.of_minutes(10)).build()

@@ -26,10 +26,6 @@ LOST_JOB = (
 )
 
 
-class JobFailedError(RuntimeError):
-    """The job ended by itself with an error; the message is its root cause on one line."""
-
-
 def is_to_ask_again(message: str) -> bool:
     """Whether Flink refused a savepoint only because tasks were just starting or ending; the job goes on."""
     return any(answer in message for answer in _TASKS_CHANGE)

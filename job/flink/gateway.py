@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from job.errors import JobFailed
 from job.machine.java import prepare_environment
 from job.machine.processes import die_with_parent
 
@@ -38,7 +39,7 @@ appender.file.strategy.max = 3
 _START_TIMEOUT_S = 60.0
 
 
-class GatewayError(RuntimeError):
+class GatewayError(JobFailed):
     """The Java process did not come up; the message has the end of its output."""
 
 

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from job.flink.checkpoints import is_remote, local_folder
+from job.folder import layout
 from job.kafka.topic_specs import TopicInput, TopicOutput
+from job.uris import file_uri, is_remote, local_path
 
 
 class JobSpec(BaseModel):
@@ -70,12 +71,12 @@ class JobSpec(BaseModel):
     @property
     def logs(self) -> Path:
         """Return the folder of Flink's log, the Java process's output and Python's tracebacks."""
-        return self.out_path / "logs"
+        return self.out_path / layout.LOGS
 
     @property
     def checkpoints(self) -> Path:
         """Return the checkpoint folder, absolute; what is kept locally where the checkpoints go to another store."""
-        return local_folder(self.checkpoint_dir, self.out_path)
+        return layout.checkpoint_folder(self.checkpoint_dir, self.out_path)
 
     @property
     def checkpoint_uri(self) -> str:
@@ -85,7 +86,12 @@ class JobSpec(BaseModel):
     @property
     def savepoint_uri(self) -> str:
         """Return where savepoints go by default: below the checkpoints, where a resume looks."""
-        return f"{self.checkpoint_uri}/savepoints"
+        return f"{self.checkpoint_uri}/{layout.SAVEPOINTS}"
+
+    @property
+    def tmp(self) -> Path:
+        """Return the folder of what Flink needs while it runs."""
+        return self.out_path / layout.TMP
 
     def save(self, path: Path) -> None:
         """Write the spec as JSON."""
@@ -102,19 +108,8 @@ class JobSpec(BaseModel):
 
 def savepoint_target(folder: Path | str) -> str:
     """Return a folder as a URI; a local one is made if need be."""
-    text = str(folder).removeprefix("file://")
-    if "://" in text:
-        return text
-    path = Path(text).absolute()
+    if is_remote(str(folder)):
+        return str(folder)
+    path = local_path(str(folder))
     path.mkdir(parents=True, exist_ok=True)
     return file_uri(path)
-
-
-def file_uri(path: Path) -> str:
-    """Return a path as Flink's `Path` reads it: without percent signs, which it would take for part of a name."""
-    return f"file://{path}"
-
-
-def location(uri: str) -> str:
-    """Return a savepoint's URI as people write it: a plain path where it is local."""
-    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

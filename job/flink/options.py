@@ -71,7 +71,7 @@ def _memory_options(spec: JobSpec) -> dict[str, str]:
         "taskmanager.memory.segment-size": "256kb",
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
-        "io.tmp.dirs": str(spec.out_path / "tmp"),
+        "io.tmp.dirs": str(spec.tmp),
         # No outside address: the embedded cluster talks to itself.
         "rest.bind-address": "127.0.0.1",
         "rest.address": "127.0.0.1",

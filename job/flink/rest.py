@@ -7,14 +7,15 @@ from typing import Any
 
 import httpx
 
+from job.errors import JobFailed
 from job.flink.errors import is_to_ask_again, root_cause_of_text
-from job.flink.job_spec import location
+from job.uris import location
 
 _POLL_S = 0.1
 NOT_IN_TIME = "no savepoint in time"  # it may still come
 
 
-class FlinkRestError(RuntimeError):
+class FlinkRestError(JobFailed):
     """Flink refused a call or could not be reached; the message says which."""
 
 

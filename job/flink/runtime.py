@@ -12,21 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job.flink.checkpoints import is_remote, new_savepoint
+from job.errors import JobFailed
+from job.flink.checkpoints import new_savepoint
 from job.flink.dataflow import build
-from job.flink.errors import JobFailedError, is_to_ask_again, root_cause
+from job.flink.errors import is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec, location, savepoint_target
+from job.flink.job_spec import JobSpec, savepoint_target
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.stop_file import forget_stop, read_stop
 from job.machine.signals import stop_signals
+from job.uris import is_remote, location
 from operators.epochs.retention import TOLD_FILE
 from operators.telemetry.profile import forget_profiles, input_ended
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
-STOP_FILE = "stop.json"
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,14 @@ class FlinkRun:
     def start(self) -> None:
         """Start Java and submit the job; `run.json` then says where it is.
 
-        Raises: JobFailedError when Flink refuses the job; GatewayError when Java does not start.
+        Raises: JobFailed when Flink refuses the job; GatewayError when Java does not start.
         """
         spec = self.spec
         spec.checkpoints.mkdir(parents=True, exist_ok=True)
-        spec.save(spec.checkpoints / "job.json")
-        shutil.rmtree(spec.out_path / "tmp", ignore_errors=True)  # of a run that was killed
-        (spec.out_path / "tmp").mkdir(parents=True)
-        (spec.out_path / STOP_FILE).unlink(missing_ok=True)
+        spec.save(spec.checkpoints / layout.SPEC)
+        shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
+        spec.tmp.mkdir(parents=True)
+        forget_stop(spec.out_path)
         forget_profiles(spec.out_path)
         (spec.checkpoints / TOLD_FILE).unlink(missing_ok=True)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
@@ -104,7 +106,7 @@ class FlinkRun:
         """Wait until the job ends; `should_stop` returns the signal by which to stop it, None to go on.
 
         `progress` is called about ten times a second, `restarted` with the cause of each restart.
-        Raises: JobFailedError with the root cause.
+        Raises: JobFailed with the root cause.
         """
         next_poll = time.monotonic() + _RESTART_POLL_S
         while not self._is_done():
@@ -122,7 +124,7 @@ class FlinkRun:
     def stop(self, savepoint_dir: Path | str | None = None, by_signal: int | None = None) -> RunResult:
         """Stop the job with a savepoint, after all it has begun is complete; a job that has just ended is `finished`.
 
-        Raises: JobFailedError when the job fails meanwhile or the savepoint can't be written.
+        Raises: JobFailed when the job fails meanwhile or the savepoint can't be written.
         """
         target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
         while True:
@@ -146,7 +148,7 @@ class FlinkRun:
         if self._java is not None:
             stop_gateway(self._java)
             self._java = None
-        shutil.rmtree(self.spec.out_path / "tmp", ignore_errors=True)
+        shutil.rmtree(self.spec.tmp, ignore_errors=True)
 
     def network_bytes(self) -> int | None:
         """Return Flink's network memory, None where it does not tell."""
@@ -173,7 +175,7 @@ class FlinkRun:
                 raise self._failed(error) from error
             tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
             message = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
-            raise self._failed(JobFailedError(message)) from error
+            raise self._failed(JobFailed(message)) from error
 
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
@@ -211,10 +213,10 @@ class FlinkRun:
         if since_ms is not None:
             run_file.write_json(self.spec.checkpoints / TOLD_FILE, {"since_ms": since_ms})
 
-    def _failed(self, error: BaseException) -> JobFailedError:
-        cause = str(error) if isinstance(error, JobFailedError) else root_cause(error)
+    def _failed(self, error: BaseException) -> JobFailed:
+        cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
         self._record(run_file.FAILED, error=cause)
-        return JobFailedError(cause)
+        return JobFailed(cause)
 
     def _record(self, state: str, **fields: Any) -> None:
         run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)
@@ -228,7 +230,7 @@ def run_job(
 ) -> RunResult:
     """Run a job to its end; SIGINT and SIGTERM stop it with a savepoint. Call it from the main thread.
 
-    Raises: JobFailedError with the root cause.
+    Raises: JobFailed with the root cause.
     """
     run = FlinkRun(spec)
     with stop_signals() as caught:
@@ -239,17 +241,6 @@ def run_job(
             return run.wait(progress, restarted, lambda: caught[0] if caught else None)
         finally:
             run.close()
-
-
-def read_stop(out: Path) -> dict[str, Any]:
-    """Return the request by which another process stops the job that writes to `out`, empty when there is none."""
-    import json
-
-    try:
-        request: dict[str, Any] = json.loads((out / STOP_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return request
 
 
 def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def save_entries(state: str, backend: str, parts: int, operators: Sequence[str], work: Path) -> None:
     """Write the entries of each part of these operators to `work`/OPERATOR-PART.
 
-    Raises: JobFailedError, GatewayError, JavaNotFoundError.
+    Raises: JobFailed.
     """
     from job.flink.runtime import FlinkRun
 

@@ -8,9 +8,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from job.folder.layout import RUN
 from job.machine.processes import Process, began_s
 
-NAME = "run.json"
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 ENDED = frozenset({FINISHED, STOPPED, FAILED})
 
@@ -18,7 +18,7 @@ ENDED = frozenset({FINISHED, STOPPED, FAILED})
 def read_run(out: Path) -> dict[str, Any]:
     """Return the content of `out/run.json`, empty when there is none."""
     try:
-        content: dict[str, Any] = json.loads((out / NAME).read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((out / RUN).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     return content
@@ -27,7 +27,7 @@ def read_run(out: Path) -> dict[str, Any]:
 def update_run(out: Path, **fields: Any) -> dict[str, Any]:
     """Set fields of `out/run.json`, keep the others, and return all; a reader sees the old file or the new one."""
     content = {**read_run(out), **fields}
-    write_json(out / NAME, content)
+    write_json(out / RUN, content)
     return content
 
 

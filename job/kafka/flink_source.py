@@ -11,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from job.flink.job_spec import file_uri
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
 from job.kafka.topic_specs import TopicInput
+from job.uris import file_uri
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation

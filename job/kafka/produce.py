@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -19,7 +18,7 @@ from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties
 from job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
-from operators.parser.files import ChunkReader, EventFileError, plan_chunks
+from operators.parser.files import ChunkReader, plan_chunks
 
 _MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
 _DELIVERY_MS = 180_000  # as long as a broker may be away
@@ -136,8 +135,6 @@ def produce(
             outbox.flush()
         finally:
             outbox.close()
-    except EventFileError as error:
-        raise UsageError(str(error)) from None
     except (KafkaException, KafkaError) as error:
         raise JobFailed(_explain(error, to)) from error
     return _summary(outbox.partitions, time.monotonic() - began)
@@ -165,22 +162,6 @@ def topic_partitions(to: KafkaAddress, wanted: int | None, options: Mapping[str,
         msg = f"--partitions {wanted}: the topic {to.topic} has {found}; leave the option out, or take another topic"
         raise UsageError(msg)
     return found
-
-
-def load_properties(config: Path | None) -> ClientProperties:
-    """Return the `kafka:` mapping of a --config file; its other keys are those of `freshet run` and not looked at.
-
-    Raises: UsageError for a file or a property that can't be taken.
-    """
-    if config is None:
-        return ClientProperties()
-    from job.options.run_config import read_config_file
-
-    found = read_config_file(config).get("kafka") or {}
-    if not isinstance(found, Mapping):
-        msg = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
-        raise UsageError(msg)
-    return ClientProperties(found)
 
 
 def _producer(to: KafkaAddress, properties: ClientProperties) -> Producer:

@@ -23,9 +23,10 @@ from operators.epochs.flush_intervals import monotonic_ms
 from operators.epochs.journal import JOURNAL_KEYS
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.retention import Commits
-from operators.factory import Settings, dataflow_of, load_plan, make_stage
+from operators.factory import dataflow_of, load_plan, make_stage
 from operators.network import Network
 from operators.outcome import Message, Outcome
+from operators.settings import Settings
 from operators.stage import Stage
 from operators.storage.layer import LayerStorage
 from operators.telemetry.sum_report import SumReport, all_sums

@@ -6,6 +6,8 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from job.errors import JobFailed
+
 # Blocks of 100 KB to 1 MB are malloc'ed and freed all the time: with glibc's defaults each one is mapped and unmapped,
 # and the page faults cost more than the copies.
 _MALLOC = {
@@ -19,7 +21,7 @@ _MALLOC = {
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
-class JavaNotFoundError(RuntimeError):
+class JavaNotFoundError(JobFailed):
     """No Java was found; the message says what to do."""
 
 

@@ -4,60 +4,54 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from job.kafka.address import KafkaAddress, is_kafka
 from job.kafka.topic_specs import UPSERT, Delivery
-from job.units import format_duration, parse_size, seconds
+from job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options, Size
+from job.units import format_duration
 
 EmbeddingFormat = Literal["base64", "list"]
 PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins
 DEAD_LETTERS_MIN_BYTES = 1 << 20
 
 
-def size_in_bytes(value: object) -> int:
-    """Bytes of an option with a unit; a bare number could mean anything and is refused."""
-    return parse_size(value if isinstance(value, str) else f"{value}")
-
-
-class OutputOptions(BaseModel):
+class OutputOptions(Options):
     """Outputs: when those in files are visible, and those beside the change log.
 
     Units: `coalesce_s` and `publish_within_s` seconds, `dead_letters_max_bytes` bytes.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    publish_within_s: Annotated[float, BeforeValidator(seconds)] = Field(
+    publish_within_s: Annotated[Duration, Option(IO, Holds.KEPT)] = Field(
         default=10.0,
         alias="publish_within",
         description="How soon what is done can be read in OUT/embeddings and OUT/epochs, also when the stream pauses.",
     )
-    embeddings_to: str | None = Field(
+    embeddings_to: Annotated[str | None, Option(KAFKA, Holds.KEPT)] = Field(
         default=None, description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none)."
     )
-    embedding_format: EmbeddingFormat = Field(
+    embedding_format: Annotated[EmbeddingFormat, Option(KAFKA, Holds.KEPT)] = Field(
         default="base64", description="An embedding in Kafka: base64 of little-endian float32, or a list of numbers."
     )
-    delivery: Delivery = Field(
+    delivery: Annotated[Delivery, Option(KAFKA, Holds.KEPT)] = Field(
         default=UPSERT,
         description="To Kafka: upsert repeats records after a failure (the last one of a vertex holds), exactly-once "
         "writes transactions, which readers see when a checkpoint is complete.",
     )
-    coalesce_epochs: int = Field(
+    coalesce_epochs: Annotated[Count, Option(KAFKA, Holds.KEPT)] = Field(
         default=1000, ge=1, description="Kafka gets the last embedding of a vertex per so many epochs, or sooner."
     )
-    coalesce_s: Annotated[float, BeforeValidator(seconds)] = Field(
+    coalesce_s: Annotated[Duration, Option(KAFKA, Holds.KEPT)] = Field(
         default=0.5,
         alias="coalesce",
         description="Longest that a change waits for others; with --epoch-ms 0 only epochs count.",
     )
-    dead_letters: str | None = Field(
+    dead_letters: Annotated[str | None, Option(IO, Holds.KEPT, is_place=True)] = Field(
         default=None,
         description="JSON Lines file, or kafka://HOST:PORT/TOPIC, for rejected records "
         "(default: OUT/dead_letters.jsonl).",
     )
-    dead_letters_max_bytes: Annotated[int, BeforeValidator(size_in_bytes)] = Field(
+    dead_letters_max_bytes: Annotated[Size, Option(IO, Holds.KEPT)] = Field(
         default=1 << 30,
         alias="dead_letters_max",
         description="Size of the files of rejected records together; past it the oldest are dropped, and counted.",

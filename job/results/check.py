@@ -25,7 +25,6 @@ from job.results.findings import Findings
 from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit, has_finished
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
-from job.run.positions import JOB_FOLDER
 from job.run.sources import load_starts
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
@@ -83,7 +82,7 @@ def check(
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties or ClientProperties(),
-        starts=load_starts(out / JOB_FOLDER),
+        starts=load_starts(out),
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
     )

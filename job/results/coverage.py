@@ -10,7 +10,7 @@ import numpy as np
 from job.errors import UsageError
 from job.run.positions import Position
 from job.run.sources import Sources
-from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from operators.sink.change_log_reader import ChangeLogReader
 
 
 class Coverage:
@@ -42,7 +42,7 @@ class Coverage:
         """
         if epoch == 0:
             return
-        log = open_log(self.out)
+        log = ChangeLogReader(self.out)
         recorded = log.epochs()
         if np.unique(recorded[(recorded > 0) & (recorded <= epoch)]).size < epoch:
             msg = f"{self.out}: epochs/ does not have all epochs up to {epoch:,}; put its files back"
@@ -71,14 +71,3 @@ class Coverage:
             )
             for (source, partition), following in sorted(found.items())
         ]
-
-
-def open_log(out: Path) -> ChangeLogReader:
-    """The change log of a job.
-
-    Raises: UsageError when there is none.
-    """
-    try:
-        return ChangeLogReader(out)
-    except NoChangeLogError as error:
-        raise UsageError(str(error)) from None

@@ -8,56 +8,32 @@ import socket
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError, one_line
-from job.flink.checkpoints import (
-    NoCheckpointError,
-    dir_of_job,
-    find_state,
-    follow_move,
-    is_remote,
-    local_folder,
-    newest_of_job,
-)
+from job.console import say
+from job.errors import EXIT_DONE, EXIT_SIGTERM, UsageError
 from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob
 from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import from_recorded
 from job.machine.signals import handled
-from job.results.coverage import Coverage, open_log
+from job.results.coverage import Coverage
 from job.results.final_graph import rebuild
-from job.run.positions import JOB_FOLDER
-from job.run.prepare import CHUNKS, CUT_LOG, IMAGE_FOLDER, SAVED, image_is_done, say
-from job.run.resume import job_of_state
+from job.run.job_states import JobStates
 from job.run.sources import load_sources
 from operators.dataflow import FEATURES, PARTITIONER
-from operators.epochs.cut import ForeignStateError, LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
-from operators.epochs.cut_segments import ForeignLogError
-from operators.factory import Settings, load_plan
 from operators.live_graph import Entries, LiveState
-from operators.parser.files import EventFileError
+from operators.settings import Settings
+from operators.sink.change_log_reader import ChangeLogReader
 from operators.snapshot.writer import write_live_graph
-from state.codec import UnknownFormatError
-from state.image import DamagedImageError
-from state.value_log import LostValueError
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 _SAY_EPOCHS = 5_000
-_UNUSABLE = (
-    LostCutError,
-    ForeignLogError,
-    ForeignStateError,
-    LostValueError,
-    DamagedImageError,
-    UnknownFormatError,
-    EventFileError,
-)
 _ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 
 
@@ -67,14 +43,14 @@ class Stopped:
 
     out: Path
     settings: Settings
-    saved: dict[str, Any]
+    saved: SavedJob
     run: dict[str, Any]
     properties: ClientProperties
 
     @property
     def is_local(self) -> bool:
         """Whether it ran in the local runtime."""
-        return bool(self.saved["runtime"] == "local")
+        return self.saved.runtime == "local"
 
     @property
     def has_finished(self) -> bool:
@@ -93,7 +69,7 @@ def export(
 
     `state`: a savepoint or checkpoint to take it from, None: where the job stopped.
 
-    Raises: UsageError when there is no such job, it still runs, or its state can't be read; JobFailed when Flink can't
+    Raises: InputError when there is no such job, it still runs, or its state can't be used; JobFailed when Flink can't
     read the savepoint.
     """
     job, snapshot = job.absolute(), snapshot.absolute()
@@ -105,8 +81,6 @@ def export(
             line = _export(stopped, state, work)
             for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
                 (work / "snapshot" / name).replace(snapshot / name)
-    except _UNUSABLE as error:
-        raise UsageError(str(error)) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
         if new:
@@ -145,26 +119,20 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
 
 def _open(job: Path, model: Path | None, running: bool, properties: ClientProperties) -> Stopped:
     """The job in a folder; `running`: it may still run."""
-    try:
-        saved = orjson.loads((job / JOB_FOLDER / SAVED).read_bytes())
-    except FileNotFoundError:
+    saved = SavedJob.read(job)
+    if saved is None:
         message = f"{job}: no job in it; give the --out folder of a `freshet run`"
-        raise UsageError(message) from None
+        raise UsageError(message)
     run = run_file.read_run(job)
     if not running and (worker := _at_work(job, run)):
         message = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
         raise UsageError(message)
-    former = Settings.from_dict(saved["settings"])
-    folder = str(model.absolute()) if model else former.model
-    if not (Path(folder) / "model.json").is_file():
+    folder = model.absolute() if model else Path(saved.settings.model)
+    if not (folder / "model.json").is_file():
         message = f"{job}: its model {folder} is not there; say where it is now: --model M"
         raise UsageError(message)
-    if load_plan(folder).sha256 != saved["model_sha256"]:
-        message = f"--model {folder}: another model than the job in {job} was begun with; give that one"
-        raise UsageError(message)
-    chunks = str(job / JOB_FOLDER / CHUNKS)
-    settings = replace(former, model=folder, out=str(job), image=str(job / IMAGE_FOLDER), chunks=chunks)
-    if not image_is_done(settings):
+    settings = saved.settings_at(job, folder)
+    if not (job / layout.IMAGE_DONE).exists():
         message = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
         raise UsageError(message)
     return Stopped(job, settings, saved, run, properties)
@@ -191,38 +159,31 @@ def _at_work(job: Path, run: dict[str, Any]) -> str | None:
 
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:
     """The cut log, copied: to open one is to take it over."""
-    former = stopped.saved["settings"]
-    was = Path(former["cut_log"])
-    places = [_checkpoints(stopped) / CUT_LOG, was]
-    if was.is_relative_to(former["out"]):
-        places.append(stopped.out / was.relative_to(former["out"]))
-    copy = work / CUT_LOG
-    for place in places:
-        if place.is_dir():
-            copy_log(place, copy)
-            break
+    copy = work / layout.CUT_LOG
+    found = stopped.saved.cut_log(stopped.out, _states(stopped).folder / layout.CUT_LOG)
+    if found is not None:
+        copy_log(found, copy)
     return copy
 
 
-def _checkpoints(stopped: Stopped) -> Path:
-    """The folder of the job's checkpoints, or of what lies beside them here."""
-    own = dir_of_job(stopped.saved["options"].get("checkpoint_dir"), stopped.settings.job_id)
-    return local_folder(own, stopped.out)
+def _states(stopped: Stopped) -> JobStates:
+    return JobStates(stopped.out, stopped.settings.job_id, stopped.saved.options.get("checkpoint_dir"), "--from")
 
 
 def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Coverage:
     """Bring the graph to where the job stands; what its epochs cover."""
-    topics, settings = from_recorded(stopped.saved.get("topics", [])), stopped.settings
-    sources = load_sources(Path(settings.chunks), settings.sources, topics, stopped.properties)
+    sources = load_sources(stopped.settings, stopped.saved.topics, stopped.properties)
     coverage = Coverage(stopped.out, sources)
     if stopped.is_local:
         if state is not None:
-            message = f"--from {state}: the local runtime has its state in {stopped.out}/state; leave --from out"
+            message = (
+                f"--from {state}: the local runtime has its state in {stopped.out / layout.STATE}; leave --from out"
+            )
             raise UsageError(message)
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
         say("the job has come to its end, and Flink keeps no state of such jobs: taking its events in again")
-        log = open_log(stopped.out)
+        log = ChangeLogReader(stopped.out)
         coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0))
         rebuild(live, sources, log)
         return coverage
@@ -239,7 +200,7 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
     from job.local.runtime import READ_POSITION, open_store
 
     say(f"restoring from {stopped.out / 'state'}")
-    store = open_store(stopped.out / "state")
+    store = open_store(stopped.out / layout.STATE)
 
     def entries_of(operator: str, part: int) -> Entries:
         name = operator if operator == PARTITIONER else f"{operator}-{part}"
@@ -252,19 +213,13 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
 
 
 def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> None:
-    from job.flink.errors import JobFailedError
-    from job.flink.gateway import GatewayError
     from job.flink.savepoint_entries import save_entries
-    from job.machine.java import JavaNotFoundError
     from state.entry_file import read_entries
 
     found = _state_of(stopped, state)
     say(f"restoring from {found}")
-    backend = stopped.saved["options"].get("state_backend", "rocksdb")
-    try:
-        save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
-    except (JobFailedError, GatewayError, JavaNotFoundError) as error:
-        raise JobFailed(one_line(str(error))) from error
+    backend = stopped.saved.options.get("state_backend", "rocksdb")
+    save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
 
     def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
         return read_entries(work / f"{operator}-{part}")
@@ -274,35 +229,11 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
 
 def _state_of(stopped: Stopped, state: str | None) -> str:
     """The savepoint or checkpoint, as Flink is told of it; nothing is removed, unlike by a resume."""
-    if state is not None and is_remote(state):
-        return state
-    options, out = stopped.saved["options"], stopped.out
-    folder = _checkpoints(stopped)
-    savepoint = str(stopped.run.get("savepoint") or "")
-    try:
-        if state is not None:
-            found = find_state(state, folder)
-        elif is_remote(options.get("checkpoint_dir") or ""):
-            if stopped.run.get("state") == run_file.STOPPED and savepoint:
-                return savepoint
-            message = (
-                f"{out}: can't look into {options['checkpoint_dir']}; give the newest checkpoint there: --from URI"
-            )
-            raise UsageError(message)
-        else:
-            latest = newest_of_job(folder, savepoint)
-            if latest is None:
-                message = (
-                    f"{out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
-                )
-                raise UsageError(message)
-            found = latest
-    except NoCheckpointError as error:
-        message = f"--from {state}: {error}"
-        raise UsageError(message) from None
-    owner = job_of_state(found)
-    if owner not in (None, stopped.settings.job_id):
-        message = f"--from {state}: {found} is a state of job {owner}, that of {out} is {stopped.settings.job_id}"
+    states = _states(stopped)
+    found = states.latest() if state is None else states.named(state)
+    if found is None:
+        message = (
+            f"{stopped.out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
+        )
         raise UsageError(message)
-    follow_move(found)
-    return str(found)
+    return found

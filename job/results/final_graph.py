@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from job.console import say
 from job.errors import UsageError
 from job.results.input_order import input_order
-from job.run.prepare import say
 from job.run.sources import Sources
-from operators.factory import Settings, load_plan
+from operators.factory import load_plan
 from operators.live_graph import LiveState
 from operators.parser.core import Parser
+from operators.settings import Settings
 from operators.sink.change_log_reader import ChangeLogReader
 from partitioner.events import Events
 

@@ -16,7 +16,6 @@ from job.errors import UsageError
 from job.kafka.address import KafkaAddress, is_kafka
 from job.run.sources import Found
 
-JOB_FOLDER = "job"  # of OUT
 _KEY = "positions"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from job.errors import UsageError
+from job.folder import layout
 from job.kafka.address import is_kafka
 from job.options.run_config import RunConfig
 from operators.parser.formats import SUFFIXES, begins_as, format_of
@@ -94,7 +95,7 @@ def check_out(out: Path, resume: str | None) -> None:
 
 def _is_used(out: Path) -> bool:
     """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
-    return (out / "job" / "job.json").exists() or any(item.name != "job" for item in out.iterdir())
+    return (out / layout.SAVED_JOB).exists() or any(item.name != layout.JOB for item in out.iterdir())
 
 
 def _check_event_file(path: Path) -> Path:

@@ -3,65 +3,35 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gnn.plan import Plan
+from job.console import say
 from job.errors import UsageError
-from job.flink.checkpoints import dir_of_job, is_remote, local_folder
-from job.folder import run_file
-from job.kafka.topic_specs import TopicInput, as_recorded
-from job.options.run_config import RunConfig
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob, paths_of
+from job.kafka.topic_specs import as_recorded
+from job.options.marks import Holds, Option
+from job.options.run_config import RunConfig, that_hold
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import JOB_FOLDER, match, read_positions
+from job.run.positions import match, read_positions
 from job.run.processor import of_new_job
 from job.run.sources import Found, Sources, find_sources, plan_sources
+from job.uris import is_remote, local_path
 from operators.base_image import build_image
-from operators.factory import Settings, load_plan
+from operators.factory import load_plan
 from operators.parser.core import Parser
-from operators.parser.files import EventFileError
-from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
+from operators.settings import Settings
+from operators.snapshot.reader import Snapshot, open_snapshot
 from partitioner.events import INT
 from state.seed import new_seed
 
-IMAGE_FOLDER = "base"
-CHUNKS, SAVED = "chunks.jsonl", "job.json"
-CUT_LOG = "cuts"
-_IMAGE_DONE = "complete"
 # Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
 # three times the latency where the input never pauses.
 _LOCAL_EPOCHS = 8
-# Options of a run that one need not repeat to go on with it.
-KEPT_OPTIONS = (
-    "parallelism",
-    "state_backend",
-    "memory_bytes",
-    "epoch_events",
-    "epoch_ms",
-    "checkpoint_dir",
-    "keep_cuts",
-    "checkpoint_interval_s",
-    "restarts",
-    "publish_within_s",
-    "dead_letters",
-    "dead_letters_max_bytes",
-    "embeddings_to",
-    "embedding_format",
-    "delivery",
-    "coalesce_epochs",
-    "coalesce_s",
-)
-
-
-def say(text: str) -> None:
-    """A line of progress for people."""
-    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -76,47 +46,33 @@ class Job:
 def prepare(config: RunConfig, out: Path) -> Job:
     """Plan the input and compute the base image of a new job.
 
-    Raises: UsageError for a bad input file.
+    Raises: InputError for a bad input file.
     """
     plan = load_plan(str(config.model.absolute()))
     job_id = new_job_id()
-    try:
-        found = find_sources(config.events)
-        sources = plan_sources(found, _starts(config, plan, found), config)
-        outputs = plan_outputs(config, job_id, say)
-        id_kind = _id_kind(config, plan, sources)
-        refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
-    except (EventFileError, SnapshotError) as error:
-        raise UsageError(str(error)) from None
+    found = find_sources(config.events)
+    sources = plan_sources(found, _starts(config, plan, found), config)
+    outputs = plan_outputs(config, job_id, say)
+    id_kind = _id_kind(config, plan, sources)
+    refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
     settings = Settings(
         model=str(config.model.absolute()),
-        out=str(out),
+        **paths_of(out),
         parts=config.part_count,
         partitioner=_partitioning(config, plan),
-        image=str(out / IMAGE_FOLDER),
         sources=found.names,
         topics=tuple(found.topics),
         events_map=config.events_map,
-        chunks=str(out / JOB_FOLDER / CHUNKS),
         id_kind=id_kind,
         id_bytes_max=config.id_bytes_max,
-        epoch_events=config.epoch_events,
-        epoch_ms=config.epoch_ms,
         block_events=config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1),
-        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
-        publish_ms=config.publish_ms,
-        **cut_log_settings(config, out, job_id),
-        dead_letters=config.dead_letters_to,
-        letter_bytes=outputs.letter_bytes,
-        dead_letters_max=config.dead_letters_max_bytes,
-        job_id=job_id,
-        outlet=outlet_settings(config, plan.sha256),
+        **settings_of_run(config, out, job_id, outputs, plan.sha256),
         processor=dict(of_new_job(config)),
     )
-    # job.json comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
-    sources.save(Path(settings.chunks))
+    # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
+    sources.save(out)
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
-    save(settings, plan.sha256, snapshot, config, sources.topic_specs)
+    SavedJob(settings, plan.sha256, snapshot, config.runtime, sources.topic_specs, kept_options(config)).write(out)
     run_file.update_run(
         out,
         state=run_file.STARTING,
@@ -139,74 +95,57 @@ def prepare(config: RunConfig, out: Path) -> Job:
     return Job(settings, sources, outputs)
 
 
-def cut_log_settings(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
-    """Where the cut log lies, and what it is told: it is beside the job's checkpoints."""
-    where = dir_of_job(config.checkpoint_dir, job_id)
-    folder = local_folder(where, out)
+def settings_of_run(config: RunConfig, out: Path, job_id: str, outputs: Outputs, model_sha256: str) -> dict[str, Any]:
+    """The settings that a resume may change, as the options of this run have them."""
     return {
-        "cut_log": str(folder / CUT_LOG),
+        "epoch_events": config.epoch_events,
+        "epoch_ms": config.epoch_ms,
+        "marker_interval_ms": max(1, int(config.checkpoint_interval_s * 1000)),
+        "publish_ms": config.publish_ms,
+        **_cut_log(config, out, job_id),
+        "dead_letters": layout.dead_letters_to(config.dead_letters, out),
+        "letter_bytes": outputs.letter_bytes,
+        "dead_letters_max": config.dead_letters_max_bytes,
+        "job_id": job_id,
+        "outlet": outlet_settings(config, model_sha256),
+    }
+
+
+def _cut_log(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
+    """Where the cut log lies, and what it is told: it is beside the job's checkpoints."""
+    where = layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id)
+    folder = layout.checkpoint_folder(where, out)
+    return {
+        "cut_log": str(folder / layout.CUT_LOG),
         "keep_cuts": config.keep_cuts,
         "checkpoints": str(folder) if config.runtime == "flink" else "",
         "checkpoints_away": is_remote(where or ""),
     }
 
 
-def save(
-    settings: Settings, model_sha256: str, snapshot: str | None, config: RunConfig, topics: Sequence[TopicInput]
-) -> None:
-    """Write down what `resume` needs: what decides the results, and the options that need not be repeated."""
-    content = {
-        "settings": settings.to_dict(),
-        "model_sha256": model_sha256,
-        "snapshot": snapshot,
-        "runtime": config.runtime,
-        "topics": as_recorded(topics),
-        "options": {name: _kept(config, name) for name in KEPT_OPTIONS},
-    }
-    run_file.write_json(Path(settings.out) / JOB_FOLDER / SAVED, content)
+def kept_options(config: RunConfig) -> dict[str, Any]:
+    """The options that need not be repeated to go on with the job; a path as one that holds anywhere."""
+    return {name: _kept(getattr(config, name), mark) for name, mark in that_hold(Holds.KEPT)}
 
 
-def _kept(config: RunConfig, name: str) -> Any:
-    value = getattr(config, name)
-    is_path = name in ("checkpoint_dir", "dead_letters") and value is not None and not is_remote(value)
-    return str(Path(value.removeprefix("file://")).absolute()) if is_path else value
-
-
-def load_saved(out: Path) -> dict[str, Any]:
-    """The content of what `save` wrote.
-
-    Raises: UsageError when there is none.
-    """
-    try:
-        content: dict[str, Any] = orjson.loads((out / JOB_FOLDER / SAVED).read_bytes())
-    except FileNotFoundError:
-        message = f"--resume: {out} holds no job; start one without --resume, in a new folder"
-        raise UsageError(message) from None
-    return content
-
-
-def image_is_done(settings: Settings) -> bool:
-    """Whether the base image is whole."""
-    return (Path(settings.image) / _IMAGE_DONE).exists()
+def _kept(value: Any, mark: Option) -> Any:
+    return str(local_path(value)) if mark.is_place and value is not None and not is_remote(value) else value
 
 
 def make_image(settings: Settings, config: RunConfig) -> None:
-    """Take the snapshot through the cores; the marker file says that the image is whole.
+    """Take the snapshot through the cores; IMAGE_DONE says that the image is whole.
 
-    Raises: UsageError for a bad snapshot.
+    Raises: SnapshotError.
     """
     folder = Path(settings.image)
     shutil.rmtree(folder, ignore_errors=True)
     plan = load_plan(settings.model)
     began = time.perf_counter()
-    try:
-        blocks = _snapshot(config, plan, settings.id_bytes_max).blocks() if config.snapshot else ()
-        vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
-    except SnapshotError as error:
-        raise UsageError(str(error)) from None
+    blocks = _snapshot(config, plan, settings.id_bytes_max).blocks() if config.snapshot else ()
+    vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
     if config.snapshot:
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
-    (folder / _IMAGE_DONE).touch()
+    (Path(settings.out) / layout.IMAGE_DONE).touch()
 
 
 def _starts(config: RunConfig, plan: Plan, found: Found) -> dict[int, dict[int, int]]:

@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from job.console import say
 from job.errors import UsageError
-from job.flink.checkpoints import (
-    NoCheckpointError,
-    dir_of_job,
-    find_state,
-    follow_move,
-    is_remote,
-    local_folder,
-    newest_of_job,
-    prune,
-)
-from job.folder import run_file
+from job.flink.checkpoints import prune
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob
 from job.kafka.address import KafkaAddress
-from job.kafka.topic_specs import TopicInput, from_recorded
-from job.options.run_config import RunConfig
+from job.kafka.topic_specs import TopicInput
+from job.options.marks import Holds
+from job.options.run_config import RunConfig, that_hold
 from job.run.file_source import FileSource
-from job.run.outputs import new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import JOB_FOLDER
-from job.run.prepare import (
-    CHUNKS,
-    IMAGE_FOLDER,
-    SAVED,
-    Job,
-    cut_log_settings,
-    image_is_done,
-    load_saved,
-    make_image,
-    save,
-    say,
-)
+from job.run.job_states import JobStates
+from job.run.outputs import new_job_id, plan_outputs, refuse_large_records
+from job.run.prepare import Job, kept_options, make_image, settings_of_run
 from job.run.processor import of_resumed_job
 from job.run.sources import Sources, find_sources, load_sources
 from job.run.topic_source import TopicSource
-from operators.factory import Settings, load_plan
-from operators.parser.files import EventFileError
-
-# Options that decide the results of a job: name, and how the settings have it.
-_FOR_LIFE = (
-    "partitioner",
-    "hybrid_threshold",
-    "hdrf_lambda",
-    "hdrf_epsilon",
-    "undirected",
-    "id_type",
-    "id_bytes_max",
-    "parts",
-)
-
-_JOB_ID = re.compile(r"[0-9a-f]{16}")
+from job.uris import is_remote
+from operators.factory import load_plan
+from operators.settings import Settings
 
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
@@ -67,45 +35,35 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     hold from the first epoch on that was not cut before.
     Raises: UsageError for options, a model or events that are not those of the job, or when it still runs.
     """
-    saved = load_saved(out)
+    saved = SavedJob.read(out)
+    if saved is None:
+        message = f"--resume: {out} holds no job; start one without --resume, in a new folder"
+        raise UsageError(message)
     _refuse_running(out)
     config = _with_former_options(config, saved)
-    plan = load_plan(str(config.model.absolute()))
-    if plan.sha256 != saved["model_sha256"]:
-        message = f"--model {config.model}: another model than the job in {out} was begun with; give that one"
-        raise UsageError(message)
-    former = Settings.from_dict(saved["settings"])
-    _refuse_changes(config, former, saved["snapshot"], out)
-    sources = _moved_sources(config, former, from_recorded(saved.get("topics", [])), out)
+    former = saved.settings_at(out, config.model.absolute())
+    _refuse_changes(config, former, saved.snapshot, out)
+    sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
-    refuse_large_records(config, plan.out_width, former.id_kind, former.id_bytes_max, outputs)
+    refuse_large_records(config, load_plan(former.model).out_width, former.id_kind, former.id_bytes_max, outputs)
+    told = settings_of_run(config, out, job_id, outputs, saved.model_sha256)
+    if (cut_log := saved.cut_log(out, beside=Path(told["cut_log"]))) is not None:  # where it was, if not there
+        told["cut_log"] = str(cut_log)
     settings = replace(
         former,
-        model=str(config.model.absolute()),
-        out=str(out),
-        image=str(out / IMAGE_FOLDER),
-        chunks=str(out / JOB_FOLDER / CHUNKS),
-        epoch_events=config.epoch_events,
-        epoch_ms=config.epoch_ms,
         block_events=former.block_events or former.epoch_events,
-        marker_interval_ms=max(1, int(config.checkpoint_interval_s * 1000)),
-        publish_ms=config.publish_ms,
-        **_cut_log(config, former, out, job_id),
-        dead_letters=config.dead_letters_to,
-        letter_bytes=outputs.letter_bytes,
-        dead_letters_max=config.dead_letters_max_bytes,
-        job_id=job_id,
         run=former.run + 1,
-        outlet=outlet_settings(config, plan.sha256),
         processor=dict(of_resumed_job(config, former.processor)),
+        **told,
     )
-    sources.save(Path(settings.chunks))
-    save(settings, plan.sha256, saved["snapshot"], config, sources.topic_specs)
+    sources.save(out)
+    topics, options = sources.topic_specs, kept_options(config)
+    replace(saved, settings=settings, topics=topics, options=options).write(out)
     run_file.update_run(out, model=settings.model, processor=settings.processor, **run_file.this_process())
-    if not image_is_done(settings):
-        if saved["snapshot"] and config.snapshot is None:
-            message = f"--snapshot: the job in {out} was killed before it had taken {saved['snapshot']} in; give it"
+    if not (out / layout.IMAGE_DONE).exists():
+        if saved.snapshot and config.snapshot is None:
+            message = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
             raise UsageError(message)
         make_image(settings, config)
     return config, Job(settings, sources, outputs)
@@ -122,43 +80,15 @@ def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
     Raises: UsageError when it isn't there, is another job's, or lies where only Flink can look.
     """
     assert config.resume is not None
-    if config.resume == "latest":
-        return _latest(config, out, job_id)
-    if is_remote(config.resume):
-        return config.resume
-    given = config.resume.removeprefix("file://")
-    folder = Path(given) / job_id  # of a folder that jobs share, this one's
-    try:
-        found = find_state(str(folder) if folder.is_dir() else given, local_folder(config.checkpoint_dir, out))
-    except NoCheckpointError as error:
-        message = f"--resume {config.resume}: {error}"
-        raise UsageError(message) from None
-    owner = job_of_state(found)
-    if owner not in (None, job_id):
-        message = f"--resume {config.resume}: {found} is a state of job {owner}, the job in {out} is {job_id}"
-        raise UsageError(message)
-    follow_move(found)
-    return str(found)
-
-
-def _latest(config: RunConfig, out: Path, job_id: str) -> str | None:
-    run = run_file.read_run(out)
-    savepoint = str(run.get("savepoint") or "")
-    own = dir_of_job(config.checkpoint_dir, job_id)
-    if is_remote(own or ""):
-        if run.get("state") == run_file.STOPPED and savepoint:
-            return savepoint
-        where = f"{own}/{run.get('job_id', 'JOB')}"
-        message = f"--resume latest: can't look into {where}; give its newest checkpoint, --resume {where}/chk-N"
-        raise UsageError(message)
-    folder = local_folder(own, out)
-    found = newest_of_job(folder, savepoint)
+    states = JobStates(out, job_id, config.checkpoint_dir, "--resume")
+    if config.resume != "latest":
+        return states.named(config.resume)
+    found = states.latest()
     if found is None:
         say("no checkpoint was complete: the job begins again, with the same epochs")
-        return None
-    follow_move(found)
-    prune(folder, keep=found)
-    return str(found)
+    elif not is_remote(found):
+        prune(states.folder, keep=Path(found))
+    return found
 
 
 def _refuse_running(out: Path) -> None:
@@ -168,31 +98,37 @@ def _refuse_running(out: Path) -> None:
         raise UsageError(message)
 
 
-def _with_former_options(config: RunConfig, saved: dict[str, Any]) -> RunConfig:
+def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
     """The options as given, else as the job had them."""
-    if "runtime" in config.model_fields_set and config.runtime != saved["runtime"]:
-        message = f"--runtime {config.runtime}: the job has its state in the runtime {saved['runtime']}; leave it out"
+    if "runtime" in config.model_fields_set and config.runtime != saved.runtime:
+        message = f"--runtime {config.runtime}: the job has its state in the runtime {saved.runtime}; leave it out"
         raise UsageError(message)
     given = config.model_fields_set
-    had = saved["options"].get("delivery", config.delivery)
-    if saved["options"].get("embeddings_to") and "delivery" in given and config.delivery != had:
+    had = saved.options.get("delivery", config.delivery)
+    if saved.options.get("embeddings_to") and "delivery" in given and config.delivery != had:
         message = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
         raise UsageError(message)
-    former = {name: value for name, value in saved["options"].items() if name not in given}
-    return config.model_copy(update={**former, "runtime": saved["runtime"]})
+    former = {name: value for name, value in saved.options.items() if name not in given}
+    return config.model_copy(update={**former, "runtime": saved.runtime})
+
+
+def options_for_life(settings: Settings) -> dict[str, Any]:
+    """The options that a job has for its life, as its settings have them."""
+    placing = {**settings.partitioner, "partitioner": settings.partitioner["strategy"]}
+    names = {"id_type": settings.id_kind, "parts": settings.parts}
+    names |= {"id_bytes_max": settings.id_bytes_max, "events_map": settings.events_map}
+    return {name: {**placing, **names}[name] for name, _ in that_hold(Holds.FOR_LIFE)}
 
 
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
-    had = {**former.partitioner, "partitioner": former.partitioner["strategy"]}
-    had |= {"id_type": former.id_kind, "parts": former.parts, "id_bytes_max": former.id_bytes_max}
-    for name in _FOR_LIFE:
-        given = getattr(config, name)
-        if name in config.model_fields_set and given != had[name]:
-            flag = "--" + name.replace("_", "-")
-            message = f"{flag} {given}: the job in {out} has {had[name]} for its life; leave {flag} out"
-            raise UsageError(message)
-    if config.events_map and config.events_map != former.events_map:
-        message = f"events-map: the job in {out} has another one for its life; leave it out"
+    had = options_for_life(former)
+    for name, mark in that_hold(Holds.FOR_LIFE):
+        given, option = getattr(config, name), name.replace("_", "-")
+        if name not in config.model_fields_set or given == had[name]:
+            continue
+        message = f"--{option} {given}: the job in {out} has {had[name]} for its life; leave --{option} out"
+        if not mark.panel:  # of the --config file alone, and long
+            message = f"{option}: the job in {out} has another one for its life; leave it out"
         raise UsageError(message)
     if config.snapshot is not None and snapshot is None:
         message = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
@@ -202,18 +138,14 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         raise UsageError(message)
 
 
-def _moved_sources(config: RunConfig, former: Settings, recorded: list[TopicInput], out: Path) -> Sources:
+def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[TopicInput], out: Path) -> Sources:
     """The job's sources, with the paths and brokers that they have now.
 
-    Raises: UsageError when these aren't its files and topics.
+    Raises: UsageError when these aren't its files and topics; EventFileError.
     """
-    was = load_sources(out / JOB_FOLDER / CHUNKS, former.sources, recorded, config.client_properties)
-    try:
-        found = find_sources(config.events)
-        same = [file.source for file in found.files] == [file.index for file in was.files]
-        same = same and all(map(FileSource.may_be, was.files, found.files))
-    except EventFileError as error:
-        raise UsageError(str(error)) from None
+    was, found = load_sources(former, recorded, config.client_properties), find_sources(config.events)
+    same = [file.source for file in found.files] == [file.index for file in was.files]
+    same = same and all(map(FileSource.may_be, was.files, found.files))
     if not same or tuple(found.topics) != former.topics:
         message = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
         raise UsageError(message)
@@ -237,23 +169,3 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
         message = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
         raise UsageError(message)
     return topic.at(given)
-
-
-def _cut_log(config: RunConfig, former: Settings, out: Path, job_id: str) -> dict[str, Any]:
-    """Beside the checkpoints; where it was when they have been given another place."""
-    found = cut_log_settings(config, out, job_id)
-    beside, was = Path(found["cut_log"]), Path(former.cut_log)
-    if not beside.exists() and was.is_relative_to(former.out):
-        was = out / was.relative_to(former.out)
-    return found if beside.exists() or not was.exists() else {**found, "cut_log": str(was)}
-
-
-def job_of_state(state: Path) -> str | None:
-    """The job that a checkpoint or savepoint belongs to, as far as the folders that it lies in tell."""
-    if _JOB_ID.fullmatch(state.parent.parent.name):  # JOB/FLINK_JOB/chk-N or JOB/savepoints/savepoint-X
-        return state.parent.parent.name
-    for folder in state.parents:
-        if (folder / JOB_FOLDER / SAVED).is_file():
-            saved: dict[str, Any] = orjson.loads((folder / JOB_FOLDER / SAVED).read_bytes())
-            return str(saved["settings"].get("job_id", "")) or None
-    return None

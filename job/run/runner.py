@@ -13,16 +13,16 @@ from typing import Any
 import orjson
 import psutil
 
-from job.console import Progress, Stats
+from job.console import Progress, Stats, say
 from job.errors import EXIT_DONE, JobFailed, one_line
-from job.flink.checkpoints import dir_of_job, prune
+from job.flink.checkpoints import prune
 from job.flink.job_spec import JobSpec
-from job.folder import run_file
+from job.folder import layout, run_file
 from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
-from job.run.prepare import Job, prepare, say
+from job.run.prepare import Job, prepare
 from job.run.resume import has_finished, resume, state_to_resume
 from job.run.summary import closing_summary, profile, progress
 from operators.factory import load_plan
@@ -112,7 +112,7 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
 def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.local.runtime import LocalRuntime
 
-    runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / "state")
+    runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
     run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught:
         update = _watch(Lag(out, job.sources), out, bar, clock)
@@ -137,10 +137,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
 
 def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
-    from job.flink.errors import JobFailedError
-    from job.flink.gateway import GatewayError
     from job.flink.runtime import FlinkRun, run_job
-    from job.machine.java import JavaNotFoundError
 
     spec, levels = _spec(job, config, out), LevelWatch(out)
 
@@ -158,9 +155,9 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
                 levels.look()
 
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
-        except (JobFailedError, GatewayError, JavaNotFoundError) as error:
-            run_file.update_run(out, state=run_file.FAILED, error=one_line(str(error)), ended_ms=_now_ms())
-            raise JobFailed(one_line(str(error))) from error
+        except JobFailed as error:
+            run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
+            raise JobFailed(one_line(error)) from error
     epoch = progress(out)["complete"]
     run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
     if result.state == run_file.STOPPED:
@@ -188,7 +185,7 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         parallelism=config.parallelism,
         cluster=config.cluster,
         backend=config.state_backend,
-        checkpoint_dir=dir_of_job(config.checkpoint_dir, job.settings.job_id) or "",
+        checkpoint_dir=layout.checkpoint_dir_of_job(config.checkpoint_dir, job.settings.job_id) or "",
         checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
         restart_attempts=config.restarts,
         resume=state_to_resume(config, out, job.settings.job_id) if config.resume else None,

@@ -14,6 +14,7 @@ from typing import Protocol
 import orjson
 
 from job.errors import UsageError
+from job.folder.layout import CHUNKS, START
 from job.folder.run_file import write_json
 from job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from job.kafka.client import ClientProperties
@@ -24,9 +25,9 @@ from job.run.topic_source import TopicSource
 from operators.parser.core import Origin, Parser, RawMessage
 from operators.parser.file_stage import read_plan, write_plan
 from operators.parser.files import Chunk, EventFile, EventFileError, list_files
+from operators.settings import Settings
 from partitioner.events import Events
 
-START = "start.json"  # beside the chunks
 Offsets = Mapping[int, int]  # by partition; a file has one, 0
 
 
@@ -154,10 +155,10 @@ class Sources:
             found = [RawMessage(offset, value) for _, offset, value in messages]
             yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
 
-    def save(self, chunks: Path) -> None:
+    def save(self, out: Path) -> None:
         """Write down what is read of the files (the topics are recorded with the job), before the job is recorded."""
-        write_plan(self.chunks, chunks)
-        write_json(chunks.with_name(START), {"files": {str(file.index): file.first for file in self.files}})
+        write_plan(self.chunks, out / CHUNKS)
+        write_json(out / START, {"files": {str(file.index): file.first for file in self.files}})
 
     def __str__(self) -> str:
         """What there is to read, for people."""
@@ -184,27 +185,26 @@ def plan_sources(found: Found, starts: Mapping[int, Offsets], config: RunConfig)
     return Sources(files, tuple(TopicSource(spec, str(spec.address), properties) for spec in specs))
 
 
-def load_sources(
-    chunks: Path, names: Sequence[str], topics: Sequence[TopicInput], properties: ClientProperties
-) -> Sources:
-    """The sources of a job as it began: the inverse of `save`, with its sources' names and the topics that it recorded.
+def load_sources(settings: Settings, topics: Sequence[TopicInput], properties: ClientProperties) -> Sources:
+    """The sources of a job as it began: the inverse of `save`, with the topics that it recorded.
 
     The chunks still have the paths of that time.
     """
+    names = settings.sources
     by_file: dict[int, list[Chunk]] = {k: [] for k in range(len(names))}
-    for chunk in read_plan(chunks):
+    for chunk in read_plan(Path(settings.chunks)):
         by_file[chunk.source].append(chunk)
-    starts, streams = load_starts(chunks.parent), {topic.source for topic in topics}
+    starts, streams = load_starts(Path(settings.out)), {topic.source for topic in topics}
     return Sources(
         tuple(FileSource(k, names[k], starts.get(k, 0), tuple(by_file[k])) for k in by_file if k not in streams),
         tuple(TopicSource(topic, names[topic.source], properties) for topic in topics),
     )
 
 
-def load_starts(folder: Path) -> dict[int, int]:
+def load_starts(out: Path) -> dict[int, int]:
     """By source, the first record that a job has read of each file; jobs of earlier versions have saved none."""
     try:
-        content = orjson.loads((folder / START).read_bytes())
+        content = orjson.loads((out / START).read_bytes())
     except FileNotFoundError:
         return {}
     return {int(source): int(first) for source, first in content["files"].items()}

@@ -16,8 +16,8 @@ from job.errors import EXIT_DONE, JobFailed, UsageError
 from job.flink.checkpoints import new_savepoint, savepoints_in
 from job.flink.job_spec import savepoint_target
 from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
-from job.flink.runtime import STOP_FILE
-from job.folder import run_file
+from job.folder import layout, run_file
+from job.folder.stop_file import forget_stop, write_stop
 from job.machine.processes import Process
 from job.run.summary import progress
 
@@ -40,16 +40,13 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     if run.get("runtime") == "local" and savepoint is not None:
         message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
         raise UsageError(message)
-    try:
-        if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
-            state = stop_process(out, timeout_s)
-            path = run_file.read_run(out).get("savepoint")
-            path = None if path == run.get("savepoint") else path
-        else:
-            path = stop_job(out, savepoint, timeout_s)
-            state = run_file.FINISHED if path is None else run_file.STOPPED
-    except FlinkRestError as error:
-        raise JobFailed(str(error)) from error
+    if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
+        state = stop_process(out, timeout_s)
+        path = run_file.read_run(out).get("savepoint")
+        path = None if path == run.get("savepoint") else path
+    else:
+        path = stop_job(out, savepoint, timeout_s)
+        state = run_file.FINISHED if path is None else run_file.STOPPED
     epoch = progress(out)["complete"]
     again = path if savepoint is not None else "latest"
     end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
@@ -91,10 +88,10 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
         message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(message)
-    target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/savepoints")
+    target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/{layout.SAVEPOINTS}")
     before = savepoints_in(target)
     request = {"job_id": run["job_id"], "savepoint_dir": target, "before": before}
-    run_file.write_json(out / STOP_FILE, request)
+    write_stop(out, request)
     rest = FlinkRest(run["rest"], run["job_id"])
     try:
         savepoint = rest.stop(target, timeout_s)
@@ -104,7 +101,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         if found is None and NOT_IN_TIME in str(error):
             raise
         if found is None:
-            (out / STOP_FILE).unlink(missing_ok=True)
+            forget_stop(out)
             _await_end(out, run, _PATIENCE_S)
             if run_file.read_run(out).get("state") == run_file.FINISHED:
                 return None
@@ -112,7 +109,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         savepoint = str(found)
     finally:
         rest.close()
-    run_file.write_json(out / STOP_FILE, {**request, "savepoint": savepoint})
+    write_stop(out, {**request, "savepoint": savepoint})
     _await_end(out, run, timeout_s)
     if run_file.read_run(out).get("state") not in run_file.ENDED:
         run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
@@ -123,7 +120,7 @@ def _refuse_ended(out: Path) -> dict[str, Any]:
     run = run_file.read_run(out)
     state = run.get("state")
     if state in (None, *run_file.ENDED):
-        message = f"{out}: no running job ({run_file.NAME} says {state or 'nothing'})"
+        message = f"{out}: no running job ({layout.RUN} says {state or 'nothing'})"
         raise NothingToStopError(message)
     return run
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import orjson
 
+from gnn.errors import InputError
+
 Lane = tuple[int, int]  # source and partition of a Kafka topic
 FILES: Lane = (-1, 0)  # all files, which are read one after the other
 UNKNOWN = -1  # position of a share that says none
@@ -16,11 +18,11 @@ def lane_of(source: int, partition: int, topics: frozenset[int]) -> Lane:
     return (source, partition) if source in topics else FILES
 
 
-class LostCutError(RuntimeError):
+class LostCutError(InputError):
     """Epochs can't be cut again as they were: the cut log misses one, or the input has changed since."""
 
 
-class ForeignStateError(RuntimeError):
+class ForeignStateError(InputError):
     """A checkpoint or savepoint belongs to another job."""
 
 

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import orjson
 
+from gnn.errors import InputError
 from operators.epochs.cut import Cut, LostCutError
 
 FORMAT = 2
@@ -50,7 +51,7 @@ class FencedError(RuntimeError):
         return FencedError(f"{by} of the job has taken over from {folder.name} in {folder.parent}; this one ends")
 
 
-class ForeignLogError(RuntimeError):
+class ForeignLogError(InputError):
     """A cut log belongs to another job."""
 
 

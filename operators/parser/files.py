@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnn.errors import InputError
 from operators.parser.arrow_bounds import Bounds, messages_of_file, messages_of_stream
 from operators.parser.formats import ARROW, JSONL, PARQUET, SUFFIXES, format_of
 from operators.parser.rules import FIELDS
@@ -27,7 +28,7 @@ _FORMAT_NAMES = {PARQUET: "Parquet", ARROW: "Arrow IPC"}
 _SOURCES_MAX = 32_767  # the source of an event is an int16
 
 
-class EventFileError(ValueError):
+class EventFileError(InputError):
     """A file or folder of events cannot be read; the message names it and says why."""
 
 

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from operators.output_folders import EMBEDDINGS, EPOCHS
 from operators.sink.direct_file import LEFT_BEHIND, replace_whole
 from operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
 from operators.threads import next_of
 
-EMBEDDINGS, EPOCHS = "embeddings", "epochs"
 _IDLE_S = 0.5
 ID_BYTES = 16  # counted for a row's id and what else is kept of it
 

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from operators.sink.change_log import EMBEDDINGS, EPOCHS
+from gnn.errors import InputError
+from operators.output_folders import EMBEDDINGS, EPOCHS
 
 
-class NoChangeLogError(ValueError):
+class NoChangeLogError(InputError):
     """The folder holds no change log."""
 
 

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnn.errors import InputError
 from operators.limits import ID_BYTES_MAX
 from operators.parser.core import Origin, Parser
 from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
@@ -24,7 +25,7 @@ _REQUIRED = {"vertices": ("id", "x"), "edges": ("src", "dst")}
 _OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
 
 
-class SnapshotError(ValueError):
+class SnapshotError(InputError):
     """A snapshot folder that cannot be used; the message names the file, the row (from 0) and why."""
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from operators.dataflow import rank
+from operators.output_folders import STATUS
 from operators.telemetry.level import Level, Told, together
-from operators.telemetry.status_file import STATUS, StatusFile, read_statuses
+from operators.telemetry.status_file import StatusFile, read_statuses
 from operators.telemetry.sum_report import all_sums
 
 PREFIX = "profile-"

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from operators.output_folders import STATUS
+
 _LOG = logging.getLogger(__name__)
 
-STATUS = "status"
 BUCKETS = 256
 # Eight buckets to a doubling, from 0.01 ms to 43,000 s: a percentile is right to 4.5%.
 _FIRST_MS = 0.01

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from job.flink.checkpoints import complete_states
+from job.folder.job_file import SavedJob
 from job.folder.run_file import read_run
-from job.run.prepare import load_saved
 from job.run.summary import progress
 from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
 from tests.support.state_entries import state_bytes
@@ -184,7 +184,9 @@ def test_two_jobs_share_a_folder_for_checkpoints(job: Make, tmp_path: Path) -> N
     other.out = one.out.with_name("other")
     one.start(*options, faults=SLOW)
     one.until(lambda: read_run(one.out).get("state") == "running")
-    folder = shared / load_saved(one.out)["settings"]["job_id"]
+    saved = SavedJob.read(one.out)
+    assert saved is not None
+    folder = shared / saved.settings.job_id
     one.until_epoch(5)
     one.until(lambda: bool(complete_states(folder)))
     one.kill()

@@ -11,8 +11,8 @@ import pytest
 from gnn.model import save_model
 from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
-from operators.factory import Settings
 from operators.live_graph import LiveState
+from operators.settings import Settings
 from operators.snapshot.reader import open_snapshot
 from operators.snapshot.writer import write_live_graph
 from partitioner.reference_graph import GraphArrays, ReferenceGraph

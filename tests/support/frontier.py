@@ -14,7 +14,7 @@ import numpy as np
 from gnn import whole_graph
 from gnn.plan import Context, LayerPlan, Plan
 from operators.epochs.cut_log import CutLog
-from operators.factory import Settings
+from operators.settings import Settings
 from partitioner.events import Events
 from partitioner.reference_graph import Id, ReferenceGraph
 

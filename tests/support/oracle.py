@@ -10,7 +10,7 @@ from gnn.own_scale import Scaled
 from gnn.plan import compile_plan
 from operators.epochs.cut import Cut, Lane
 from operators.epochs.cut_log import CutLog
-from operators.factory import Settings
+from operators.settings import Settings
 from partitioner.config import TYPES_MAX
 from partitioner.events import Events
 from partitioner.reference_graph import GraphArrays, ReferenceGraph

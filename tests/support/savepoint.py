@@ -23,7 +23,7 @@ from gnn.model import Model, load_model, save_model
 from gnn.plan import compile_plan
 from operators.epochs.cut import Cut
 from operators.epochs.cut_log import CutLog
-from operators.factory import Settings
+from operators.settings import Settings
 from operators.sink.core import Sink
 from partitioner.events import Events
 from state.codec import Header, decode, encode

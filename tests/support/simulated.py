@@ -25,8 +25,8 @@ from operators.epochs.cut import Cut
 from operators.epochs.cut_log import CutLog
 from operators.epochs.cut_segments import KEPT, FencedError, segments_in
 from operators.epochs.waiting_events import WAITING_BYTES
-from operators.factory import Settings
 from operators.inbox import INBOX_BYTES
+from operators.settings import Settings
 from partitioner.config import STRATEGIES
 from partitioner.events import Events
 from tests.support.cuts import copied, newest_segment

@@ -25,9 +25,10 @@ from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled_blocks
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, dataflow_of, make_core, make_partitioner, stages_of
+from operators.factory import dataflow_of, make_core, make_partitioner, stages_of
 from operators.inbox import INBOX_BYTES
 from operators.outcome import Outcome
+from operators.settings import Settings
 from partitioner.events import Events
 from state.codec import Block, decode
 from tests.support.blocks import assert_as_told

@@ -23,10 +23,11 @@ from gnn.model import save_model
 from job.local.runtime import READ_POSITION, open_store
 from operators.dataflow import PARTITIONER, SINK
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, load_plan, make_stage
+from operators.factory import load_plan, make_stage
 from operators.outcome import Outcome
+from operators.output_folders import EPOCHS
 from operators.parser.dead_letters import DeadLetter
-from operators.sink.change_log import EPOCHS
+from operators.settings import Settings
 from operators.stage import Stage
 from state.block_columns import ROWS
 from state.codec import Block, Header

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from gnn.model import ModelError
 from job import cli
+from job.commands.run import run
 from job.errors import JobFailed
 from job.options.run_config import LATER, RunConfig, option_names
+from operators.epochs.cut import LostCutError
+from operators.snapshot.reader import SnapshotError
+from state.image import DamagedImageError
 
 
 class Ended:
@@ -84,7 +89,7 @@ def run_arguments(files: dict[str, Path], *more: object) -> list[object]:
 
 
 def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
-    flags = set(inspect.signature(cli.run).parameters) - {"config"}
+    flags = set(inspect.signature(run).parameters) - {"config"}
     in_the_file_alone = {"kafka", "events_map"}
     assert {name.rstrip("_") for name in flags - LATER.keys()} == set(option_names()) - in_the_file_alone
 
@@ -157,6 +162,14 @@ def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
     assert ended.err.splitlines()[-1] == "freshet: IndexError: slot 7 of 5"
 
 
+def test_bad_input_ends_with_2_whatever_part_finds_it(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
+    for error in (ModelError, SnapshotError, LostCutError, DamagedImageError):
+        stand_in("job.run", "runner", "run", error("what was found\nwhat to do"))
+        ended = freshet(*run_arguments(files))
+        assert ended.code == 2
+        assert ended.err.splitlines() == ["freshet: what was found", "freshet: what to do"]
+
+
 def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
     stand_in("job.run", "runner", "run", KeyboardInterrupt())
     assert freshet(*run_arguments(files)).code == 130
@@ -225,7 +238,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
 
 
 def test_partition_tries_all_partitioners_unless_told(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.commands", "partition", "partition")
+    calls = stand_in("job.commands", "partition_trials", "partition")
     assert freshet("partition", "--snapshot", files["S"], "--parts", 8).code == 0
     assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "hash").code == 0
     assert [named["partitioners"] for _, named in calls] == [["hybrid", "hdrf", "locality", "hash"], ["hash"]]

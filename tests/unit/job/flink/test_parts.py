@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from job.flink.checkpoints import NoCheckpointError, find_latest, find_state, new_savepoint, savepoints_in
 from job.flink.errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
-from job.flink.job_spec import JobSpec, location, savepoint_target
+from job.flink.job_spec import JobSpec, savepoint_target
 from job.flink.options import flink_options
 from job.folder.run_file import read_run, update_run
 from job.machine.ports import free_port
 from job.run.stop import NothingToStopError, stop_job
+from job.uris import location
 
 
 def test_a_spec_survives_its_file(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from job.kafka.client import ClientProperties
 from job.kafka.flink_sink import connector_options
 from job.kafka.make_topics import plan_output
 from job.kafka.topic_specs import TopicOutput
-from job.options.run_config import RunConfig, load_run_config
+from job.options.config_file import load_run_config
+from job.options.run_config import RunConfig
 from job.run.outputs import Outputs, outlet_settings, plan_outputs, refuse_large_records
 
 

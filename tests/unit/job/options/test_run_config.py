@@ -4,7 +4,9 @@ from typing import Any
 import pytest
 
 from job.errors import UsageError
-from job.options.run_config import LATER, RunConfig, load_run_config, option_names, read_config_file
+from job.folder.layout import checkpoint_folder, dead_letters_to
+from job.options.config_file import load_run_config, read_config_file
+from job.options.run_config import LATER, RunConfig, option_names
 
 NEEDED = {"model": Path("M"), "events": ["e.jsonl"], "out": Path("O")}
 
@@ -28,8 +30,9 @@ def test_defaults_are_those_of_the_interface() -> None:
     config = load()
     assert (config.runtime, config.parallelism, config.part_count) == ("flink", 1, 1)
     assert (config.epoch_events, config.epoch_ms, config.partitioner) == (1000, 20, "hybrid")
-    assert (config.checkpoint_interval_s, config.checkpoint_uri) == (10.0, "O/checkpoints")
-    assert config.dead_letters_to == str(Path("O/dead_letters.jsonl").absolute())
+    assert config.checkpoint_interval_s == 10.0
+    assert checkpoint_folder(config.checkpoint_dir, config.out) == Path("O/checkpoints")
+    assert dead_letters_to(config.dead_letters, config.out) == str(Path("O/dead_letters.jsonl").absolute())
     assert not config.undirected
     assert not config.stay
 

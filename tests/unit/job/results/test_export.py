@@ -16,11 +16,13 @@ from gnn.model import save_model
 from job.errors import UsageError
 from job.folder import run_file
 from job.local.runtime import LocalRuntime
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.results.export import export
 from job.run.prepare import prepare
 from job.run.resume import resume
+from operators.epochs.cut import LostCutError
 from partitioner.reference_graph import ReferenceGraph
+from state.value_log import LostValueError
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records, to_events
 
@@ -199,7 +201,7 @@ def test_what_the_state_needs_and_is_not_there_is_named(done: Given, tmp_path: P
     shutil.rmtree(job / "checkpoints" / "cuts")
     (done.folder / "O" / "checkpoints" / "cuts").rename(tmp_path / "cuts")
     try:
-        with pytest.raises(UsageError, match="has no epoch 1"):
+        with pytest.raises(LostCutError, match="has no epoch 1"):
             export(tmp_path / "S", job)
     finally:
         (tmp_path / "cuts").rename(done.folder / "O" / "checkpoints" / "cuts")
@@ -210,6 +212,6 @@ def test_a_lost_journal_is_named(done: Given, tmp_path: Path) -> None:
     job = tmp_path / "O"
     shutil.copytree(done.folder / "O", job)
     shutil.rmtree(job / "state" / "values")
-    with pytest.raises(UsageError, match=r"No such file or directory: .*00000000\.values"):
+    with pytest.raises(LostValueError, match=r"No such file or directory: .*00000000\.values"):
         export(tmp_path / "S", job)
     assert not (tmp_path / "S").exists()

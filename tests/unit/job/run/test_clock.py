@@ -14,7 +14,7 @@ import pytest
 from gnn.model import save_model
 from job.local import runtime as local_runtime
 from job.local.runtime import LocalRuntime
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run.prepare import prepare
 from operators.flink import shells
 from operators.flink.shells import PartitionerShell

@@ -15,13 +15,14 @@ from job.errors import UsageError
 from job.folder import run_file
 from job.kafka.address import KafkaAddress
 from job.kafka.read_topics import _after
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run.file_source import FileSource
-from job.run.positions import JOB_FOLDER, Position, match, read_positions
+from job.run.positions import Position, match, read_positions
 from job.run.prepare import prepare
 from job.run.resume import resume
 from job.run.sources import Found, find_sources, load_starts
 from operators.parser.file_stage import read_plan
+from operators.parser.files import EventFileError
 from operators.snapshot.writer import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
@@ -142,7 +143,7 @@ def assert_resumes(folder: Path, records: int) -> None:
 def test_a_job_begins_behind_it_and_goes_on_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare(config_of(folder), folder / "out").sources.records == 6
     assert "S covers 4 records; reading on from there" in capsys.readouterr().err
-    assert load_starts(folder / "out" / JOB_FOLDER) == {0: 4}
+    assert load_starts(folder / "out") == {0: 4}
     assert_resumes(folder, records=6)
 
 
@@ -159,7 +160,7 @@ def test_positions_can_be_ignored(folder: Path) -> None:
 
 def test_another_file_by_that_name(folder: Path) -> None:
     write(folder, 11)
-    with pytest.raises(UsageError, match=r"a\.jsonl: has 10 records, but 11 are said to be taken in"):
+    with pytest.raises(EventFileError, match=r"a\.jsonl: has 10 records, but 11 are said to be taken in"):
         prepare(config_of(folder), folder / "out")
     assert not (folder / "out" / "job" / "job.json").exists()
 

@@ -15,12 +15,13 @@ import pytest
 
 from gnn.model import save_model
 from job.errors import UsageError
-from job.flink.checkpoints import dir_of_job, follow_move, local_folder, prune, replace_paths
+from job.flink.checkpoints import follow_move, prune, replace_paths
 from job.folder import run_file
+from job.folder.layout import checkpoint_dir_of_job, checkpoint_folder
 from job.machine.processes import began_s
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run.prepare import prepare
-from job.run.resume import has_finished, resume, state_to_resume
+from job.run.resume import has_finished, options_for_life, resume, state_to_resume
 from job.run.runner import _spec
 from job.run.stop import stop
 from operators.epochs.cut import Cut
@@ -187,7 +188,7 @@ def test_the_latest_state_may_be_a_savepoint_elsewhere(folder: Path) -> None:
 
 def test_checkpoints_in_another_store(folder: Path) -> None:
     config, _ = resumed(folder, checkpoint_dir="s3://bucket/job")
-    assert local_folder(config.checkpoint_dir, folder) == folder / "checkpoints"
+    assert checkpoint_folder(config.checkpoint_dir, folder) == folder / "checkpoints"
     with pytest.raises(UsageError, match=f"--resume s3://bucket/job/{id_of(folder)}/JOB/chk-N"):
         state(config, folder)
     run_file.update_run(folder / "out", state="stopped", savepoint="s3://bucket/job/savepoints/savepoint-1")
@@ -231,16 +232,23 @@ def test_pruning_leaves_what_is_no_checkpoint(tmp_path: Path) -> None:
     prune(tmp_path / "nowhere", keep=None)
 
 
+def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
+    config = load_run_config(flags(folder) | {"out": folder / "another"})
+    had = options_for_life(prepare(config, folder / "another").settings)
+    assert {"parts", "partitioner", "undirected", "id_type", "events_map"} < had.keys()
+    assert all(had[name] == getattr(config, name) for name in had.keys() - {"parts", "id_type"})
+
+
 # -- a folder that many jobs share ------------------------------------------------------------------------------------
 
 
 def test_each_job_has_a_folder_of_its_own() -> None:
     job = "0123456789abcdef"
-    assert dir_of_job(None, job) is None, "OUT/checkpoints is one job's"
-    assert dir_of_job("/shared/", job) == f"/shared/{job}"
-    assert dir_of_job(f"/shared/{job}", job) == f"/shared/{job}"
-    assert dir_of_job("s3://bucket/all", job) == f"s3://bucket/all/{job}"
-    assert dir_of_job("file:///shared", job) == f"file:///shared/{job}"
+    assert checkpoint_dir_of_job(None, job) is None, "OUT/checkpoints is one job's"
+    assert checkpoint_dir_of_job("/shared/", job) == f"/shared/{job}"
+    assert checkpoint_dir_of_job(f"/shared/{job}", job) == f"/shared/{job}"
+    assert checkpoint_dir_of_job("s3://bucket/all", job) == f"s3://bucket/all/{job}"
+    assert checkpoint_dir_of_job("file:///shared", job) == f"file:///shared/{job}"
 
 
 def shared_by_two(folder: Path, tmp_path: Path) -> list[tuple[Any, Any, Path]]:

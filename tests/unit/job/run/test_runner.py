@@ -10,17 +10,16 @@ import pytest
 from gnn.model import save_model
 from job.errors import JobFailed
 from job.flink import runtime
-from job.flink.errors import JobFailedError
 from job.flink.gateway import GatewayError
 from job.folder.run_file import STOPPED, read_run, update_run
 from job.machine.java import JavaNotFoundError
-from job.options.run_config import load_run_config
+from job.options.config_file import load_run_config
 from job.run import runner
 from state.rocks_backend import RocksStore
 from tests.support.models import IN_WIDTH, conv, make_model
 
 
-@pytest.mark.parametrize("error", [JobFailedError, GatewayError, JavaNotFoundError])
+@pytest.mark.parametrize("error", [JobFailed, GatewayError, JavaNotFoundError])
 def test_what_fails_on_flink_fails_the_job(tmp_path: Path, monkeypatch: Any, error: type[Exception]) -> None:
     save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')

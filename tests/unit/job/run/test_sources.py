@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from job.errors import UsageError
+from job.folder.job_file import paths_of
 from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import TopicInput
 from job.run.file_source import FileSource
 from job.run.sources import Sources, find_sources, load_sources
 from job.run.topic_source import TopicSource
 from operators.parser.core import Parser
+from operators.settings import Settings
 
 TOPIC = "kafka://h:1/t"
 LINES = [b'{"op": "add_vertex", "id": %d}' % k for k in range(10)]
@@ -43,9 +45,10 @@ def test_they_stand_in_the_order_of_events_with_where_each_begins_and_ends(tmp_p
 
 def test_they_are_as_they_were_when_they_are_loaded_again(tmp_path: Path) -> None:
     sources = mixed(tmp_path)
-    sources.save(tmp_path / "job" / "chunks.jsonl")
-    names = [one.name for one in sources]
-    assert load_sources(tmp_path / "job" / "chunks.jsonl", names, sources.topic_specs, ClientProperties()) == sources
+    sources.save(tmp_path)
+    names = tuple(one.name for one in sources)
+    settings = Settings(model="M", parts=1, sources=names, topics=(1,), **paths_of(tmp_path))
+    assert load_sources(settings, sources.topic_specs, ClientProperties()) == sources
 
 
 def test_a_file_is_read_again_from_where_it_began(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from operators.base_image import build_image
 from operators.dataflow import PARTITIONER, SINK, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import Settings, dataflow_of, load_plan, make_partitioner, stages_of
+from operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
 from operators.network import Network
+from operators.settings import Settings
 from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerStorage
 from operators.storage.tail import LayerTail

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from job import cli
-from job.commands.partition import Trial
+from job.commands.partition_trials import Trial
 from job.options.run_config import RunConfig
 from operators.snapshot.writer import write_snapshot
 from partitioner.config import STRATEGIES, PartitionerConfig

@@ -1,0 +1,71 @@
+"""The options of `freshet model import` and `freshet model describe`; what they do is in `gnn`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from job.errors import UsageError
+
+
+def import_model(
+    factory: Annotated[
+        str, typer.Argument(metavar="PACKAGE.MODULE:FACTORY", help="Callable that returns the PyTorch module.")
+    ],
+    weights: Annotated[Path, typer.Option(help="Trained weights: .safetensors, or a .pt state dict.")],
+    out: Annotated[Path, typer.Option(help="Model folder to write; new or empty.")],
+    edge_type: Annotated[
+        list[str] | None, typer.Option(help="Edge type of a typed model, in order of its relations; repeatable.")
+    ] = None,
+) -> None:
+    """Turn a trained PyTorch Geometric model into a model folder.
+
+    Needs torch (pip install 'freshet-gnn[torch]'). The result is run beside the original on a random graph, and
+    refused when they differ. From Python: freshet.export_model(module, folder).
+
+    [bold]Example[/bold]
+
+    [cyan]freshet model import mymodels.sage:make --weights sage.safetensors --out M[/cyan]
+    """
+    if ":" not in factory:
+        msg = f"{factory}: expected PACKAGE.MODULE:FACTORY, such as mymodels.sage:make"
+        raise UsageError(msg)
+    if not weights.is_file() or weights.suffix not in (".safetensors", ".pt"):
+        msg = f"--weights {weights}: expected an existing .safetensors or .pt file"
+        raise UsageError(msg)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f"--out {out}: expected a folder that is new or empty"
+        raise UsageError(msg)
+    importing = _import_with_torch()
+    importing.import_model(factory, weights, out, edge_types=edge_type or None)
+
+
+def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]) -> None:
+    """Explain a model: per layer its algebra, what is incremental, and the state it keeps per vertex.
+
+    [bold]Example[/bold]
+
+    [cyan]freshet model describe M[/cyan]
+    """
+    from job.run.preflight import check_model
+
+    check_model(model)
+    from rich import print as show
+
+    from gnn import describe as describing
+
+    show(describing.describe(model))
+
+
+def _import_with_torch() -> ModuleType:
+    try:
+        from gnn.pyg import importing
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "torch_geometric"):
+            raise
+        msg = f"needs {error.name}, which is not installed: pip install 'freshet-gnn[torch]', or make install"
+        raise UsageError(msg) from None
+    return importing

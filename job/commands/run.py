@@ -1,0 +1,59 @@
+"""The options of `freshet run`, drawn from their classes; what it does is in `job.run`."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from job.options.config_file import load_run_config
+from job.options.flags import parameter, parameters
+from job.options.marks import IO
+
+
+def run(**given: Any) -> None:
+    """Stream graph events through a model and keep every embedding fresh.
+
+    The change log of embeddings goes to OUT/embeddings, the input that each epoch ends with to OUT/epochs; the last
+    line on stdout is a JSON summary. The run ends when its input does; Ctrl-C or `freshet stop OUT` end it sooner, and
+    --resume goes on from there.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet run --model M --events changes.jsonl --out O[/cyan]
+    starts from an empty graph.
+
+    [cyan]freshet run --model M --snapshot S --events day1.parquet --events day2.parquet --out O --parallelism 2[/cyan]
+    starts from a graph, on two subtasks.
+
+    [cyan]freshet run --model M --events changes/ --out O --resume latest[/cyan]
+    goes on after a stop or a kill.
+
+    [cyan]freshet run --config job.yaml --epoch-events 100[/cyan]
+    takes options from a file (model: M, epoch-ms: 5, ...), save for one.
+    """
+    config = given.pop("config")
+    options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
+    settings = load_run_config(options, config)
+    from job.run.preflight import check_run
+    from job.run.processor import settle
+
+    settle(settings)  # before anything loads numpy
+
+    check_run(settings)
+    from job.run import runner
+
+    raise typer.Exit(runner.run(settings))
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """The flags of all options, and --config after those that say what is read."""
+    found = parameters()
+    config = typer.Option(help="YAML file with any of these options; a flag wins.", rich_help_panel=IO)
+    at = 1 + next(k for k, one in enumerate(found) if one.name == "ignore_positions")
+    return [*found[:at], parameter("config", Annotated[Path | None, config]), *found[at:]]
+
+
+run.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]

@@ -1,0 +1,36 @@
+"""The options of `freshet stop`; what it does is in `job.run.stop`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from job.errors import UsageError
+from job.folder import layout
+
+
+def stop(
+    out: Annotated[Path, typer.Argument(help="Output folder of the running job.", show_default=False)],
+    savepoint: Annotated[
+        str | None, typer.Option(help="Folder or URI for the savepoint (default: OUT/checkpoints).")
+    ] = None,
+) -> None:
+    """Stop the job that writes to OUT, with a savepoint.
+
+    Prints the savepoint's path; what is in OUT is complete up to the epoch that is printed beside it.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet stop O[/cyan]
+
+    [cyan]freshet stop --savepoint /backups O[/cyan]
+    and later: [cyan]freshet run ... --out O --resume PATH[/cyan]
+    """
+    if not (out / layout.RUN).is_file():
+        msg = f"{out}: no run.json in it; give the --out folder of a running `freshet run`"
+        raise UsageError(msg)
+    from job.run import stop as stopping
+
+    raise typer.Exit(stopping.stop(out=out, savepoint=savepoint))

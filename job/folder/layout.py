@@ -1,0 +1,64 @@
+"""What lies where in the output folder (`--out`) and in the folder of a job's checkpoints: every name, once.
+
+The names are relative: `out / SAVED_JOB`. What a file holds is known by the module named beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from job.kafka.address import is_kafka
+from job.uris import is_remote, local_path
+from operators.output_folders import EMBEDDINGS as EMBEDDINGS
+from operators.output_folders import EPOCHS as EPOCHS
+from operators.output_folders import STATUS as STATUS
+
+RUN = "run.json"  # what the run is and where to reach it (run_file)
+STOP = "stop.json"  # the request of `freshet stop` (stop_file)
+DEAD_LETTERS = "dead_letters.jsonl"  # rejected records, where --dead-letters names nothing else
+
+JOB = "job"  # the folder of what is decided when a job begins
+SAVED_JOB = "job/job.json"  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name
+CHUNKS = "job/chunks.jsonl"  # the reading plan of the files
+START = "job/start.json"  # where files begin that the snapshot covers in part (run.positions)
+
+IMAGE = "base"  # base images, a folder for each operator and part
+IMAGE_DONE = "base/complete"  # says that they are whole
+STATE = "state"  # durable state in the local runtime
+
+CHECKPOINTS = "checkpoints"  # Flink's, where --checkpoint-dir names no other folder
+LOGS = "logs"  # of Flink, the Java process, and Python's tracebacks
+TMP = "tmp"  # of Flink, while it runs
+IDLE = "tmp/idle"  # stays empty: the source of --stay watches it
+
+# Below the folder of checkpoints, wherever that is:
+SPEC = "job.json"  # what Flink's job was built from (flink.job_spec)
+CUT_LOG = "cuts"
+SAVEPOINTS = "savepoints"
+_JOB_ID = re.compile(r"[0-9a-f]{16}")
+
+
+def dead_letters_to(given: str | None, out: Path) -> str:
+    """The file of rejected records, absolute, or their topic."""
+    if given is not None and is_kafka(given):
+        return given
+    return str((Path(given) if given else out / DEAD_LETTERS).absolute())
+
+
+def checkpoint_folder(checkpoint_dir: str | None, out: Path) -> Path:
+    """The folder of the checkpoints, or of what lies beside them here when they go to another store."""
+    return local_path(checkpoint_dir) if checkpoint_dir and not is_remote(checkpoint_dir) else out / CHECKPOINTS
+
+
+def is_job_id(name: str) -> bool:
+    """Whether a folder's name is the id of a job, below a folder of checkpoints that jobs share."""
+    return _JOB_ID.fullmatch(name) is not None
+
+
+def checkpoint_dir_of_job(checkpoint_dir: str | None, job_id: str) -> str | None:
+    """The folder or URI of one job below `--checkpoint-dir`, which many may share; None: OUT/checkpoints is its own."""
+    shared = (checkpoint_dir or "").rstrip("/")
+    if not shared or not job_id or shared.rpartition("/")[2] == job_id:
+        return shared or None
+    return f"{shared}/{job_id}"

@@ -1,0 +1,102 @@
+"""The --config file: options in YAML, which flags win over, and the client properties for Kafka in it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from job.errors import UsageError
+from job.kafka.client import ClientProperties
+from job.options.run_config import LATER, RunConfig, option_names
+
+
+def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -> RunConfig:
+    """Return the configuration of a run: what `flags` hold wins over the file, the file over the defaults.
+
+    Raises: UsageError with a line for each option that is unknown, missing, misspelt or out of range.
+    """
+    written = read_config_file(config_file) if config_file else {}
+    options = {**written, **flags}
+    for key in options.keys() & LATER.keys():
+        msg = f"{_flag(key)}: not in this version of Freshet; {LATER[key]}"
+        raise UsageError(msg)
+    try:
+        return RunConfig.model_validate(options)
+    except ValidationError as error:
+        from_file = written.keys() - flags.keys()
+        lines = [
+            _explain(dict(problem), f"{config_file}: " if _key(problem) in from_file else "")
+            for problem in error.errors()
+        ]
+        raise UsageError("\n".join(lines)) from None
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Return the options in a YAML file, by the names with underscores (dashes in keys are taken too).
+
+    Raises: UsageError when it cannot be read, is no mapping, or has a key that is no option.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        msg = f"--config {path}: can't be read: {' '.join(str(error).split())}"
+        raise UsageError(msg) from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        msg = f"--config {path}: got {type(content).__name__}, expected a mapping such as `epoch-events: 1000`"
+        raise UsageError(msg)
+    known = [*option_names(), *LATER]
+    options: dict[str, Any] = {}
+    for written, value in content.items():
+        key = written.replace("-", "_")
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+            hint = f"did you mean `{near[0].replace('_', '-')}`?" if near else "see `freshet run --help`"
+            msg = f"--config {path}: unknown key `{written}`; {hint}"
+            raise UsageError(msg)
+        if key in options:
+            msg = f"--config {path}: `{written}` stands there twice, with a dash and with an underscore; keep one"
+            raise UsageError(msg)
+        options[key] = value
+    return options
+
+
+def load_properties(config: Path | None) -> ClientProperties:
+    """Return the `kafka:` mapping of a --config file; its other keys are those of `freshet run` and not looked at.
+
+    Raises: UsageError for a file or a property that can't be taken.
+    """
+    if config is None:
+        return ClientProperties()
+    found = read_config_file(config).get("kafka") or {}
+    if not isinstance(found, Mapping):
+        message = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
+        raise UsageError(message)
+    return ClientProperties(found)
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _key(problem: Mapping[str, Any]) -> str:
+    return str(problem["loc"][0]) if problem["loc"] else ""
+
+
+def _explain(problem: Mapping[str, Any], where: str) -> str:
+    """Word one of pydantic's problems: the option, what it got, what was expected."""
+    key, text = _key(problem), str(problem["msg"])
+    if problem["type"] == "missing":
+        return f"{_flag(key)}: missing; give the flag, or `{key.replace('_', '-')}:` in the --config file"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}{_flag(key)}: unknown option; see `freshet run --help`"
+    if problem["type"] == "value_error":
+        own = text.removeprefix("Value error, ")
+        return f"{where}{_flag(key)}: {own}" if key else own
+    return f"{where}{_flag(key)}: got {problem['input']!r}, expected {text.removeprefix('Input should be ')}"

@@ -1,0 +1,72 @@
+"""The flags of `freshet run`, drawn from the classes of its options: name, type, help and default come from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter
+from keyword import iskeyword
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
+
+from job.options.marks import Option
+from job.options.run_config import LATER, option_fields
+from job.units import format_duration, format_size, seconds, size_in_bytes
+
+_SHOWN: dict[Callable[..., Any], Callable[[Any], str]] = {seconds: format_duration, size_in_bytes: format_size}
+
+
+def parameters() -> list[Parameter]:
+    """The parameters of the command.
+
+    The default of each is None, "not given", so that the --config file can win over the default of the option.
+    """
+    flags = {
+        name: Annotated[_type_of(field) | None, _flag(name, field, mark)]
+        for name, (field, mark) in option_fields().items()
+        if mark.panel
+    }
+    flags |= {name: Annotated[str | None, typer.Option(_spelled(name), hidden=True)] for name in LATER}
+    return [parameter(name, annotation) for name, annotation in flags.items()]
+
+
+def parameter(name: str, annotation: Any) -> Parameter:
+    """A parameter that is None where its flag is not given."""
+    spelled = f"{name}_" if iskeyword(name) else name
+    return Parameter(spelled, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _spelled(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
+    text, default = f"{field.description}", field.default
+    if not field.is_required() and default is not None and not isinstance(default, bool):
+        shown = _SHOWN.get(_unit_of(field), str)(default)
+        text = f"{text.removesuffix('.')} (default: {shown})."
+    flag = mark.flag or (f"{_spelled(name)}/--no-{_spelled(name)[2:]}" if field.annotation is bool else _spelled(name))
+    metavar = "PATH" if name == "events" else None
+    return typer.Option(flag, help=text, rich_help_panel=mark.panel, show_default=False, metavar=metavar)
+
+
+def _type_of(field: FieldInfo) -> Any:
+    """What the command line makes of a value; of one with a unit, or that is the only one possible, nothing."""
+    kind = field.annotation
+    if NoneType in get_args(kind):
+        kind = next(one for one in get_args(kind) if one is not NoneType)
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    only_one = get_origin(kind) is Literal and len(get_args(kind)) == 1
+    return str if only_one or _unit_of(field) is not None else kind
+
+
+def _unit_of(field: FieldInfo) -> Any:
+    """What reads a value with a unit; None for one without."""
+    metadata = [
+        *field.metadata,
+        *(one for kind in get_args(field.annotation) for one in getattr(kind, "__metadata__", ())),
+    ]
+    return next((one.func for one in metadata if isinstance(one, BeforeValidator) and one.func in _SHOWN), None)

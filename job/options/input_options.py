@@ -1,0 +1,122 @@
+"""The options of `freshet run` that say what is read: model, events, and the graph to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from job.errors import UsageError
+from job.kafka.address import KafkaAddress, is_kafka
+from job.kafka.client import ClientProperties
+from job.kafka.topic_specs import EARLIEST, parse_start
+from job.options.marks import IO, Count, Holds, Option, Options
+from operators.limits import ID_BYTES_MAX
+
+IdType = Literal["int", "string"]
+
+
+def _mapping_of(value: object, example: str) -> dict[Any, Any]:
+    """The mapping; nothing is an empty one."""
+    if value is not None and not isinstance(value, dict):
+        msg = f"got {type(value).__name__}, expected a mapping such as `{example}`"
+        raise ValueError(msg)
+    return value or {}
+
+
+class InputOptions(Options):
+    """What the job reads, and the folder that it writes to."""
+
+    model: Annotated[Path, Option(IO)] = Field(description="Model folder (model.json, model.safetensors).")
+    events: Annotated[list[str], Option(IO)] = Field(
+        min_length=1,
+        description="Event file (.jsonl, .parquet, .arrow), folder of such files, or kafka://HOST:PORT/TOPIC; "
+        "repeatable.",
+    )
+    out: Annotated[Path, Option(IO)] = Field(description="Output folder; must be empty unless --resume.")
+    start_from: Annotated[str, Option(IO)] = Field(
+        default=EARLIEST,
+        alias="from",
+        description="Where to begin in a Kafka topic: earliest, latest, committed (by kafka: group.id), timestamp:MS.",
+    )
+    until: Annotated[Literal["latest"] | None, Option(IO)] = Field(
+        default=None, description="latest: end where the Kafka topics end at the start (default: run on)."
+    )
+    snapshot: Annotated[Path | None, Option(IO)] = Field(
+        default=None, description="Graph to start from: a folder with vertices.parquet and edges.parquet."
+    )
+    ignore_positions: Annotated[bool, Option(IO, flag="--ignore-positions")] = Field(
+        default=False,
+        description="Read all events from their beginning, also those that the snapshot.json of an export covers.",
+    )
+    kafka: Annotated[dict[str, Any], Option("")] = Field(
+        default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...); only in the file."
+    )
+    events_map: Annotated[dict[str, str], Option("", Holds.FOR_LIFE)] = Field(
+        default_factory=dict, description="JMESPath by event field, for records of another shape; only in the file."
+    )
+
+    @field_validator("events", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("events")
+    @classmethod
+    def _addresses(cls, values: list[str]) -> list[str]:
+        for value in filter(is_kafka, values):
+            KafkaAddress.parse(value)
+        return values
+
+    @field_validator("start_from")
+    @classmethod
+    def _start(cls, value: str) -> str:
+        parse_start(value)
+        return value
+
+    # Before pydantic looks at them: its own messages repeat the value, and there may be a password in it.
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _properties(cls, value: object) -> object:
+        mapping = _mapping_of(value, "security.protocol: SASL_SSL")
+        try:
+            ClientProperties(mapping)
+        except UsageError as error:
+            raise ValueError(str(error).removeprefix("kafka: ")) from None
+        return mapping
+
+    @field_validator("events_map", mode="before")
+    @classmethod
+    def _mapping(cls, value: object) -> object:
+        mapping = _mapping_of(value, "src: user.id")
+        from operators.parser.mapping import EventMap
+
+        EventMap(mapping)
+        return mapping
+
+    @property
+    def client_properties(self) -> ClientProperties:
+        """How Kafka's clients connect; `${NAME}` in them still stands for a secret."""
+        return ClientProperties(self.kafka)
+
+
+class GraphOptions(Options):
+    """What the events mean, and whether their end is the job's."""
+
+    undirected: Annotated[bool, Option(IO, Holds.FOR_LIFE, "--undirected/--directed")] = Field(
+        default=False, description="Mirror every edge of snapshot and events."
+    )
+    id_type: Annotated[IdType | None, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=None, description="Kind of vertex ids (default: the snapshot's, else the first accepted event's)."
+    )
+    id_bytes_max: Annotated[Count, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=ID_BYTES_MAX,
+        ge=1,
+        le=1 << 20,
+        description="Longest string id, and name of an edge type, in bytes of UTF-8, for the job's life; events with a "
+        "longer one are rejected.",
+    )
+    stay: Annotated[bool, Option(IO)] = Field(
+        default=False, description="Keep running after bounded input has ended, until SIGTERM."
+    )

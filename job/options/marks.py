@@ -1,0 +1,56 @@
+"""What the class of an option says of it: its kind of value, where help shows it, and how long it holds in a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from job.units import seconds, size_in_bytes
+
+
+def number(value: object) -> object:
+    """A value as it is, but for what YAML makes of `yes`, and pydantic would make 1 of."""
+    if isinstance(value, bool):
+        msg = f"got {value}, expected a number"
+        raise ValueError(msg)
+    return value
+
+
+Count = Annotated[int, BeforeValidator(number)]
+Ratio = Annotated[float, BeforeValidator(number)]
+Duration = Annotated[float, BeforeValidator(seconds)]  # in seconds, from text such as 10s
+Size = Annotated[int, BeforeValidator(size_in_bytes)]  # in bytes, from text such as 2GiB
+
+IO, RUNTIME, EPOCHS, FAULTS = "Input and output", "Runtime", "Epochs and parts", "Fault tolerance"
+KAFKA = "Embeddings to Kafka"
+
+
+class Holds(Enum):
+    """How long an option holds: a resume takes what is kept where nothing else is given."""
+
+    THIS_RUN = "this run"
+    KEPT = "until another value is given"
+    FOR_LIFE = "for the job's life"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The mark of a field that is an option of `freshet run`.
+
+    `panel` is the heading in help, empty for an option of the --config file alone. `flag` is how the flag is written
+    where that does not follow from the name. `is_place`: a path or URI, kept as one that holds from any folder.
+    """
+
+    panel: str
+    holds: Holds = Holds.THIS_RUN
+    flag: str = ""
+    is_place: bool = False
+
+
+class Options(BaseModel):
+    """A group of options; every field has its mark."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,0 +1,71 @@
+"""The options of `freshet run` that say where the job runs, and how it comes through failures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from job.options.marks import FAULTS, RUNTIME, Count, Duration, Holds, Option, Options, Size
+
+Runtime = Literal["flink", "local"]
+StateBackend = Literal["rocksdb", "hashmap"]
+ProcessorName = Literal["host", "portable", "any"]
+PARTS_MAX = 1024
+
+
+class RuntimeOptions(Options):
+    """Where the job runs, and with how much of the machine."""
+
+    runtime: Annotated[Runtime, Option(RUNTIME)] = Field(
+        default="flink", description="Flink, or everything in this one process."
+    )
+    cluster: Annotated[str | None, Option(RUNTIME)] = Field(
+        default=None, description="HOST:PORT of a running Flink cluster (default: an embedded one)."
+    )
+    parallelism: Annotated[Count, Option(RUNTIME, Holds.KEPT)] = Field(
+        default=1, ge=1, le=PARTS_MAX, description="Subtasks of each keyed operator (Flink)."
+    )
+    state_backend: Annotated[StateBackend, Option(RUNTIME, Holds.KEPT)] = Field(
+        default="rocksdb", description="Where durable state lives between checkpoints."
+    )
+    memory_bytes: Annotated[Size | None, Option(RUNTIME, Holds.KEPT)] = Field(
+        default=None, alias="memory", description="Memory for the state backend, such as 2GiB (default: the backend's)."
+    )
+    processor: Annotated[ProcessorName | None, Option(RUNTIME)] = Field(
+        default=None,
+        description="What a new job computes for, for its life, since last bits depend on it: host (default), or "
+        "portable (any of the last ten years; products take 1.6 times as long). any: on whatever runs.",
+    )
+
+    @field_validator("cluster")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        host, _, port = (value or "localhost:1").rpartition(":")
+        if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            msg = f"got {value!r}, expected HOST:PORT, such as localhost:8081"
+            raise ValueError(msg)
+        return value
+
+
+class FaultOptions(Options):
+    """Checkpoints and restarts."""
+
+    checkpoint_dir: Annotated[str | None, Option(FAULTS, Holds.KEPT, is_place=True)] = Field(
+        default=None, description="Folder or URI, in which each job has a folder (default: OUT/checkpoints)."
+    )
+    checkpoint_interval_s: Annotated[Duration, Option(FAULTS, Holds.KEPT)] = Field(
+        default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
+    )
+    keep_cuts: Annotated[bool, Option(FAULTS, Holds.KEPT)] = Field(
+        default=False,
+        description="Keep all of the cut log: also savepoints older than the retained checkpoints can be resumed.",
+    )
+    restarts: Annotated[Count, Option(FAULTS, Holds.KEPT)] = Field(
+        default=10,
+        ge=0,
+        description="Failures within 10 minutes that the job restarts after (Flink); one more ends it, 0: the first.",
+    )
+    resume: Annotated[str | None, Option(FAULTS)] = Field(
+        default=None, description="Go on from `latest` or from the checkpoint or savepoint at PATH."
+    )

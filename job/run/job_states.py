@@ -1,0 +1,72 @@
+"""Which checkpoint or savepoint of a job is meant: the latest one, or what `--resume` and `--from` name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from job.errors import UsageError
+from job.flink.checkpoints import NoCheckpointError, find_state, follow_move, newest_of_job
+from job.folder import layout, run_file
+from job.folder.job_file import job_of_state
+from job.uris import is_remote, local_path
+
+
+@dataclass(frozen=True)
+class JobStates:
+    """The states of the job in `out`; `checkpoint_dir` is the option's, `flag` that which may name a state."""
+
+    out: Path
+    job_id: str
+    checkpoint_dir: str | None
+    flag: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the job's checkpoints, or of what lies beside them here."""
+        return layout.checkpoint_folder(self._own, self.out)
+
+    def latest(self) -> str | None:
+        """The newest one, of which a savepoint may lie elsewhere; None where no checkpoint was complete.
+
+        Raises: UsageError where only Flink can look.
+        """
+        run = run_file.read_run(self.out)
+        savepoint = str(run.get("savepoint") or "")
+        if is_remote(self._own or ""):
+            if run.get("state") == run_file.STOPPED and savepoint:
+                return savepoint
+            where = f"{self._own}/{run.get('job_id', 'JOB')}"
+            message = (
+                f"{self.flag} latest: can't look into {where}; give its newest checkpoint, {self.flag} {where}/chk-N"
+            )
+            raise UsageError(message)
+        found = newest_of_job(self.folder, savepoint)
+        return None if found is None else self._taken(found, "latest")
+
+    def named(self, given: str) -> str:
+        """The one that is given, by its folder or by one that it is in; of a folder that jobs share, this job's.
+
+        Raises: UsageError when it isn't there, or is another job's.
+        """
+        if is_remote(given):
+            return given
+        own = local_path(given) / self.job_id
+        try:
+            found = find_state(str(own) if own.is_dir() else given, self.folder)
+        except NoCheckpointError as error:
+            message = f"{self.flag} {given}: {error}"
+            raise UsageError(message) from None
+        return self._taken(found, given)
+
+    @property
+    def _own(self) -> str | None:
+        return layout.checkpoint_dir_of_job(self.checkpoint_dir, self.job_id)
+
+    def _taken(self, found: Path, given: str) -> str:
+        owner = job_of_state(found)
+        if owner not in (None, self.job_id):
+            message = f"{self.flag} {given}: {found} is a state of job {owner}, the job in {self.out} is {self.job_id}"
+            raise UsageError(message)
+        follow_move(found)
+        return str(found)

@@ -1,0 +1,27 @@
+"""Places that are a path of this machine or a URI of another store, as Flink and people write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FILE = "file://"
+
+
+def is_remote(place: str) -> bool:
+    """Whether a path or URI is in another store than this machine's files."""
+    return "://" in place and not place.startswith(_FILE)
+
+
+def file_uri(path: Path) -> str:
+    """Return a path as Flink's `Path` reads it: without percent signs, which it would take for part of a name."""
+    return f"{_FILE}{path}"
+
+
+def local_path(place: str) -> Path:
+    """Return a path or file:// URI as an absolute path."""
+    return Path(place.removeprefix(_FILE)).absolute()
+
+
+def location(uri: str) -> str:
+    """Return a savepoint's URI as people write it: a plain path where it is local."""
+    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri
