@@ -24,7 +24,6 @@ from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, read_stop
 from job.machine.signals import stop_signals
 from job.uris import is_remote, location
-from operators.epochs.retention import TOLD_FILE
 from operators.telemetry.profile import forget_profiles, input_ended
 
 _POLL_S = 0.1
@@ -70,7 +69,7 @@ class FlinkRun:
         spec.tmp.mkdir(parents=True)
         forget_stop(spec.out_path)
         forget_profiles(spec.out_path)
-        (spec.checkpoints / TOLD_FILE).unlink(missing_ok=True)
+        (spec.checkpoints / layout.RETAINED).unlink(missing_ok=True)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
         self._java = start_gateway(spec.logs, spec.heap_mb)
         options = flink_options(spec)
@@ -211,7 +210,7 @@ class FlinkRun:
         except FlinkRestError:
             return
         if since_ms is not None:
-            run_file.write_json(self.spec.checkpoints / TOLD_FILE, {"since_ms": since_ms})
+            run_file.write_json(self.spec.checkpoints / layout.RETAINED, {"since_ms": since_ms})
 
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from job.kafka.address import is_kafka
 from job.uris import is_remote, local_path
-from operators.output_folders import EMBEDDINGS as EMBEDDINGS
-from operators.output_folders import EPOCHS as EPOCHS
-from operators.output_folders import STATUS as STATUS
+from operators import output_folders
+from operators.epochs.retention import TOLD_FILE
 
 RUN = "run.json"  # what the run is and where to reach it (run_file)
 STOP = "stop.json"  # the request of `freshet stop` (stop_file)
 DEAD_LETTERS = "dead_letters.jsonl"  # rejected records, where --dead-letters names nothing else
+# What operators write has its names there.
+EMBEDDINGS, EPOCHS, STATUS = output_folders.EMBEDDINGS, output_folders.EPOCHS, output_folders.STATUS
 
 JOB = "job"  # the folder of what is decided when a job begins
 SAVED_JOB = "job/job.json"  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name
@@ -36,6 +37,7 @@ IDLE = "tmp/idle"  # stays empty: the source of --stay watches it
 SPEC = "job.json"  # what Flink's job was built from (flink.job_spec)
 CUT_LOG = "cuts"
 SAVEPOINTS = "savepoints"
+RETAINED = TOLD_FILE  # which checkpoints there are in another store
 _JOB_ID = re.compile(r"[0-9a-f]{16}")
 
 

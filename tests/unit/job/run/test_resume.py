@@ -17,7 +17,7 @@ from gnn.model import save_model
 from job.errors import UsageError
 from job.flink.checkpoints import follow_move, prune, replace_paths
 from job.folder import run_file
-from job.folder.layout import checkpoint_dir_of_job, checkpoint_folder
+from job.folder.layout import checkpoint_folder
 from job.machine.processes import began_s
 from job.options.config_file import load_run_config
 from job.run.prepare import prepare
@@ -240,15 +240,6 @@ def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
 
 
 # -- a folder that many jobs share ------------------------------------------------------------------------------------
-
-
-def test_each_job_has_a_folder_of_its_own() -> None:
-    job = "0123456789abcdef"
-    assert checkpoint_dir_of_job(None, job) is None, "OUT/checkpoints is one job's"
-    assert checkpoint_dir_of_job("/shared/", job) == f"/shared/{job}"
-    assert checkpoint_dir_of_job(f"/shared/{job}", job) == f"/shared/{job}"
-    assert checkpoint_dir_of_job("s3://bucket/all", job) == f"s3://bucket/all/{job}"
-    assert checkpoint_dir_of_job("file:///shared", job) == f"file:///shared/{job}"
 
 
 def shared_by_two(folder: Path, tmp_path: Path) -> list[tuple[Any, Any, Path]]:

@@ -1,0 +1,61 @@
+"""What a job is remembered by: written, read again, and found from a state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job.kafka.input import TopicInput
+
+from gnn.model import save_model
+from job.errors import UsageError
+from job.folder import layout
+from job.folder.job_file import SavedJob, job_of_state, paths_of
+from operators.factory import load_plan
+from operators.settings import Settings
+from tests.support.models import IN_WIDTH, conv, make_model
+
+JOB = "0123456789abcdef"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def saved_in(out: Path, model: Path) -> SavedJob:
+    settings = Settings(str(model), parts=2, job_id=JOB, cut_log=str(out / "checkpoints" / "cuts"), **paths_of(out))
+    topic = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 7})
+    saved = SavedJob(settings, load_plan(str(model)).sha256, None, "flink", (topic,), {"epoch_ms": 5})
+    saved.write(out)
+    return saved
+
+
+def test_a_job_is_read_as_it_was_written(tmp_path: Path, model: Path) -> None:
+    assert SavedJob.read(tmp_path / "out") is None
+    assert SavedJob.read(tmp_path / "out") != saved_in(tmp_path / "out", model) == SavedJob.read(tmp_path / "out")
+
+
+def test_paths_are_those_of_today(tmp_path: Path, model: Path) -> None:
+    saved = saved_in(tmp_path / "out", model)
+    (tmp_path / "out" / "checkpoints" / "cuts").mkdir(parents=True)
+    now = (tmp_path / "out").rename(tmp_path / "moved")
+    settings = saved.settings_at(now, model)
+    assert (settings.out, settings.image, settings.chunks) == tuple(
+        str(now / name) for name in ("", "base", "job/chunks.jsonl")
+    )
+    assert saved.cut_log(now, beside=tmp_path / "new" / "cuts") == now / "checkpoints" / "cuts"
+    (tmp_path / "new" / "cuts").mkdir(parents=True)
+    assert saved.cut_log(now, beside=tmp_path / "new" / "cuts") == tmp_path / "new" / "cuts"
+    save_model(make_model(2, [conv("graph_conv", IN_WIDTH, 3)]), model)
+    load_plan.cache_clear()
+    with pytest.raises(UsageError, match="another model than the job in"):
+        saved.settings_at(now, model)
+
+
+def test_a_state_tells_its_job_by_the_folders_that_it_lies_in(tmp_path: Path, model: Path) -> None:
+    saved_in(tmp_path / "out", model)
+    assert job_of_state(tmp_path / "out" / layout.CHECKPOINTS / ("a" * 32) / "chk-1") == JOB
+    assert job_of_state(tmp_path / "shared" / "fedcba9876543210" / "savepoints" / "savepoint-1") == "fedcba9876543210"
+    assert job_of_state(tmp_path / "savepoint-1") is None
