@@ -120,7 +120,7 @@ class Pipeline:
 
 def _sums_of(stages: Mapping[Place, Stage]) -> dict[str, SumReport]:
     """What the sums of each layer have shown, over all parts."""
-    found: dict[str, list[SumReport]] = {}
+    found: dict[str, list[SumReport | None]] = {}
     for place, stage in stages.items():
         if isinstance(stage.core, LayerStorage):
             found.setdefault(place.operator, []).append(stage.core.sums)

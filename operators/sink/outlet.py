@@ -32,7 +32,7 @@ class Outlet:
     """
 
     def __init__(self, part: int, width: int, id_kind: str, lines: Lines, bytes_held: int = BYTES_HELD) -> None:
-        self.part, self.flushed, self.records = part, 0, 0
+        self.part, self.flushed = part, 0
         self._width, self._id_kind = width, id_kind
         self._coalescer = Coalescer(width, id_kind)
         self._lines, self._bytes_held = lines, bytes_held
@@ -62,7 +62,6 @@ class Outlet:
         self.flushed = rows.epoch
         changes = self._coalescer.take()
         self.level.set(0)
-        self.records += len(changes)
         return [Message(OUTLET, self.part, rows.epoch, self.part, block) for block in self._lines.blocks(changes)]
 
 
