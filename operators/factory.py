@@ -10,6 +10,7 @@ from typing import Any
 
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
+from operators.core import Core
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import JOURNAL_BYTES
@@ -25,7 +26,7 @@ from operators.parser.topic_stage import MessageStage
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
 from operators.sink.outlet import Outlet, OutletStage
-from operators.stage import Core, Stage
+from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail
 from partitioner.config import PartitionerConfig

@@ -39,10 +39,6 @@ class FlinkRest:
         history = self._call("GET", f"/jobs/{self.job_id}/exceptions")["exceptionHistory"]["entries"]
         return sorted((int(entry["timestamp"]), root_cause_of_text(entry["stacktrace"])) for entry in history)
 
-    def checkpoints_done(self) -> int:
-        """Return how many checkpoints have completed."""
-        return int(self._call("GET", f"/jobs/{self.job_id}/checkpoints")["counts"]["completed"])
-
     def retained_since_ms(self, count: int) -> int | None:
         """Return when the oldest of the newest `count` complete checkpoints was begun; None: there is none."""
         history = self._call("GET", f"/jobs/{self.job_id}/checkpoints")["history"]

@@ -27,7 +27,6 @@ from operators.factory import Settings, dataflow_of, load_plan, make_stage
 from operators.network import Network
 from operators.outcome import Message, Outcome
 from operators.stage import Stage
-from operators.storage.layer import LayerStorage
 from operators.telemetry.sum_report import SumReport, all_sums
 from operators.warm_up import warm_up
 from state.backends import RocksStore
@@ -122,8 +121,7 @@ def _sums_of(stages: Mapping[Place, Stage]) -> dict[str, SumReport]:
     """What the sums of each layer have shown, over all parts."""
     found: dict[str, list[SumReport | None]] = {}
     for place, stage in stages.items():
-        if isinstance(stage.core, LayerStorage):
-            found.setdefault(place.operator, []).append(stage.core.sums)
+        found.setdefault(place.operator, []).append(stage.sums)
     return {name: together for name, reports in found.items() if (together := all_sums(reports)) is not None}
 
 

@@ -32,6 +32,7 @@ from operators.control import (
     VERTICES,
     control_values,
 )
+from operators.core import Core
 from operators.outcome import Message
 from operators.sink.change_log import ID_BYTES, BackgroundWriter, ChangeLog, EpochRows, LogFile
 from operators.sink.epoch_files import LOG_FILES_PER_FILE, ROWS_PER_FILE, rows_of_epochs
@@ -103,7 +104,7 @@ def _counted(
     return call
 
 
-class Sink:
+class Sink(Core):
     """Buffers the rows of epochs and writes them to the change log.
 
     Invariant: an epoch has at most one row per id; after a marker nothing is buffered; what waits is at most

@@ -19,7 +19,6 @@ from operators.sink.coalesce import Changes, TextIds
 from state.kernel import kernel
 
 BASE64, LIST = "base64", "list"
-LINE_END, TAB = "\n", "\t"
 BLOCK_BYTES = 128 << 10
 _ROWS_AT_ONCE = 4096
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.plan import LayerPlan
+from operators.core import Core
 from operators.dataflow import TAIL
 from operators.outcome import Message
 from operators.storage.capability import capability_of
@@ -21,16 +22,13 @@ from state.table import TableSet
 EMPTY_SLOTS = np.empty(0, np.int32)
 
 
-class FeatureStorage:
+class FeatureStorage(Core):
     """Storage 0: the raw features of the part's masters; sends what layer 1 reads of the changed ones."""
 
     def __init__(self, part: int, parts: int, following: LayerPlan) -> None:
         self.tables = TableSet()
         self.owner = Owner(self.tables, part, parts, following.in_width, None, following, 0)
         self.touched = 0
-
-    def after_restore(self) -> None:
-        """Nothing here but tables."""
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Set features, and fan out those of new and changed vertices."""
@@ -64,7 +62,7 @@ class LayerShape(NamedTuple):
         return f"storage {self.number} part {self.part}"
 
 
-class LayerStorage:
+class LayerStorage(Core):
     """Storage l: merges the messages of the part's edges and updates its whole vertices.
 
     Shapes: own (slots, self_width) float32; home (slots, 2) int32.

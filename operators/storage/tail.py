@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from operators.core import Core
 from operators.outcome import Message
 from operators.storage.capability import capability_of
 from operators.storage.head import hand_on
@@ -49,7 +50,7 @@ def _place(
         rows[i] = row
 
 
-class LayerTail:
+class LayerTail(Core):
     """Tail l: merges partials, updates its split vertices.
 
     Shapes: partial (rows, message_width) float32; index (slots, parts) int32 into it; own (slots, self width) float32.

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from job.flink.part_keys import key_group, part_keys, subtask_of
-from operators.flink.shells import parts_of_subtask
+from operators.flink.shell import parts_of_subtask
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 8, 16, 128])
