@@ -25,7 +25,8 @@ from operators.parser.letter_box import LetterBox, LetterQueue
 from operators.parser.topic_stage import MessageStage
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
-from operators.sink.outlet import Outlet, OutletStage
+from operators.sink.outlet import Outlet
+from operators.sink.outlet_stage import OutletStage
 from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail

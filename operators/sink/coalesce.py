@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from operators.sink.change_log import EpochRows
+from operators.sink.epoch_rows import EpochRows
 from state.kernel import kernel
 from state.salt import Salt, mix, scratch_salt
 
