@@ -52,7 +52,6 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
-    "operators/sink/core.py": f"{_SINK}core.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
