@@ -1,7 +1,8 @@
 """What a vertex keeps of the messages it got: synopses, typed by what they can do.
 
 A synopsis is a row of numbers. What is stored is un-normalised; the context (how many, how heavy) is combined on
-reading, so that a changed degree costs a read and not a rewrite of old messages.
+reading, so that a changed degree costs a read and not a rewrite of old messages. How a synopsis is kept up to date is
+for the Storage: operators/storage/capability.py has the kernels for each type.
 """
 
 from __future__ import annotations
@@ -22,14 +23,6 @@ class Synopsis:
     Invariant: merging is associative and commutative (up to rounding), and merging the identity changes nothing.
     """
 
-    def identity(self, rows: int, width: int) -> Rows:
-        """Return the state of vertices without in-edges."""
-        raise NotImplementedError
-
-    def merge(self, state: Rows, messages: Rows) -> None:
-        """Put one message into each row of state."""
-        raise NotImplementedError
-
     def read(self, state: Rows, count: np.ndarray) -> Rows:
         """Return the aggregate that the state stands for; 0 where the neighbourhood is empty."""
         raise NotImplementedError
@@ -40,7 +33,7 @@ class InvertibleSynopsis(Synopsis):
     """A synopsis that can take back what it was given, so that a change is a delta (an Abelian group).
 
     Contract:
-    - retract(merge(s, m), m) is s (exactly where the sums are exact, e.g. integers below 2^24);
+    - taking back a message that was merged leaves what was there before, wherever sums are exact;
     - a message that changed from m to m' is merged as m' - m.
     Source: RIPPLE++ section 3.3.3; sum and count are kept and divided on reading, against its printed mean rule.
     """
@@ -52,22 +45,6 @@ class InvertibleSynopsis(Synopsis):
     def name(self) -> str:
         """Name for people: sum, mean, weighted sum, weighted mean."""
         return f"weighted {self.kind}" if self.weighted else self.kind
-
-    def identity(self, rows: int, width: int) -> Rows:
-        """Return zeros."""
-        return np.zeros((rows, width), np.float32)
-
-    def message(self, values: Rows, weights: Rows) -> Rows:
-        """Return what edges carry: the source's value, times the edge weight where the layer reads weights."""
-        return values * weights[:, None] if self.weighted else values
-
-    def merge(self, state: Rows, messages: Rows) -> None:
-        """Add one message (or the difference of two) to each row of state."""
-        state += messages
-
-    def retract(self, state: Rows, messages: Rows) -> None:
-        """Take one message back from each row of state."""
-        state -= messages
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
         """Return sum, or sum / count with 0 where there is none (what is left of a sum there is rounding)."""

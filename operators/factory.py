@@ -9,6 +9,7 @@ from typing import Any
 
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
+from operators.core import Core
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
@@ -19,8 +20,9 @@ from operators.parser.topic_stage import MessageStage
 from operators.settings import Settings
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
-from operators.sink.outlet import Outlet, OutletStage
-from operators.stage import Core, Stage
+from operators.sink.outlet import Outlet
+from operators.sink.outlet_stage import OutletStage
+from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail
 from partitioner.core import Partitioner

@@ -11,24 +11,99 @@ from pathlib import Path
 from typing import Protocol
 
 from operators.control import is_marker
+from operators.core import Core
 from operators.inbox import INBOX_BYTES, Inbox
-from operators.outcome import Message, Outcome
+from operators.outcome import Outcome
+from operators.parser.letter_box import LetterBox
 from operators.telemetry.level import Level
+from operators.telemetry.sum_report import SumReport
 from state.codec import Block, decode, read_header
 from state.sweep import Sweeper
-from state.table import TableSet
 
 
-class Core(Protocol):
-    """What an operator computes."""
+class RunningStage(Protocol):
+    """What a runtime holds of each part of an operator."""
 
-    tables: TableSet
+    def close(self) -> None:
+        """Finish what it does in the background."""
 
-    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
-        """Act on the blocks of an epoch."""
 
-    def after_restore(self) -> None:
-        """Rebuild what is not durable."""
+class RejectingStage(RunningStage, Protocol):
+    """A stage that rejects records."""
+
+    dead_letters: LetterBox | None
+    """Where they go."""
+
+
+class KeyedStage(RunningStage, Protocol):
+    """A stage with keyed state: `preload` when the operator opens, `restore` when its state can be read."""
+
+    levels: dict[str, Level]
+    """What waits in it."""
+
+    def preload(self) -> None:
+        """Load what does not depend on keyed state."""
+
+    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
+        """Load the newest complete cut of these entries."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes held."""
+
+
+class EpochStage(KeyedStage, Protocol):
+    """A Storage, a Tail or the Sink: offered blocks until an epoch is complete."""
+
+    def offer(self, block: Block | bytes) -> list[Block | bytes] | None:
+        """The blocks of the epoch that this one completes."""
+
+    def act(self, blocks: list[Block | bytes]) -> Outcome:
+        """Compute the epoch of these blocks."""
+
+    @property
+    def sums(self) -> SumReport | None:
+        """What its sums have shown, where it keeps any."""
+
+
+class SealingStage(KeyedStage, RejectingStage, Protocol):
+    """The Partitioner: begins an attempt, then seals epochs of the events that it receives."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything that a tick could seal or look for."""
+
+    def begin(self, now_ms: float) -> Iterable[Outcome]:
+        """Replay what was sealed before."""
+
+    def receive(self, block: bytes, now_ms: float) -> Outcome:
+        """Take a block of events."""
+
+    def tick(self, now_ms: float) -> Outcome:
+        """Seal by time."""
+
+    def look(self, now_ms: float) -> None:
+        """Say so while events do not come that must."""
+
+    def finish(self) -> Outcome:
+        """Seal what is left when the input has ended."""
+
+
+class ChunkStage(RejectingStage, Protocol):
+    """The Parser of files."""
+
+    def parse(self, number: int) -> list[bytes]:
+        """The blocks of events of a chunk."""
+
+
+class TopicStage(RejectingStage, Protocol):
+    """The Parser of a topic."""
+
+    status_behind: bool
+    """Whether its status is still to be written."""
+
+    def parse(self, batch: bytes) -> list[bytes]:
+        """The blocks of events of a batch of messages; an empty one writes the status."""
 
 
 class OutOfOrderError(RuntimeError):
@@ -51,7 +126,7 @@ class Stage:
         self.sweeper = Sweeper(core.tables, image, epoch=epoch)
         self.epoch = epoch
         self.inbox = Inbox(senders, inbox_bytes)
-        self.levels: dict[str, Level] = self.inbox.levels | getattr(core, "levels", {})
+        self.levels: dict[str, Level] = {**self.inbox.levels, **core.levels}
 
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
@@ -93,13 +168,17 @@ class Stage:
     def close(self) -> None:
         """Drop what waits, and let the core finish what it does in the background."""
         self.inbox.close()
-        if hasattr(self.core, "close"):
-            self.core.close()
+        self.core.close()
 
     @property
     def memory_bytes(self) -> int:
         """Bytes held by the core's tables and by the inbox."""
         return self.core.tables.nbytes + self.inbox.nbytes
+
+    @property
+    def sums(self) -> SumReport | None:
+        """What the core's sums have shown, where it keeps any."""
+        return self.core.sums
 
     @property
     def waiting(self) -> int:

@@ -73,7 +73,7 @@ class Sums:
         scale = np.zeros(self.values.shape, np.float64)
         np.add.at(true, dst, self.values[src].astype(np.longdouble))
         np.add.at(scale, dst, np.abs(self.values[src].astype(np.float64)))
-        got = self.core.s.data[: len(true)]
+        got = self.core.synopses.s.data[: len(true)]
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
         return off.max(axis=0).astype(np.float64)

@@ -53,7 +53,7 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
-    "operators/sink/core.py": f"{_SINK}core.py",
+    "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
 }
@@ -125,7 +125,7 @@ MUTATIONS = [
         "return file.partial and rows",
         "return False and rows",
     ),
-    Mutation("a marker waits for no file", "operators/sink/core.py", "self._writer.wait(self._at_marker)", "pass"),
+    Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
     Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),
     Mutation("half a cut stays", "operators/epochs/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),
     Mutation(

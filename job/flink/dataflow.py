@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 
-    from operators.flink.outlet_shell import OutletShell
+    from operators.flink.stage_shells import OutletShell
 
 # Part of every savepoint: an operator's state is found by its uid.
 UID = "freshet-{}"
@@ -33,8 +33,9 @@ UID = "freshet-{}"
 
 def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Draw the job's operators on `env`."""
-    from operators.flink.outlet_shell import OutletShell
-    from operators.flink.shells import PartitionerShell, StageShell, element_type, tail_tag
+    from operators.flink.partitioner_shell import PartitionerShell
+    from operators.flink.shell import element_type, tail_tag
+    from operators.flink.stage_shells import OutletShell, StageShell
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
@@ -67,7 +68,7 @@ def _write_embeddings(
     env: StreamExecutionEnvironment, spec: JobSpec, stream: DataStream, sink: OutletShell, chained: bool
 ) -> None:
     """Draw a Sink whose lines go to a topic."""
-    from operators.flink.shells import lines_type
+    from operators.flink.shell import lines_type
 
     lines = named(keyed(stream, chained).process(sink, lines_type()), SINK, spec.parallelism)
     assert spec.embeddings_to is not None
@@ -76,7 +77,7 @@ def _write_embeddings(
 
 def _write_letters(env: StreamExecutionEnvironment, spec: JobSpec, streams: Sequence[DataStream]) -> None:
     """Draw the way of rejected records to their topic."""
-    from operators.flink.shells import letters_tag
+    from operators.flink.shell import letters_tag
 
     first, *others = [_side_output(stream, letters_tag()) for stream in streams]
     lines = first.union(*others) if others else first
@@ -90,8 +91,8 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-    from operators.flink.shells import ParserShell, StartShell, element_type
-    from operators.flink.topic_shell import MessageParserShell
+    from operators.flink.parser_shells import MessageParserShell, ParserShell, StartShell
+    from operators.flink.shell import element_type
 
     def numbers(name: str, last: int) -> DataStream:
         source = NumberSequenceSource(0, last)
@@ -118,7 +119,8 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     from pyflink.common import Duration, WatermarkStrategy
     from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
-    from operators.flink.shells import StartShell, element_type
+    from operators.flink.parser_shells import StartShell
+    from operators.flink.shell import element_type
 
     folder = spec.out_path / layout.IDLE
     folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +157,7 @@ def _side_output(stream: DataStream, tag: object) -> DataStream:
 
 
 def _stage(stream: DataStream, shell: object, parallelism: int, chained: bool = False) -> DataStream:
-    from operators.flink.shells import element_type
+    from operators.flink.shell import element_type
 
     operator: str = shell.operator  # type: ignore[attr-defined]
     return named(keyed(stream, chained).process(shell, element_type()), operator, parallelism)

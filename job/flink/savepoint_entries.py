@@ -52,7 +52,7 @@ def _draw(env: StreamExecutionEnvironment, spec: JobSpec, operators: Sequence[st
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
     from operators.flink.savepoint_shells import EntriesShell, KeysShell
-    from operators.flink.shells import PARTITIONER_KEY, element_type
+    from operators.flink.shell import PARTITIONER_KEY, element_type
 
     for operator in operators:
         keys = [PARTITIONER_KEY] if operator == PARTITIONER else part_keys(spec.parts, spec.max_parallelism)

@@ -28,7 +28,6 @@ from operators.network import Network
 from operators.outcome import Message, Outcome
 from operators.settings import Settings
 from operators.stage import Stage
-from operators.storage.layer import LayerStorage
 from operators.telemetry.sum_report import SumReport, all_sums
 from operators.warm_up import warm_up
 from state.rocks_backend import RocksStore
@@ -121,10 +120,9 @@ class Pipeline:
 
 def _sums_of(stages: Mapping[Place, Stage]) -> dict[str, SumReport]:
     """What the sums of each layer have shown, over all parts."""
-    found: dict[str, list[SumReport]] = {}
+    found: dict[str, list[SumReport | None]] = {}
     for place, stage in stages.items():
-        if isinstance(stage.core, LayerStorage):
-            found.setdefault(place.operator, []).append(stage.core.sums)
+        found.setdefault(place.operator, []).append(stage.sums)
     return {name: together for name, reports in found.items() if (together := all_sums(reports)) is not None}
 
 

@@ -12,7 +12,7 @@ from pyflink.common import Row
 from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.flink.shells import START
+from operators.flink.shell import START
 from state.entry_file import write_entries
 from state.flink_backend import FlinkBackend
 

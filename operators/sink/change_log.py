@@ -12,10 +12,6 @@ Layout:
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +20,7 @@ import pyarrow as pa
 from operators.output_folders import EMBEDDINGS, EPOCHS
 from operators.sink.direct_file import LEFT_BEHIND, replace_whole
 from operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
-from operators.threads import next_of
-
-_IDLE_S = 0.5
-ID_BYTES = 16  # counted for a row's id and what else is kept of it
+from operators.sink.epoch_rows import EpochRows, LogFile
 
 
 def embeddings_schema(width: int, id_kind: str) -> pa.Schema:
@@ -44,53 +37,6 @@ def embeddings_schema(width: int, id_kind: str) -> pa.Schema:
 
 class ChangeLogError(RuntimeError):
     """The change log could not be written."""
-
-
-@dataclass(slots=True)
-class EpochRows:
-    """The rows of one epoch: first what changed, then what was deleted.
-
-    Shapes:
-        ids: for int64 ids [(n + d,) int64], for strings pairs of (k + 1,) int32 offsets and (bytes,) uint8
-        rows: arrays of (k, width) float32, n rows in all; the d deleted ids have none
-        positions: (source, partition, next_offset, events) rows, (p, 4) int64
-    """
-
-    epoch: int
-    ids: list[np.ndarray] | list[tuple[np.ndarray, np.ndarray]]
-    rows: list[np.ndarray]
-    changed: int
-    deleted: int
-    positions: np.ndarray | None = None
-    arrived_ms: int = 0  # when its first event came, while its latency is to be counted
-    applied_ms: float = 0.0
-
-    @property
-    def size(self) -> int:
-        """Rows in the file."""
-        return self.changed + self.deleted
-
-    @property
-    def nbytes(self) -> int:
-        """About what the rows hold in memory, without the text of string ids."""
-        return sum(array.nbytes for array in self.rows) + ID_BYTES * self.size
-
-
-@dataclass(slots=True)
-class LogFile:
-    """The epochs that go into file `number`; what it adds to `epochs/` goes to the file that began with file `group`.
-
-    `partial`: a longer one may follow, in this attempt (then it is `open`: its rows stay in memory) or in a later one.
-    `defers`: others follow at once, so `epochs/` may wait for them. A file without epochs ends that wait.
-    """
-
-    number: int
-    epochs: list[EpochRows] = field(default_factory=list)
-    partial: bool = False
-    group: int = -1  # a file of its own
-    open: bool = False
-    defers: bool = False
-    shown: int = 0  # epochs of it that a partial one has made visible
 
 
 class ChangeLog:
@@ -159,72 +105,3 @@ class ChangeLog:
             return pa.array(chunk)
         offsets, data = chunk
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
-
-
-class BackgroundWriter:
-    """Calls `write` for one file after the other on a thread of its own.
-
-    Invariant: at most `waiting` files wait; an error surfaces at the next call, and no later file is written.
-    """
-
-    def __init__(
-        self, write: Callable[[LogFile], None], on_idle: Callable[[], None] = lambda: None, waiting: int = 2
-    ) -> None:
-        """`on_idle` is called on the thread about twice a second while there is nothing to write."""
-        self._write, self._on_idle = write, on_idle
-        self._queue: queue.Queue[LogFile | None] = queue.Queue(waiting)
-        self._done = threading.Condition()
-        self._submitted = self._finished = 0
-        self._error: BaseException | None = None
-        self.visible_epoch = 0  # the last epoch in a file that is visible
-        self._thread = threading.Thread(target=self._run, name="freshet-change-log", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while (file := next_of(self._queue, _IDLE_S, self._on_idle)) is not None:
-            self.write_now(file)
-            del file  # its arrays are free while the thread waits for the next one
-            with self._done:
-                self._finished += 1
-                self._done.notify_all()
-
-    def write_now(self, file: LogFile) -> None:
-        """Write a file, if none has failed; for the writer's own thread, on which `on_idle` is called, too."""
-        if self._error is not None:
-            return
-        try:
-            self._write(file)
-            self.visible_epoch = file.epochs[-1].epoch if file.epochs else self.visible_epoch
-        except BaseException as error:
-            self._error = error
-
-    def check(self) -> None:
-        """See whether a file failed.
-
-        Raises:
-            ChangeLogError: it did; the job must be restored, since what was not written is gone from memory.
-        """
-        if self._error is not None:
-            message = f"the change log could not be written: {type(self._error).__name__}: {self._error}"
-            raise ChangeLogError(message) from self._error
-
-    def submit(self, file: LogFile) -> int:
-        """Hand a file over, waiting while too many are under way; returns what `wait` takes."""
-        self.check()
-        self._queue.put(file)
-        self._submitted += 1
-        return self._submitted
-
-    def wait(self, ticket: int | None = None) -> None:
-        """Until that file, or every one, is visible."""
-        last = self._submitted if ticket is None else ticket
-        with self._done:
-            self._done.wait_for(lambda: self._finished >= last)
-        self.check()
-
-    def close(self) -> None:
-        """Finish what was handed over and end the thread."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
-        self.check()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from operators.sink.change_log import EpochRows
+from operators.sink.epoch_rows import EpochRows
 from state.kernel import kernel
 from state.salt import Salt, mix, scratch_salt
 
@@ -101,7 +101,7 @@ class Coalescer:
         """Forget all rows."""
         self._epochs: list[EpochRows] = []
         self._keys: list[np.ndarray] = []
-        self.rows_held = self.bytes_held = 0
+        self.bytes_held = 0
 
     def add(self, keys: np.ndarray, rows: EpochRows) -> None:
         """Take the changes of an epoch; `keys` (int64) are those of the changed vertices, then of the deleted ones."""
@@ -109,7 +109,6 @@ class Coalescer:
             return
         self._keys.append(keys)
         self._epochs.append(rows)
-        self.rows_held += rows.size
         self.bytes_held += rows.nbytes
 
     def take(self) -> Changes:

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from operators.sink.direct_file import DirectFile, replace_whole
-
-if TYPE_CHECKING:
-    from operators.sink.change_log import EpochRows, LogFile
+from operators.sink.epoch_rows import EpochRows, LogFile
 
 PREFIX = "epochs-"
 # The file is written anew when one of the change log closes, on the thread that writes that: 25 ms of computing at 64

@@ -38,15 +38,29 @@ def prefetch_sums(sums: np.ndarray, row: int) -> None:
 
 
 @kernel
+def inexact(before: float, term: float, after: float) -> np.int64:
+    """Whether `after` is not exactly `before` plus `term`; NaN and infinity never are.
+
+    One of the two tests is Dekker's, whichever number is the larger.
+    """
+    return np.int64(after - before != term) | np.int64(after - term != before)
+
+
+@kernel
+def _add(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
+    """Add a term to channel `j` of a row; returns the channel's bit where that was not exact."""
+    before = sums[row, j]
+    after = before + term
+    sums[row, j] = after
+    return inexact(before, term, after) << np.int64(j & 31)
+
+
+@kernel
 def add_differences(sums: np.ndarray, row: int, terms: np.ndarray, i: int) -> np.int64:
     """Add row `i` of the float64 `terms`; returns the channels in which that was not exact, as CHANNELS has them."""
     lossy = np.int64(0)
     for j in range(sums.shape[1]):
-        before, term = sums[row, j], terms[i, j]
-        after = before + term
-        sums[row, j] = after
-        # One of the two tests is Dekker's, whichever number is the larger; NaN and infinity fail them.
-        lossy |= (np.int64(after - before != term) | np.int64(after - term != before)) << np.int64(j & 31)
+        lossy |= _add(sums, row, j, terms[i, j])
     return lossy
 
 
@@ -55,10 +69,7 @@ def add_values(sums: np.ndarray, row: int, values: np.ndarray, i: int, weight: f
     """Add weight * row `i` of the float32 `values`, as `add_differences`."""
     lossy = np.int64(0)
     for j in range(sums.shape[1]):
-        before, term = sums[row, j], np.float64(weight * values[i, j])
-        after = before + term
-        sums[row, j] = after
-        lossy |= (np.int64(after - before != term) | np.int64(after - term != before)) << np.int64(j & 31)
+        lossy |= _add(sums, row, j, np.float64(weight * values[i, j]))
     return lossy
 
 
@@ -70,12 +81,8 @@ def add_changes(
     lossy = np.int64(0)
     for j in range(sums.shape[1]):
         gone, come = np.float64(weight * old[i, j]), np.float64(weight * new[k, j])
-        before, term = sums[row, j], come - gone
-        after = before + term
-        sums[row, j] = after
-        inexact = np.int64(after - before != term) | np.int64(after - term != before)
-        rough = np.int64(term + gone != come) | np.int64(come - term != gone)
-        lossy |= (inexact | rough) << np.int64(j & 31)
+        term = come - gone
+        lossy |= _add(sums, row, j, term) | inexact(come, -gone, term) << np.int64(j & 31)
     return lossy
 
 
@@ -127,7 +134,7 @@ def compensate(fresh: np.ndarray) -> np.int64:
         whole = rounded + rest
         if abs(rounded) < np.inf:
             fresh[0, j] = whole
-            lossy |= (np.int64(whole - rounded != rest) | np.int64(whole - rest != rounded)) << np.int64(j & 31)
+            lossy |= inexact(rounded, rest, whole) << np.int64(j & 31)
     return lossy
 
 

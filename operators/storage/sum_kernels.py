@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from operators.storage.exact_sums import LOCAL, add_changes, add_differences, add_values, lose, prefetch_sums
+from operators.storage.exact_sums import LOCAL, add_changes, add_differences, add_values, inexact, lose, prefetch_sums
 from operators.storage.row_kernels import put
 from operators.storage.synopses import LISTED, ROWS, Synopses, mark, scrub, settle
 from state.adjacency import ListsView, append, remove
@@ -179,7 +179,7 @@ def _subtract(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarray
         old, new = np.float64(z[u, j]), np.float64(rows[i, j])
         grown = new - old
         delta[k, j] = grown
-        rough |= np.int64(grown + old != new) | np.int64(new - grown != old)
+        rough |= inexact(new, -old, grown)
     return bool(rough != 0)
 
 

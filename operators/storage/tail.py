@@ -1,14 +1,17 @@
 """The iteration tail of layer l in one part: the split vertices that are mastered here.
 
 A split vertex has in-edges in several parts. Each of those sends its partial synopsis when it changes; the tail keeps
-one row per (vertex, part), merges them in the order of the parts, applies UPDATE, and fans the result out.
+one row per (vertex, part), merges them as the layer's synopsis says, applies UPDATE, and hands on what changed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from operators.core import Core
 from operators.outcome import Message
+from operators.storage.capability import capability_of
+from operators.storage.head import hand_on
 from operators.storage.layer import EMPTY_SLOTS, LayerShape
 from operators.storage.owner import MASTER, SPLIT, Owner
 from state.codec import Block
@@ -47,18 +50,7 @@ def _place(
         rows[i] = row
 
 
-@kernel
-def _merge(index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
-    """The merged synopsis of each slot: its partials, added in the order of the parts to `out`, which is zero."""
-    for i in range(len(slots)):
-        for part in range(index.shape[1]):
-            row = index[slots[i], part]
-            if row >= 0:
-                for j in range(partial.shape[1]):
-                    out[i, j] += partial[row, j]
-
-
-class LayerTail:
+class LayerTail(Core):
     """Tail l: merges partials, updates its split vertices.
 
     Shapes: partial (rows, message_width) float32; index (slots, parts) int32 into it; own (slots, self width) float32.
@@ -78,6 +70,7 @@ class LayerTail:
         self.index = tables.add("index", "i4", shape.parts, fill=-1)
         self._own_width = layer.message_width if layer.self_is_message else layer.self_width
         self.own = tables.add("own", "f4", max(1, self._own_width))
+        self._merge_partials = capability_of(layer.synopsis).merge_partials
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -106,15 +99,12 @@ class LayerTail:
             candidates.append(topology.get("c_slot"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        merged = np.zeros((active.size, layer.message_width), np.float32)
-        _merge(self.index.data, self.partial.data, active, merged)
+        merged = np.empty((active.size, layer.message_width), np.float32)
+        self._merge_partials(self.index.data, self.partial.data, active, merged)
         own = self.own.data[active, : self._own_width]
         x = layer.update(merged, own, owner.read_context(active))
         changed, x = owner.store(active, x, splits)
-        if self.shape.following is None:
-            messages = owner.publish(epoch, changed, x, None)
-        else:
-            messages = owner.fan_out(epoch, changed, x, topology, {})
+        messages = hand_on(owner, epoch, changed, x, topology)
         owner.clear(topology)
         return messages
 

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from operators.dataflow import rank
 from operators.output_folders import STATUS
 from operators.telemetry.level import Level, Told, together
 from operators.telemetry.status_file import StatusFile, read_statuses
-from operators.telemetry.sum_report import all_sums
+from operators.telemetry.sum_report import SumReport, all_sums
 
 PREFIX = "profile-"
 # What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;
 # in writes of keyed state; and until Flink has taken what was sent (back-pressure, and operators chained behind it).
 SECONDS = ("stage", "hand_over", "state", "emit")
 COUNTS = ("acts", "bytes_in", "bytes_out", "bytes_away", "bytes_state")
+
+
+class ProfiledStage(Protocol):
+    """What the profile asks of a stage."""
+
+    @property
+    def levels(self) -> Mapping[str, Level]:
+        """What waits in it."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes held."""
 
 
 class Profile:
@@ -32,7 +45,8 @@ class Profile:
         self.stage = self.hand_over = self.state = self.emit = 0.0
         self.acts = self.bytes_in = self.bytes_out = self.bytes_away = self.bytes_state = 0
         self.input_ended = False  # of the Partitioner: whether it has seen the end of its input
-        self.stages: dict[int, Any] = {}
+        self.stages: dict[int, ProfiledStage] = {}
+        self.sums: Callable[[], SumReport | None] = lambda: None  # what the sums of all stages have shown
         self.levels: dict[str, Level] = {}
         self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
         self._told: dict[str, Any] = {}
@@ -54,7 +68,7 @@ class Profile:
         """What waits in this subtask, by name; one of several parts together."""
         found: dict[str, list[Told]] = {name: [level.told()] for name, level in self.levels.items()}
         for stage in list(self.stages.values()):
-            for name, level in getattr(stage, "levels", {}).items():
+            for name, level in stage.levels.items():
                 found.setdefault(name, []).append(level.told())
         return {name: together(levels) for name, levels in found.items()}
 
@@ -64,8 +78,8 @@ class Profile:
         fields |= {name: getattr(self, name) for name in COUNTS}
         fields["input_ended"] = self.input_ended
         stages = list(self.stages.items())
-        held = {str(part): stage.memory_bytes for part, stage in stages if hasattr(stage, "memory_bytes")}
-        sums = all_sums(stage.core.sums for _, stage in stages if hasattr(getattr(stage, "core", None), "sums"))
+        held = {str(part): stage.memory_bytes for part, stage in stages}
+        sums = self.sums()
         told = {} if sums is None else {"sums": sums}
         return {**fields, "memory_bytes": held, "levels": self.all_levels(), **told}
 

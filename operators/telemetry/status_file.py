@@ -1,4 +1,4 @@
-"""What a sink part tells about itself while it runs: a small JSON file, and the histogram behind its latencies."""
+"""What a part of an operator tells about itself while it runs: a small JSON file; and the buckets of latencies."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ class SumReport(TypedDict):
     largest_difference: float
 
 
-def all_sums(reports: Iterable[SumReport]) -> SumReport | None:
-    """The reports of several parts together; None where there is none."""
-    found = list(reports)
+def all_sums(reports: Iterable[SumReport | None]) -> SumReport | None:
+    """The reports of several parts together, without those that have none; None where none has one."""
+    found = [report for report in reports if report is not None]
     if not found:
         return None
     return SumReport(

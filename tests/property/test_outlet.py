@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from operators.control import FLUSH, LAST, REPLAY, control_values
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
-from operators.sink.outlet import Outlet, OutletStage
+from operators.sink.outlet import Outlet
+from operators.sink.outlet_stage import OutletStage
 from state.block_columns import ROWS
 from state.codec import Block, Header
 from tests.support.kafka_records import parse, split

@@ -14,7 +14,8 @@ from gnn.plan import compile_plan
 from job.folder.run_file import write_json
 from job.results.check import check
 from operators.parser.core import Origin, Parser
-from operators.sink.change_log import ChangeLog, EpochRows, LogFile
+from operators.sink.change_log import ChangeLog
+from operators.sink.epoch_rows import EpochRows, LogFile
 from operators.snapshot.writer import write_snapshot
 from partitioner.reference_graph import ReferenceGraph
 from tests.support.models import conv, make_model

@@ -9,31 +9,34 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow
+from operators.outcome import Message, Outcome
+from operators.telemetry.level import Level
 
 _HEADER = struct.Struct("<qiqq")  # epoch, sender part, value; first event or time of sealing (ns)
 MARKER = 10
 
 
-class Message(NamedTuple):
-    to: str
-    part: int
-    block: bytes
-
-    def encoded(self) -> Message:
-        """It is."""
-        return self
+def _message(to: str, part: int, block: bytes) -> Message:
+    return Message(to, part, 0, 0, block)
 
 
-@dataclass
-class Outcome:
-    messages: list[Message] = field(default_factory=list)
-    puts: list[tuple[str, bytes]] = field(default_factory=list)
-    deletes: list[str] = field(default_factory=list)
+class _Keyed:
+    """What every stage with state has, and these do without."""
+
+    levels: Mapping[str, Level] = {}
+    memory_bytes = 0
+    sums = None
+
+    def preload(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def _number(value: int) -> bytes:
@@ -50,8 +53,13 @@ def expected_total(config: dict[str, Any], chunks: int) -> int:
 
 
 class Parser:
+    dead_letters = None
+
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
+
+    def close(self) -> None:
+        pass
 
     def parse(self, number: int) -> list[bytes]:
         count = self.config["chunk_events"]
@@ -59,8 +67,10 @@ class Parser:
         return [_pack(number, 0, count, number * count, self.config.get("sizes", {}).get("parser", 0))]
 
 
-class Partitioner:
+class Partitioner(_Keyed):
     """Seals an epoch every `epoch_events` events, or at a tick; state: `cut/<epoch>` and `seen`."""
+
+    dead_letters = None
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config, self.parts = config, config["parts"]
@@ -105,6 +115,9 @@ class Partitioner:
             outcome.puts.append(("seen", struct.pack("<qq", self.first, self.last)))
         return outcome
 
+    def look(self, now_ms: float) -> None:
+        pass
+
     def finish(self) -> Outcome:
         return self.tick(0.0)
 
@@ -115,7 +128,7 @@ class Partitioner:
         outcome.messages += self._messages(self.epoch)
         self.first = end
         if self.epoch % MARKER == 0:
-            outcome.deletes += [f"cut/{old}" for old in range(max(1, self.epoch - MARKER), self.epoch)]
+            outcome.deletes.extend([f"cut/{old}" for old in range(max(1, self.epoch - MARKER), self.epoch)])
             self.cuts = {self.epoch: self.cuts[self.epoch]}
 
     def _messages(self, epoch: int) -> list[Message]:
@@ -125,11 +138,11 @@ class Partitioner:
         for number in range(first, end) if self.size == 0 else ():
             values[number % self.parts] += number
         return [
-            Message(STORAGE, p, _pack(epoch, 0, values[p], sealed, self.size // self.parts)) for p in range(self.parts)
+            _message(STORAGE, p, _pack(epoch, 0, values[p], sealed, self.size // self.parts)) for p in range(self.parts)
         ]
 
 
-class Stage:
+class Stage(_Keyed):
     """A Storage, Tail or Sink."""
 
     def __init__(self, config: dict[str, Any], operator: str, part: int) -> None:
@@ -164,7 +177,7 @@ class Stage:
         sealed = max(_HEADER.unpack_from(block)[3] for block in blocks)
         outcome = Outcome(self._sent(epoch, value, sealed))
         if epoch % MARKER == 0:
-            outcome.puts += [("total", _number(self.total)), ("done", _number(epoch))]
+            outcome.puts.extend([("total", _number(self.total)), ("done", _number(epoch))])
         for page in range(self.pages["count"]):
             outcome.puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
         if self.operator == SINK:
@@ -180,7 +193,7 @@ class Stage:
         for q in range(self.parts):
             for to in self.receivers:
                 share, size = (tail, 0) if to == TAIL else (value - tail, self.size)
-                messages.append(Message(to, q, _pack(epoch, self.part, share * (q == near), sealed, size)))
+                messages.append(_message(to, q, _pack(epoch, self.part, share * (q == near), sealed, size)))
         return messages
 
     def _maybe_fail(self, epoch: int) -> None:

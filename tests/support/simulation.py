@@ -211,8 +211,7 @@ class Simulation:
         self._partitioner.lanes.close()
         for stage in self._stages.values():
             stage.inbox.close()
-            if hasattr(stage.core, "close"):
-                stage.core.close(write=write)
+            stage.core.close(write=write)
 
     def _restore(self, place: Place, stage: Any) -> None:
         self._backends[place] = DictBackend(self.checkpoint.states.get(place))

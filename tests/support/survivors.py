@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from operators.core import Core
 from operators.dataflow import Place
 from operators.outcome import Message
 from state.codec import Block
@@ -13,7 +14,7 @@ Id = int | str
 Rows = dict[Id, bytes | None]  # bytes of the embedding, or None where the vertex was deleted
 
 
-class RecordingSink:
+class RecordingSink(Core):
     """Keeps the rows of each epoch, and insists that an epoch that comes again is what it was."""
 
     def __init__(self, seen: dict[int, Rows], names: dict[int, Id]) -> None:

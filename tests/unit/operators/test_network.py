@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from operators.core import Core
 from operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Place
 from operators.network import Network
 from operators.outcome import Message
@@ -10,21 +11,21 @@ from state.codec import Block, Header, encode
 from state.table import TableSet
 
 
-class Relay:
+class Relay(Core):
     """Sends the sum of what it got to every part of the next operator."""
 
     def __init__(self, part: int, parts: int, to: str | None) -> None:
         self.tables, self.part, self.parts, self.to = TableSet(), part, parts, to
-        self.sums: list[int] = []
+        self.added: list[int] = []
 
     def after_restore(self) -> None:
         pass
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
-        self.sums.append(sum(int(block.columns["value"][0]) for block in blocks))
+        self.added.append(sum(int(block.columns["value"][0]) for block in blocks))
         if self.to is None:
             return []
-        data = message(epoch, self.part, self.sums[-1])
+        data = message(epoch, self.part, self.added[-1])
         return [Message(self.to, part, epoch, self.part, data) for part in range(self.parts)]
 
 
@@ -52,7 +53,7 @@ def test_every_block_arrives_once() -> None:
     acted = 0
     while not delivery.idle:
         acted += delivery.step() is not None
-    assert [sink.sums for sink in sinks] == [[2 * (2 * epoch + 1) for epoch in range(1, 6)]] * 2
+    assert [sink.added for sink in sinks] == [[2 * (2 * epoch + 1) for epoch in range(1, 6)]] * 2
     assert acted == 5 * 6
 
 

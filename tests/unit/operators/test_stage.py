@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from operators.control import control_values
+from operators.core import Core
 from operators.outcome import Message
 from operators.stage import OutOfOrderError, Stage
 from state.block_columns import PARTIAL, SYNC
@@ -12,7 +13,7 @@ from state.codec import Block, Header, encode
 from state.table import TableSet
 
 
-class Notebook:
+class Notebook(Core):
     """A core that writes down what it was given, and adds it up in a table."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from job.flink.part_keys import key_group, part_keys
-from operators.flink.shells import parts_of_subtask
+from operators.flink.shell import parts_of_subtask
 
 
 def subtask_of(group: int, max_parallelism: int, parallelism: int) -> int:

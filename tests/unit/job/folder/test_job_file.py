@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from job.kafka.input import TopicInput
 
 from gnn.model import save_model
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.job_file import SavedJob, job_of_state, paths_of
+from job.kafka.topic_specs import TopicInput
 from operators.factory import load_plan
 from operators.settings import Settings
 from tests.support.models import IN_WIDTH, conv, make_model

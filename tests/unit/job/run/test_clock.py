@@ -16,8 +16,8 @@ from job.local import runtime as local_runtime
 from job.local.runtime import LocalRuntime
 from job.options.config_file import load_run_config
 from job.run.prepare import prepare
-from operators.flink import shells
-from operators.flink.shells import PartitionerShell
+from operators.flink import partitioner_shell
+from operators.flink.partitioner_shell import PartitionerShell
 from tests.support.models import IN_WIDTH, conv, make_model
 
 
@@ -26,7 +26,7 @@ def set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wall clock that goes back by a minute each time it is asked."""
     minutes = itertools.count(30_000_000, -1)
     clock = SimpleNamespace(**vars(time) | {"time": lambda: 60.0 * next(minutes)})
-    for module in (local_runtime, shells):
+    for module in (local_runtime, partitioner_shell):
         monkeypatch.setattr(module, "time", clock)
 
 
@@ -69,7 +69,7 @@ def test_the_partitioner_on_flink_is_told_the_time_that_passes(set_back: None) -
     shell._stage = SimpleNamespace(receive=stage_call, tick=stage_call, waiting=True)
     shell._act = lambda fn, *arguments: fn(*arguments)
     shell._apply = lambda outcome: iter(())
-    shell._letters = lambda: iter(())
+    shell._letters = lambda stage: iter(())
     timers = SimpleNamespace(register_processing_time_timer=lambda at: None)
     context = SimpleNamespace(timer_service=lambda: timers)
     for _ in range(3):

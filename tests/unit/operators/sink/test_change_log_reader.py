@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from operators.sink.change_log import ChangeLog, EpochRows, LogFile
+from operators.sink.change_log import ChangeLog
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from operators.sink.epoch_rows import EpochRows, LogFile
 
 WIDTH = 2
 

@@ -143,7 +143,7 @@ def test_an_error_of_the_writer_surfaces_and_nothing_later_is_written(tmp_path):
     (tmp_path / "embeddings/part-0-00000000.parquet").mkdir()  # in the way
     sink.apply(1, [block(1, [1], control=control())])
     with pytest.raises(ChangeLogError, match="could not be written"):
-        sink._writer.wait()
+        sink._log.writer.wait()
     with pytest.raises(ChangeLogError):
         sink.apply(2, [block(2, [1], control=control())])
     with pytest.raises(ChangeLogError):
@@ -153,8 +153,8 @@ def test_an_error_of_the_writer_surfaces_and_nothing_later_is_written(tmp_path):
 
 def test_a_marker_waits_for_the_files_of_the_marker_before(tmp_path):
     sink = sink_of(tmp_path)
-    gate, write = threading.Event(), sink._writer._write
-    sink._writer._write = lambda file: (gate.wait(10), write(file))
+    gate, write = threading.Event(), sink._log.writer._write
+    sink._log.writer._write = lambda file: (gate.wait(10), write(file))
     sink.apply(1, [block(1, [1], control=control(marker=1))])  # does not wait for its own file
     done = threading.Event()
 

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from operators.control import PUBLISH
-from operators.sink.change_log import ChangeLog, ChangeLogError, EpochRows, LogFile
+from operators.sink.change_log import ChangeLog, ChangeLogError
+from operators.sink.epoch_rows import EpochRows, LogFile
 from operators.stage import Stage
 from state.codec import encode
 from tests.support.sunk import WIDTH, block, control, digest, sink_of
@@ -61,9 +62,9 @@ class Life:
                 self.entries |= dict(outcome.puts)
                 for key in outcome.deletes:
                     self.entries.pop(key, None)
-            sink._writer.wait()
+            sink._log.writer.wait()
         except ChangeLogError as error:
-            sink.close(write=False) if not isinstance(error.__cause__, Killed) else sink._writer._queue.put(None)
+            sink.close(write=False) if not isinstance(error.__cause__, Killed) else sink._log.writer._queue.put(None)
             raise
         sink.close()
 
@@ -139,7 +140,7 @@ def test_a_reader_at_any_moment_finds_each_epoch_once(tmp_path: Path) -> None:
     try:
         for epoch in range(1, 301):
             sink.apply(epoch, [block(epoch, [1], control=control(flags=PUBLISH))])
-        sink._writer.wait()
+        sink._log.writer.wait()
     finally:
         done.set()
         for reader in readers:

@@ -82,7 +82,7 @@ def test_any_crash_and_replay_gives_the_same_files(tmp_path, kind):
                 life.take_checkpoint()
         # Stopped in one of three ways: killed, failed, or stopped with its last rows written.
         if stop_at % 3 == 0:
-            life.sink._writer.wait()
+            life.sink._log.writer.wait()
         else:
             life.sink.close(write=stop_at % 3 == 1)
         visible = {name: pq.read_table(next(out.glob(f"*/{name}"))) for name in digest(out)}

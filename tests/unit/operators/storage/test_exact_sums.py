@@ -67,7 +67,7 @@ class Star:
         """The largest error of the hub's sum beside the true one, each channel for itself, past what one sum rounds."""
         worst = 0.0
         for channel in range(self.width):
-            terms, got = self.terms(channel), float(self.core.s.data[HUB, channel])
+            terms, got = self.terms(channel), float(self.core.synopses.s.data[HUB, channel])
             if not np.isfinite(terms).all():
                 assert not math.isfinite(got)
                 continue
@@ -86,7 +86,7 @@ def test_small_steps_of_many_neighbours_are_not_lost(weighted: bool) -> None:
     for step in range(1, 21):
         star.step(dict.fromkeys(sources, 10.0 + 0.003 * step))
     assert star.error() == 0.0
-    assert star.core.recomputed == 0
+    assert star.core.synopses.recomputed == 0
 
 
 def test_a_heavy_neighbour_that_comes_and_goes_leaves_nothing_behind() -> None:
@@ -100,7 +100,7 @@ def test_a_heavy_neighbour_that_comes_and_goes_leaves_nothing_behind() -> None:
     assert star.error() == 0.0
     star.step({}, drop=[k for k in small if k > 3])
     assert star.error() == 0.0
-    assert star.core.recomputed == 0
+    assert star.core.synopses.recomputed == 0
 
 
 def test_a_channel_is_judged_by_itself() -> None:
@@ -111,7 +111,7 @@ def test_a_channel_is_judged_by_itself() -> None:
         star.step({2: [0.0, spike]}, add=[2])
         star.step({}, drop=[2])
         assert star.error() <= 2.0**-20, spike
-    assert star.core.recomputed > 0
+    assert star.core.synopses.recomputed > 0
 
 
 def test_terms_that_cancel_within_an_epoch_are_noticed() -> None:
@@ -121,7 +121,7 @@ def test_terms_that_cancel_within_an_epoch_are_noticed() -> None:
     star.step({2: [1.0, 1e20], 3: [1.0, -1e20]}, add=[2, 3])
     assert star.error() <= 2.0**-20
     star.step({}, drop=[2, 3])
-    assert float(star.core.s.data[HUB, 1]) == float(np.float32(18.7))
+    assert float(star.core.synopses.s.data[HUB, 1]) == float(np.float32(18.7))
 
 
 def test_a_difference_that_is_rounded_counts_as_lost() -> None:
@@ -132,7 +132,7 @@ def test_a_difference_that_is_rounded_counts_as_lost() -> None:
         for value in (1e20, 18.7, -3e38, 18.7):
             star.step({1: [1.0, value]})
         assert star.error() <= 2.0**-20, weighted
-        assert star.core.recomputed > 0
+        assert star.core.synopses.recomputed > 0
 
 
 OPERATIONS = st.lists(
@@ -179,15 +179,15 @@ def test_no_history_changes_a_bit() -> None:
     order = draw.sample(sorted(star.weights), len(star.weights))
     fresh.step({k: star.values[k] for k in order if k in star.values}, add=order)
     assert star.weights
-    assert star.core.s.data[HUB].tobytes() == fresh.core.s.data[HUB].tobytes()
-    assert star.core.recomputed == 0
+    assert star.core.synopses.s.data[HUB].tobytes() == fresh.core.synopses.s.data[HUB].tobytes()
+    assert star.core.synopses.recomputed == 0
 
 
 def test_the_scrubber_finds_what_no_note_says() -> None:
     star = Star(40, width=2)
     star.step({1: [1.0, 2.0]}, add=[1])
     assert star.core.sums["differed"] == 0
-    star.core.s.data[HUB, 1] += 0.5
+    star.core.synopses.s.data[HUB, 1] += 0.5
     assert published(star.step({}, add=[2])) == [[1.0, 2.5]], "a neighbour without values has the row looked at"
     rows = [row for _ in range(2 + 41 // SCRUBBED) for row in published(star.step({}))]
     assert rows == [[1.0, 2.0]], "what was seen of it is put right"
@@ -204,7 +204,7 @@ def test_a_row_without_terms_is_zero_and_has_lost_nothing() -> None:
     star = Star(2)
     star.step({1: [1e20, 1e-30], 2: [0.1, 0.2]}, add=[1, 2])
     star.step({}, drop=[1, 2])
-    note = star.core.note.data[HUB]
-    assert not star.core.s.data[HUB].any()
+    note = star.core.synopses.note.data[HUB]
+    assert not star.core.synopses.s.data[HUB].any()
     assert note[exact_sums.LOST] == 0
     assert note[exact_sums.CHANNELS] == 0

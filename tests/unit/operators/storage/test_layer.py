@@ -9,7 +9,8 @@ import pytest
 
 from gnn.model import build_model
 from gnn.plan import LayerPlan, compile_plan
-from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage, LostUpdateError
+from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
+from operators.storage.sums import LostUpdateError
 from operators.storage.tail import LayerTail
 from state.table import DIRTY
 from tests.support.blocks import partial, replica_sync, sent, sync, topology
@@ -153,9 +154,9 @@ def test_an_edge_that_is_not_here_is_a_lost_update() -> None:
 def test_a_sum_that_has_lost_bits_is_recomputed() -> None:
     core = started()
     core.apply(2, [sync(2, **own({2: 1e20}))])
-    assert core.recomputed == 0
+    assert core.synopses.recomputed == 0
     assert published(core.apply(3, [sync(3, **own({2: 0.1}))]))[10] == np.float32(20) + np.float32(3) * np.float32(0.1)
-    assert core.recomputed == 1
+    assert core.synopses.recomputed == 1
 
 
 def test_rows_that_are_not_finite_are_recomputed() -> None:
@@ -169,8 +170,8 @@ def test_a_dropped_vertex_leaves_nothing_behind() -> None:
     gone = {"del_src": [1, 2], "del_dst": [0, 0], "del_w": [2, 3], "d_slot": [0, 1], "d_key": [10, 11]}
     messages = core.apply(2, [sync(2, **gone)])
     assert sent(messages, "sink")[0] == {"del_key": [10, 11]}
-    assert not core.s.data[[0, 1]].any()
-    assert not core.z.data[[0, 1]].any()
+    assert not core.synopses.s.data[[0, 1]].any()
+    assert not core.synopses.z.data[[0, 1]].any()
     messages = core.apply(3, [sync(3, m_slot=[0], m_key=[77], o_slot=[0], zo=[[1, 0]])])
     assert published(messages) == {77: 0}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.flink.topic_shell import MessageParserShell
+from operators.flink.parser_shells import MessageParserShell
 from operators.parser.core import Origin, Parser
 from operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
 from partitioner.events import Events

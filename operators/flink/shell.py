@@ -1,4 +1,4 @@
-"""The shells: Flink functions that move bytes, timers and state between Flink and Flink-free stages.
+"""What all shells share: Flink functions that move bytes, timers and state between Flink and Flink-free stages.
 
 An element of every stream is `Row(key, block)`, where key is the part's Flink key and block a `bytes`; it carries the
 key with it from the start, so that no key selector in Python (a further operator per exchange) is needed.
@@ -12,33 +12,30 @@ import importlib
 import importlib.util
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
-from pyflink.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, RuntimeContext
-from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
+from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import PARSER, PARTITIONER, STORAGE, TAIL
-from operators.epochs.flush_intervals import monotonic_ms
-from operators.flink.chained_blocks import hand_over, taken
+from operators.dataflow import TAIL
+from operators.flink.chained_blocks import hand_over
 from operators.flink.metrics import OperatorMetrics
-from operators.flink.opening import await_others, counted_as_loading
+from operators.flink.opening import counted_as_loading
 from operators.flink.worker import Worker
+from operators.outcome import Message, Outcome
+from operators.stage import KeyedStage, RejectingStage, RunningStage
 from operators.telemetry.level import Level
 from operators.telemetry.profile import Profile
 from state.flink_backend import FlinkBackend
 
-MAX_TIMESTAMP = 2**63 - 1
 PARTITIONER_KEY = 0
 # The block that begins an attempt; no stage sends an empty block.
 START = b""
 # The Parser's block after the last chunk of a bounded input in a job that stays.
 FINISH = b"\0"
-# How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.
-WAKE_MS = 1000
 
 
 def element_type() -> TypeInformation:
@@ -67,8 +64,8 @@ def load_factory(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-class _Shell:
-    """What all shells share: a worker, the factory and the way from a stage's messages to Flink's elements."""
+class Shell:
+    """A worker, the factory and the way from a stage's messages to Flink's elements."""
 
     def __init__(
         self, operator: str, config: str, keys: list[int], receivers: Sequence[str], chained: bool = False
@@ -93,7 +90,7 @@ class _Shell:
         errors = Path(settings["logs"]) / "python-errors.log"
         # While Flink's thread waits for the next operator, the file still tells what waits here.
         self._worker: Any = Worker(self.operator, errors, profile.write_if_changed)
-        self._stages: dict[int, Any] = profile.stages
+        self._stages: dict[int, RunningStage] = {}
         self._parts = {key: part for part, key in enumerate(self.keys)}
         self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
@@ -108,11 +105,11 @@ class _Shell:
             return
         try:
             for stage in self._stages.values():
-                if hasattr(stage, "close"):
-                    worker.call(stage.close)
+                worker.call(stage.close)
             worker.call(self._profile.write)
         finally:
-            self._stages = self._profile.stages = {}
+            self._stages = {}
+            self._profile.stages = {}
             worker.stop()
 
     def __del__(self) -> None:
@@ -123,7 +120,7 @@ class _Shell:
         """
         self.close()
 
-    def _build(self, part: int) -> Any:
+    def _build(self, part: int) -> Any:  # a stage of the kind that the operator is
         return self._worker.call(_make, self._factory, self._stage_config, self.operator, part)
 
     def _act(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -140,7 +137,7 @@ class _Shell:
         self._metrics.update()
         return result
 
-    def _elements(self, messages: Sequence[Any]) -> Iterator[Any]:
+    def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
         for message in messages:
             if message.to not in self.receivers:
                 text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
@@ -149,6 +146,7 @@ class _Shell:
             if message.to == self.chained_to:
                 yield Row(key, hand_over(message.block))
                 continue
+            assert isinstance(message.block, bytes)
             self._profile.bytes_out += len(message.block)
             row = Row(key, message.block)
             yield (self._tag, row) if message.to == TAIL else row
@@ -163,20 +161,19 @@ class _Shell:
         self._outbox.set(0)
         self._profile.emit += time.perf_counter() - began
 
-    def _letters(self) -> Iterator[Any]:
-        """The records that the stages have rejected, where a topic gets them."""
-        for stage in self._stages.values() if self._letters_tag else ():
-            for block in stage.dead_letters.take():
-                self._profile.bytes_out += len(block)
-                self._profile.bytes_away += len(block)
-                yield self._letters_tag, Row(block)
+    def _letters(self, stage: RejectingStage) -> Iterator[Any]:
+        """The records that the stage has rejected, where a topic gets them."""
+        for block in stage.dead_letters.take() if self._letters_tag and stage.dead_letters else ():
+            self._profile.bytes_out += len(block)
+            self._profile.bytes_away += len(block)
+            yield self._letters_tag, Row(block)
 
 
 def _encoded(as_it_is: str | None, fn: Callable[..., Any], *args: Any) -> Any:
     """What a stage's function returns, its messages as bytes save those to the receiver in the same task."""
     result = fn(*args)
-    messages = getattr(result, "messages", None)
-    if messages:
+    if isinstance(result, Outcome):
+        messages = result.messages
         result.messages = [message if message.to == as_it_is else message.encoded() for message in messages]
     return result
 
@@ -197,10 +194,9 @@ def _warm_up(factory: str, config: dict[str, Any]) -> None:
         importlib.import_module(module).warm_up(config)
 
 
-def _preloaded(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
+def _preloaded(factory: str, config: dict[str, Any], operator: str, part: int) -> KeyedStage:
     stage = _make(factory, config, operator, part)
-    if hasattr(stage, "preload"):
-        stage.preload()
+    stage.preload()
     return stage
 
 
@@ -211,7 +207,7 @@ def parts_of_subtask(parts: int, task: Any) -> list[int]:
     return [k for k, group in enumerate(groups) if group * parallelism // largest == task.getIndexOfThisSubtask()]
 
 
-class _KeyedShell(_Shell, KeyedProcessFunction):
+class KeyedShell(Shell, KeyedProcessFunction):
     """A shell with the keyed map state in which a stage's pages lie."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -219,7 +215,7 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
         with counted_as_loading(self):
             super().open(runtime_context)
             self._backend = FlinkBackend(runtime_context)
-            self._ready: dict[int, Any] = {}
+            self._ready: dict[int, KeyedStage] = {}
             for part in self._own_parts(runtime_context._runtime_context.getTaskInfo()):
                 arguments = (self._factory, self._stage_config, self.operator, part)
                 self._ready[part] = self._worker.call(_preloaded, *arguments)
@@ -231,10 +227,10 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
         """Build the stage of the current key and restore it from the key's state."""
         stage = self._ready.pop(part, None) or self._build(part)
         self._worker.call(stage.restore, list(self._backend.items()))
-        self._stages[part] = stage
+        self._stages[part] = self._profile.stages[part] = stage
         return stage
 
-    def _apply(self, outcome: Any) -> Iterator[Any]:
+    def _apply(self, outcome: Outcome) -> Iterator[Any]:
         """Write an outcome's state changes, then yield its messages: a barrier never comes between the two."""
         profile, began = self._profile, time.perf_counter()
         self._backend.apply(outcome.puts, outcome.deletes)
@@ -246,126 +242,3 @@ class _KeyedShell(_Shell, KeyedProcessFunction):
         yield from self._elements(outcome.messages)
         self._outbox.set(0)
         profile.emit += time.perf_counter() - applied
-
-
-class StageShell(_KeyedShell):
-    """A Storage, a Tail or the Sink: acts once per part and epoch, when the stage has all blocks of it."""
-
-    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
-        """Offer a block to the stage of its part; act when that completes an epoch."""
-        part = self._parts[ctx.get_current_key()] if len(self._parts) > 1 else 0
-        stage = self._stages.get(part)
-        if stage is None:
-            stage = self._restored(part)
-        block = taken(value)
-        if block is value:  # from another task
-            self._profile.bytes_in += len(value)
-        # Only the header is read here; one hand-over to the worker per part and epoch, not one per block.
-        blocks = stage.offer(block)
-        if blocks is not None:
-            yield from self._apply(self._act(stage.act, blocks))
-
-
-class PartitionerShell(_KeyedShell):
-    """The one Partitioner: begins an attempt, seals epochs by count and time, and seals the last at the end."""
-
-    def __init__(self, config: str, keys: list[int], epoch_ms: int, chained: bool = False) -> None:
-        """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
-        super().__init__(PARTITIONER, config, keys, [STORAGE], chained)
-        self.epoch_ms = epoch_ms
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Nothing has begun."""
-        super().open(runtime_context)
-        self._stage: Any = None
-
-    def _own_parts(self, task: Any) -> list[int]:
-        return [0]
-
-    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
-        """Begin the attempt at its first element; hand blocks of events to the stage."""
-        if self._stage is None:
-            yield from self._begin(ctx)
-        if value == FINISH:
-            yield from self._finish()
-        elif value != START:
-            self._profile.bytes_in += len(value)
-            yield from self._apply(self._act(self._stage.receive, value, monotonic_ms()))
-        yield from self._letters()
-
-    def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
-        """Seal by time, or at the end of a bounded input; after a restore the first timer begins the attempt."""
-        if self._worker is None:  # closed: the input has ended, and a timer was still to come
-            return
-        if self._stage is None:
-            yield from self._begin(ctx)
-        if timestamp == MAX_TIMESTAMP:
-            yield from self._finish()
-            yield from self._letters()
-            return
-        self._set_timer(ctx)
-        # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
-        if getattr(self._stage, "waiting", True):
-            if self.epoch_ms > 0:
-                yield from self._apply(self._act(self._stage.tick, monotonic_ms()))
-            elif hasattr(self._stage, "look"):
-                self._worker.call(self._stage.look, monotonic_ms())
-        yield from self._letters()
-
-    def _begin(self, ctx: Any) -> Iterator[Any]:
-        """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
-        stage = self._restored(0)
-        replay = self._worker.call(lambda: iter(_outcomes(stage.begin(monotonic_ms()))))
-        while (outcome := self._act(next, replay, None)) is not None:
-            yield from self._apply(outcome)
-        self._stage = stage
-        self._set_timer(ctx)
-        ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
-
-    def _finish(self) -> Iterator[Any]:
-        self._profile.input_ended = True
-        return self._apply(self._act(self._stage.finish))
-
-    def _set_timer(self, ctx: Any) -> None:
-        wait = self.epoch_ms if self.epoch_ms > 0 else WAKE_MS
-        timers = ctx.timer_service()
-        # A multiple of the interval, so that the timer restored with the state and a new one are the same timer.
-        timers.register_processing_time_timer((int(time.time() * 1e3) // wait + 1) * wait)
-
-
-def _outcomes(begun: Any) -> Iterable[Any]:
-    """A stage may begin with one outcome or with a stream of them."""
-    return begun if isinstance(begun, Iterable) and not hasattr(begun, "messages") else [begun]
-
-
-class ParserShell(_Shell, ProcessFunction):
-    """Turns chunk numbers into blocks of events, in the order of the numbers."""
-
-    def __init__(self, config: str, finish_after: int) -> None:
-        """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
-        super().__init__(PARSER, config, [PARTITIONER_KEY], [PARTITIONER])
-        self.finish_after = finish_after
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Wait for the operators that the events go to."""
-        with counted_as_loading(self):
-            super().open(runtime_context)
-        await_others()
-
-    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
-        """Read and parse one chunk."""
-        stage = self._stages.get(0)
-        if stage is None:
-            stage = self._stages[0] = self._build(0)
-        yield from self._events(self._act(stage.parse, value))
-        yield from self._letters()
-        if value == self.finish_after:
-            yield Row(PARTITIONER_KEY, FINISH)
-
-
-class StartShell(ProcessFunction):
-    """Turns the start source's one number into the block that begins an attempt."""
-
-    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Row]:
-        """Yield the start block."""
-        yield Row(PARTITIONER_KEY, START)

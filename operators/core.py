@@ -1,0 +1,37 @@
+"""What an operator computes: blocks in, messages out, and tables between epochs; no engine, no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from operators.outcome import Message
+from operators.telemetry.level import Level
+from operators.telemetry.sum_report import SumReport
+from state.codec import Block
+from state.table import TableSet
+
+
+class Core:
+    """Base of all cores; a `Stage` drives it.
+
+    Invariant: what `apply` returns and leaves in the tables depends on the tables and the blocks alone.
+    """
+
+    tables: TableSet
+    levels: Mapping[str, Level] = {}
+    """What waits in it."""
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Act on the blocks of an epoch."""
+        raise NotImplementedError
+
+    def after_restore(self) -> None:
+        """Rebuild what is not durable."""
+
+    def close(self, write: bool = True) -> None:
+        """Finish what it does in the background; `write=False`: after a failure, drop it."""
+
+    @property
+    def sums(self) -> SumReport | None:
+        """What its sums have shown, where it keeps any."""
+        return None

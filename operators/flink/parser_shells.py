@@ -1,0 +1,87 @@
+"""The shells of the Parsers, of files and of topics, and of the block that begins an attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyflink.common import Row
+from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
+from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
+
+from operators.dataflow import PARSER, PARTITIONER
+from operators.flink.opening import await_others, counted_as_loading
+from operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell
+from operators.stage import ChunkStage, TopicStage
+
+# A topic's status goes on being written when its stream pauses.
+STATUS_MS = 600
+
+
+class ParserShell(Shell, ProcessFunction):
+    """Turns chunk numbers into blocks of events, in the order of the numbers."""
+
+    def __init__(self, config: str, finish_after: int) -> None:
+        """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
+        super().__init__(PARSER, config, [PARTITIONER_KEY], [PARTITIONER])
+        self.finish_after = finish_after
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Wait for the operators that the events go to."""
+        with counted_as_loading(self):
+            super().open(runtime_context)
+        self._stage: ChunkStage | None = None
+        await_others()
+
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        """Read and parse one chunk."""
+        if self._stage is None:
+            self._stage = self._stages[0] = self._build(0)
+        yield from self._events(self._act(self._stage.parse, value))
+        yield from self._letters(self._stage)
+        if value == self.finish_after:
+            yield Row(PARTITIONER_KEY, FINISH)
+
+
+class MessageParserShell(Shell, KeyedProcessFunction):
+    """Turns batches of a topic's messages into blocks of events; keyed for the sake of timers alone."""
+
+    def __init__(self, operator: str, config: str) -> None:
+        """Take plain data; `operator` names the topic's Parser."""
+        super().__init__(operator, config, [PARTITIONER_KEY], [PARTITIONER])
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Wait for the operators that the events go to."""
+        with counted_as_loading(self):
+            super().open(runtime_context)
+        self._stage: TopicStage | None = None
+        await_others()
+
+    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
+        """Parse a batch."""
+        if self._stage is None:
+            self._stage = self._stages[0] = self._build(0)
+        yield from self._parse(self._stage, value, ctx)
+
+    def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
+        """Write the status that is behind."""
+        if self._stage is not None and self._stage.status_behind:
+            yield from self._parse(self._stage, b"", ctx)
+
+    def _parse(self, stage: TopicStage, batch: bytes, ctx: Any) -> Iterator[Any]:
+        blocks = self._act(stage.parse, batch)
+        yield from self._events(blocks)
+        yield from self._letters(stage)
+        if stage.status_behind:
+            # a multiple of the wait, so that timers of about the same time are one
+            due = (int(time.time() * 1e3) // STATUS_MS + 1) * STATUS_MS
+            ctx.timer_service().register_processing_time_timer(due)
+
+
+class StartShell(ProcessFunction):
+    """Turns the start source's one number into the block that begins an attempt."""
+
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Row]:
+        """Yield the start block."""
+        yield Row(PARTITIONER_KEY, START)

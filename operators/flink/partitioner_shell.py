@@ -1,0 +1,85 @@
+"""The shell of the Partitioner: timers seal by time, and begin and end an attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from pyflink.datastream import RuntimeContext
+from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
+
+from operators.dataflow import PARTITIONER, STORAGE
+from operators.epochs.flush_intervals import monotonic_ms
+from operators.flink.shell import FINISH, START, KeyedShell
+from operators.stage import SealingStage
+
+MAX_TIMESTAMP = 2**63 - 1
+# How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.
+WAKE_MS = 1000
+
+
+class PartitionerShell(KeyedShell):
+    """The one Partitioner: begins an attempt, seals epochs by count and time, and seals the last at the end."""
+
+    def __init__(self, config: str, keys: list[int], epoch_ms: int, chained: bool = False) -> None:
+        """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
+        super().__init__(PARTITIONER, config, keys, [STORAGE], chained)
+        self.epoch_ms = epoch_ms
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Nothing has begun."""
+        super().open(runtime_context)
+        self._stage: SealingStage | None = None
+
+    def _own_parts(self, task: Any) -> list[int]:
+        return [0]
+
+    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
+        """Begin the attempt at its first element; hand blocks of events to the stage."""
+        stage = self._stage or (yield from self._begin(ctx))
+        if value == FINISH:
+            yield from self._finish(stage)
+        elif value != START:
+            self._profile.bytes_in += len(value)
+            yield from self._apply(self._act(stage.receive, value, monotonic_ms()))
+        yield from self._letters(stage)
+
+    def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
+        """Seal by time, or at the end of a bounded input; after a restore the first timer begins the attempt."""
+        if self._worker is None:  # closed: the input has ended, and a timer was still to come
+            return
+        stage = self._stage or (yield from self._begin(ctx))
+        if timestamp == MAX_TIMESTAMP:
+            yield from self._finish(stage)
+            yield from self._letters(stage)
+            return
+        self._set_timer(ctx)
+        # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
+        if stage.waiting:
+            if self.epoch_ms > 0:
+                yield from self._apply(self._act(stage.tick, monotonic_ms()))
+            else:
+                self._worker.call(stage.look, monotonic_ms())
+        yield from self._letters(stage)
+
+    def _begin(self, ctx: Any) -> Generator[Any, None, SealingStage]:
+        """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
+        stage: SealingStage = self._restored(0)
+        replay = self._worker.call(lambda: iter(stage.begin(monotonic_ms())))
+        while (outcome := self._act(next, replay, None)) is not None:
+            yield from self._apply(outcome)
+        self._stage = stage
+        self._set_timer(ctx)
+        ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
+        return stage
+
+    def _finish(self, stage: SealingStage) -> Iterator[Any]:
+        self._profile.input_ended = True
+        return self._apply(self._act(stage.finish))
+
+    def _set_timer(self, ctx: Any) -> None:
+        wait = self.epoch_ms if self.epoch_ms > 0 else WAKE_MS
+        timers = ctx.timer_service()
+        # A multiple of the interval, so that the timer restored with the state and a new one are the same timer.
+        timers.register_processing_time_timer((int(time.time() * 1e3) // wait + 1) * wait)

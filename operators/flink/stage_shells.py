@@ -1,0 +1,56 @@
+"""The shells of the operators that act once per epoch: Storages, Tails and the Sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyflink.common import Row
+from pyflink.datastream import RuntimeContext
+from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
+
+from operators.dataflow import OUTLET, SINK
+from operators.flink.chained_blocks import taken
+from operators.flink.shell import KeyedShell
+from operators.outcome import Message
+from operators.stage import EpochStage
+from operators.telemetry.sum_report import all_sums
+
+
+class StageShell(KeyedShell):
+    """A Storage, a Tail or the Sink: acts once per part and epoch, when the stage has all blocks of it."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """No part has a stage yet."""
+        super().open(runtime_context)
+        parts = self._parts_here = dict[int, EpochStage]()
+        self._profile.sums = lambda: all_sums(stage.sums for stage in list(parts.values()))
+
+    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
+        """Offer a block to the stage of its part; act when that completes an epoch."""
+        part = self._parts[ctx.get_current_key()] if len(self._parts) > 1 else 0
+        stage = self._parts_here.get(part)
+        if stage is None:
+            stage = self._parts_here[part] = self._restored(part)
+        block = taken(value)
+        if block is value:  # from another task
+            self._profile.bytes_in += len(value)
+        # Only the header is read here; one hand-over to the worker per part and epoch, not one per block.
+        blocks = stage.offer(block)
+        if blocks is not None:
+            yield from self._apply(self._act(stage.act, blocks))
+
+
+class OutletShell(StageShell):
+    """A Sink that writes a topic: its messages are blocks of lines, which leave Python as text."""
+
+    def __init__(self, config: str, keys: list[int]) -> None:
+        """Take plain data only."""
+        super().__init__(SINK, config, keys, [OUTLET])
+
+    def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
+        for message in messages:
+            assert isinstance(message.block, bytes)
+            self._profile.bytes_out += len(message.block)
+            self._profile.bytes_away += len(message.block)
+            yield Row(message.block.decode("ascii"))

@@ -1,0 +1,5 @@
+"""The rows of the Sink's durable table `scalars`, int64."""
+
+from __future__ import annotations
+
+NUMBER, ROWS, EVENTS, REJECTED, EPOCH, VERTICES, STREAMED_MS, ARRIVED_MS, GROUP, GROUP_ROWS = range(10)

@@ -1,0 +1,78 @@
+"""What a layer's synopsis can do decides which kernels keep it: the one place that a new capability is added to.
+
+A capability brings a `SynopsisStore` for its Storages and the merging of partials for its tails. Each says itself in
+which order it merges where the order matters; blocks come to it in that of their senders (operators/stage.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gnn.plan import LayerPlan
+from gnn.synopses import InvertibleSynopsis, Synopsis
+from operators.storage.sums import SumStore, merge_partial_sums
+from operators.telemetry.sum_report import SumReport
+from state.codec import Block
+from state.table import Table, TableSet
+
+
+class SynopsisStore(Protocol):
+    """The synopses of one layer in one part, with the edges and source values that they are made of.
+
+    Invariant: `read(v)` is what the layer's synopsis makes of the messages of v's in-edges in this part.
+    """
+
+    z: Table
+    """(slots, message_width) float32: what each source sends."""
+    s: Table
+    """(slots, message_width): the synopses as they are stored."""
+
+    def reserve(self, rows: int) -> None:
+        """Have room for that many slots."""
+
+    def merge(self, epoch: int, topology: Block, blocks: list[Block], own: Table | None) -> np.ndarray:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`. Returns whose own row came."""
+
+    def touched(self) -> np.ndarray:
+        """The slots whose synopses this epoch changed, in order."""
+
+    def read(self, slots: np.ndarray) -> np.ndarray:
+        """Synopses, (n, message_width) float32."""
+
+    def in_edges(self, slots: np.ndarray) -> np.ndarray:
+        """How many in-edges of these vertices carry messages in this part, (n,) int32."""
+
+    def clear(self, slots: np.ndarray) -> None:
+        """These slots hold nothing any more."""
+
+    @property
+    def report(self) -> SumReport | None:
+        """What its sums have shown, where it keeps sums."""
+
+
+class Capability(NamedTuple):
+    """What Storages and tails need of a kind of synopsis.
+
+    `merge_partials(index, partial, slots, out)` puts the synopsis of each slot into `out`: that of the rows
+    `partial[index[slot, part]]`, part by part, where -1 is none.
+    """
+
+    store: Callable[[TableSet, LayerPlan, str], SynopsisStore]
+    merge_partials: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
+
+
+_SUMS = Capability(SumStore, merge_partial_sums)
+
+
+def capability_of(synopsis: Synopsis) -> Capability:
+    """The kernels for a layer's synopsis.
+
+    Raises: TypeError for one that nothing here keeps.
+    """
+    if isinstance(synopsis, InvertibleSynopsis):
+        return _SUMS
+    message = f"no storage keeps a {type(synopsis).__name__}, expected an InvertibleSynopsis"
+    raise TypeError(message)
