@@ -1,0 +1,120 @@
+"""The house: rooms import downwards only, no circle, and nothing is too large to be read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_imports import ORDER, ROOT, imports_of, module_name, package_files
+
+LINES_MAX, FUNCTION_MAX, MODULES_MAX = 400, 60, 19
+# The rooms of a package, floor by floor: a room imports from floors below its own. A module outside a folder is a room.
+FLOORS = {
+    "operators": (
+        "limits control output_folders record_lines dataflow threads",
+        "telemetry outcome",
+        "spill_file core",
+        "parser storage",
+        "inbox epochs snapshot",
+        "stage settings",
+        "sink network",
+        "factory",
+        "warm_up base_image live_graph",
+        "flink",
+    ),
+    "job": (
+        "errors units console uris",
+        "machine",
+        "kafka",
+        "options",
+        "folder",
+        "flink local",
+        "run",
+        "results",
+        "commands",
+        "cli main dev",
+    ),
+}
+
+
+def modules() -> list[Path]:
+    return [file for top in (*ORDER, "scripts", "tests") for file in sorted((ROOT / top).rglob("*.py"))]
+
+
+def room_of(file: str) -> tuple[str, str]:
+    package, room = Path(file).with_suffix("").parts[:2]
+    return package, room
+
+
+def floors_of(package: str) -> dict[str, int]:
+    return {room: floor for floor, rooms in enumerate(FLOORS[package]) for room in rooms.split()}
+
+
+@pytest.fixture(scope="module")
+def arrows() -> list[tuple[str, str]]:
+    """Which module of ours imports which, at its start or later."""
+    names = {module_name(f.relative_to(ROOT).as_posix()) for f in package_files()}
+    found = set()
+    for file in package_files():
+        name = module_name(file.relative_to(ROOT).as_posix())
+        for one in imports_of(file.read_text(), file.relative_to(ROOT).as_posix()):
+            for target in (one.module, one.module.rpartition(".")[0]):
+                if target in names and target != name:
+                    found.add((name, target))
+                    break
+    assert len(found) > 300
+    return sorted(found)
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_rooms_import_from_lower_floors(package: str, arrows: list[tuple[str, str]]) -> None:
+    floors = floors_of(package)
+    wrong = []
+    for importer, imported in arrows:
+        room, target = (name.split(".")[1] if name.startswith(f"{package}.") else "" for name in (importer, imported))
+        if room and target and room != target and floors[target] >= floors[room]:
+            wrong.append(f"{importer} imports {imported}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_room_has_a_floor(package: str) -> None:
+    rooms = {room_of(f.relative_to(ROOT).as_posix())[1] for f in (ROOT / package).rglob("*.py")}
+    assert rooms - {"__init__"} == set(floors_of(package))
+
+
+def test_modules_make_no_circle(arrows: list[tuple[str, str]]) -> None:
+    sorter = TopologicalSorter[str]()
+    for importer, imported in arrows:
+        sorter.add(importer, imported)
+    sorter.prepare()  # raises CycleError, which names the circle
+
+
+def test_no_module_is_long() -> None:
+    long = {str(f.relative_to(ROOT)): n for f in modules() if (n := len(f.read_text().splitlines())) > LINES_MAX}
+    assert not long
+
+
+def test_no_function_is_long() -> None:
+    long = {f"{f.relative_to(ROOT)}:{name}": n for f in modules() for name, n in functions(f) if n > FUNCTION_MAX}
+    assert not long
+
+
+def functions(file: Path) -> Iterator[tuple[str, int]]:
+    """Each function with its lines, without those of its docstring."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                lines -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+            yield node.name, lines
+
+
+def test_no_folder_is_a_corridor() -> None:
+    folders = {f.parent for f in package_files()}
+    full = {str(d.relative_to(ROOT)): n for d in folders if (n := len(list(d.glob("*.py"))) - 1) > MODULES_MAX}
+    assert not full
