@@ -10,10 +10,7 @@ import math
 
 import numpy as np
 
-from gnn.compiled import compiled
-
-# error_model: a numba kernel that raises would take the GIL in a thread that must not (design.md, the GIL trap).
-kernel = compiled(nogil=True, error_model="numpy")
+from gnn.kernel import kernel
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946

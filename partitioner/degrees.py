@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.epoch_log import (
     LOGGED_VERTICES,
     UNCHANGED,
@@ -45,7 +46,6 @@ from partitioner.net_change import (
     X_ROW,
     Records,
 )
-from state.kernel import kernel
 
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.degrees import count_weight, emit_masters
 from partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
 from partitioner.graph_tables import (
@@ -45,7 +46,6 @@ from partitioner.net_change import (
 from partitioner.placement import Rule, count_edge, place_edges, place_isolated
 from partitioner.slots import assign_slots, give_back_slots
 from partitioner.string_ids import free_name, stored_hash
-from state.kernel import kernel
 from state.salt import mix
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.graph_tables import DST, KEY, SRC, TYPE
-from state.kernel import kernel
 from state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024

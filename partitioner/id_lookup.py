@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.epoch_log import Log, log_vertex
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from partitioner.graph_tables import (
@@ -23,7 +24,6 @@ from partitioner.graph_tables import (
 )
 from partitioner.hash_index import HashIndex, find_key, has_room, put
 from partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
-from state.kernel import kernel
 from state.salt import mix
 from state.table import View, touch
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from partitioner.edge_types import TypeCounts
 from partitioner.epoch_log import (
@@ -49,7 +50,6 @@ from partitioner.graph_tables import (
     GraphView,
 )
 from partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
-from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 

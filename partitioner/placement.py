@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.config import HASH, HDRF, HYBRID
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC, GraphView
-from state.kernel import kernel
 from state.salt import Salt, mix
 
 LOAD_SLACK = 1.1

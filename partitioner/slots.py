@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from partitioner.graph_tables import KEY, LIVE, MASTER, PART_ROWS, SLOT_FREE, SLOT_TAIL, SLOTS, GraphView
 from partitioner.net_change import (
@@ -24,7 +25,6 @@ from partitioner.net_change import (
     Records,
 )
 from partitioner.placement import edges_at
-from state.kernel import kernel
 from state.table import touch
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.kernel import kernel
 from state.chunks import give_back, hand_out, order_of
-from state.kernel import kernel
 from state.table import TableSet, View, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2

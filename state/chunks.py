@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.kernel import kernel
+from gnn.kernel import kernel
 from state.table import View, touch
 
 

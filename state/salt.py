@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.kernel import kernel
+from gnn.kernel import kernel
 from state.seed import new_seed
 
 _WORD = 2**64 - 1

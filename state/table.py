@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from state.kernel import kernel, quick
+from gnn.kernel import kernel, quick
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
@@ -38,7 +38,7 @@ def _first_touch(view: View, page: int) -> None:
         place = np.int64(view.where[page])
         data, shadow = view.data.reshape(-1), view.shadow.reshape(-1)
         size = len(shadow) // len(view.shadow)
-        for i in range(size):  # a loop, since an assignment of slices may allocate (state/kernel.py)
+        for i in range(size):  # a loop, since an assignment of slices may allocate (gnn/kernel.py)
             shadow[place * size + i] = data[page * size + i]
         view.copied[place] = 1
     view.flags[page] = DIRTY

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnn.kernel import kernel
 from operators.sink.epoch_rows import EpochRows
-from state.kernel import kernel
 from state.salt import Salt, mix, scratch_salt
 
 

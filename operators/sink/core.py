@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gnn.kernel import allocating
 from operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
@@ -44,7 +45,6 @@ from operators.telemetry.status_file import StatusFile
 from operators.threads import weakly
 from state.block_columns import POSITIONS
 from state.codec import Block
-from state.kernel import allocating
 from state.salt import Salt, mix, scratch_salt
 from state.table import TableSet
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 import orjson
 
+from gnn.kernel import kernel
 from operators.record_lines import BLOCK_BYTES, LINE_END, TAB
 from operators.sink.coalesce import Changes, TextIds
-from state.kernel import kernel
 
 BASE64, LIST = "base64", "list"
 _TAB, _LINE_END = ord(TAB), ord(LINE_END)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.kernel import allocating
+from gnn.kernel import allocating
 from state.table import TableSet, View, touch
 
 _KEY, _PLACE, _LENGTH = 0, 1, 2  # columns of the map; the place is counted from 1, 0 marks an empty row

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.kernel import kernel
+from gnn.kernel import kernel
 from state.prefetch import prefetch
 from state.table import View, touch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from operators.storage.exact_sums import prefetch_sums
-from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from operators.storage.exact_sums import LOCAL, add_changes, add_differences, add_values, inexact, lose, prefetch_sums
 from operators.storage.row_kernels import put
 from operators.storage.synopses import LISTED, ROWS, Synopses, mark, scrub, settle
 from state.adjacency import ListsView, append, remove
-from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from gnn.plan import LayerPlan
 from operators.storage import sum_kernels, synopses
 from operators.storage.exact_sums import LOCAL, read_sums
@@ -11,7 +12,6 @@ from operators.storage.row_kernels import put
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists
 from state.codec import Block
-from state.kernel import kernel
 from state.table import Table, TableSet
 
 _NO_SLOTS = np.empty(0, np.int32)

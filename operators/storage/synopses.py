@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.kernel import kernel
 from operators.storage.exact_sums import (
     LOCAL,
     STAMP,
@@ -21,7 +22,6 @@ from operators.storage.exact_sums import (
     renew,
 )
 from state.adjacency import ListsView
-from state.kernel import kernel
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import kernel
 from operators.core import Core
 from operators.outcome import Message
 from operators.storage.capability import capability_of
@@ -15,7 +16,6 @@ from operators.storage.head import hand_on
 from operators.storage.layer import EMPTY_SLOTS, LayerShape
 from operators.storage.owner import MASTER, SPLIT, Owner
 from state.codec import Block
-from state.kernel import kernel
 from state.table import TableSet, View, touch
 
 _USED, _FREE = 0, 1

@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = "STEP = 1\n"
 INNER = """
 from state import probe_numbers as numbers
-from state.kernel import kernel
+from gnn.kernel import kernel
 
 @kernel
 def inner(x):
     return x + numbers.STEP
 """
 OUTER = """
-from state.kernel import kernel
+from gnn.kernel import kernel
 from partitioner.probe_inner import inner
 
 @kernel
@@ -136,4 +136,4 @@ def test_every_kernel_of_the_project_is_kept_by_all_of_its_sources() -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if ("njit(" in line or "cache=True" in line) and path.name != "compiled.py"
     ]
-    assert not beside, f"compiled without state.kernel or gnn.compiled: {beside}"
+    assert not beside, f"compiled without gnn.kernel: {beside}"

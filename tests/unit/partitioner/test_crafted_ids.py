@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gnn.kernel import kernel
 from operators.sink import coalesce, core
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.graph_tables import MASTER
-from state.kernel import kernel
 from state.salt import Salt, hash_text, make_salt, mix
 
 KNOWN, SECRET = 0, 0x5EC4E7

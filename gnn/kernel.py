@@ -1,0 +1,23 @@
+"""How the project compiles its kernels.
+
+`kernel` is numba's njit with nogil and a cache on disk (gnn/compiled.py), and further
+
+- without exceptions (`error_model`): raising one takes the interpreter lock, on a thread that must not wait for it. A
+  division by zero gives what numpy gives.
+- without reference counting (`_nrt`, by which numba builds its own runtime-free code): a kernel works on arrays that
+  its caller keeps alive, and never makes or returns one. numba would still count, atomically, for every array of every
+  View on every inner call: without that the Partitioner's kernels run two to four times as fast and compile in two
+  thirds of the time. A kernel that allocates is refused when it is compiled: "NRT required but not enabled".
+
+Integer literals and globals passed as arguments make numba compile a callee once per value: pass variables.
+"""
+
+from __future__ import annotations
+
+from gnn.compiled import compiled
+
+kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
+# For what is over in microseconds: getting the interpreter lock back would take longer than another thread gains by it.
+quick = compiled(nogil=False, error_model="numpy", _nrt=False)
+# May make arrays; counted like any others.
+allocating = compiled(nogil=True, error_model="numpy")
