@@ -73,9 +73,9 @@ def stages_of(
 
 
 def _staged(settings: Settings, plan: Plan, row: Operator, part: int, core: Core, **options: int) -> Stage:
-    senders, image = dataflow_of(settings, plan).blocks_per_epoch(row.name), settings.image_of(row.name, part)
+    place, senders = Place(row.name, part), dataflow_of(settings, plan).blocks_per_epoch(row.name)
     kind = OutletStage if isinstance(core, Sink) and core.outlet is not None else Stage
-    return kind(str(Place(row.name, part)), core, senders, image, **options)
+    return kind(str(place), core, senders, settings.image_of(place), **options)
 
 
 def make_partitioner(
@@ -83,7 +83,7 @@ def make_partitioner(
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
     graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
-    sealing, image = settings.sealing(plan), settings.image_of(PARTITIONER, 0)
+    sealing, image = settings.sealing(plan), settings.image_of(Place(PARTITIONER, 0))
     return PartitionerStage(graph, sealing, log, image, dead_letters, settings.sources, settings.topics)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnn.plan import Plan
+from operators.dataflow import Place
 from operators.epochs.config import SealingConfig
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import JOURNAL_BYTES
@@ -66,9 +67,9 @@ class Settings:
         """Plain data."""
         return asdict(self)
 
-    def image_of(self, operator: str, part: int) -> Path | None:
-        """The base image of an operator's part, None where the job starts from nothing."""
-        return Path(self.image) / f"{operator}-{part}" if self.image else None
+    def image_of(self, place: Place) -> Path | None:
+        """The base image of one part of an operator; None where the job starts from nothing."""
+        return Path(self.image) / str(place) if self.image else None
 
     def open_cut_log(self) -> CutLog:
         """Take the job's cut log over."""

@@ -25,7 +25,7 @@ from job.results.coverage import Coverage
 from job.results.final_graph import rebuild
 from job.run.job_states import JobStates
 from job.run.sources import load_sources
-from operators.dataflow import FEATURES, PARTITIONER
+from operators.dataflow import FEATURES, PARTITIONER, Place
 from operators.epochs.cut_log import CutLog, copy_log
 from operators.live_graph import Entries, LiveState
 from operators.settings import Settings
@@ -203,7 +203,7 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
     store = open_store(stopped.out / layout.STATE)
 
     def entries_of(operator: str, part: int) -> Entries:
-        name = operator if operator == PARTITIONER else f"{operator}-{part}"
+        name = operator if operator == PARTITIONER else str(Place(operator, part))
         return ((key, value) for key, value in store.part(name).items() if key != READ_POSITION)
 
     try:
@@ -222,7 +222,7 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
     save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
 
     def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
-        return read_entries(work / f"{operator}-{part}")
+        return read_entries(work / str(Place(operator, part)))
 
     live.restore(entries_of)
 

@@ -12,6 +12,7 @@ from pyflink.common import Row
 from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
+from operators.dataflow import Place
 from operators.flink.shell import START
 from state.entry_file import write_entries
 from state.flink_backend import FlinkBackend
@@ -43,7 +44,7 @@ class EntriesShell(KeyedProcessFunction):
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Row]:
         """Write the entries of the key's part."""
         part = self.keys.index(ctx.get_current_key())
-        write_entries(Path(self.folder) / f"{self.operator}-{part}", self._backend.items())
+        write_entries(Path(self.folder) / str(Place(self.operator, part)), self._backend.items())
         yield from ()
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Row]:
