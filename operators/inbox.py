@@ -7,7 +7,7 @@ go on with another. Their memory has one.
 
 from __future__ import annotations
 
-from operators.spill_file import Aside, AsideFile
+from operators.spill_file import Spilled, SpillFile
 from operators.telemetry.level import Level
 from state.codec import Block, Header, encode
 
@@ -31,8 +31,8 @@ class Inbox:
 
     def __init__(self, senders: int, bound: int = INBOX_BYTES) -> None:
         self._senders, self._bound = senders, bound if senders > 1 else 0  # a block of the only sender never waits
-        self._epochs: dict[int, dict[Sender, Block | bytes | Aside]] = {}
-        self._file = AsideFile("inbox")
+        self._epochs: dict[int, dict[Sender, Block | bytes | Spilled]] = {}
+        self._file = SpillFile("inbox")
         self._bytes, self._count = Level(self._bound), Level()
         self.levels = {"inbox_bytes": self._bytes, "inbox_file_bytes": self._file.level, "inbox_epochs": self._count}
 
@@ -57,16 +57,16 @@ class Inbox:
         self._count.take(bool(waiting))
         return [complete[key] for key in sorted(complete)]
 
-    def _keep(self, block: Block | bytes) -> Block | bytes | Aside:
+    def _keep(self, block: Block | bytes) -> Block | bytes | Spilled:
         size = _size(block)
         if self._bytes.now + size <= self._bound:
             self._bytes.add(size)
             return block
-        return self._file.put(encode(block.header, block.columns) if isinstance(block, Block) else block)
+        return self._file.spill(encode(block.header, block.columns) if isinstance(block, Block) else block)
 
-    def _fetch(self, waited: Block | bytes | Aside) -> Block | bytes:
-        if isinstance(waited, Aside):
-            return self._file.take(waited)
+    def _fetch(self, waited: Block | bytes | Spilled) -> Block | bytes:
+        if isinstance(waited, Spilled):
+            return self._file.fetch(waited)
         self._bytes.take(_size(waited))
         return waited
 

@@ -1,6 +1,6 @@
-"""Bytes put aside in a temporary file, for what waits beyond its bound in memory.
+"""A temporary file for what waits beyond its bound in memory.
 
-The file has no name and is empty whenever nothing is in it, so that nothing is left behind however the process ends. It
+The file has no name and is empty whenever nothing waits in it, so nothing is left behind however the process ends. It
 lies in the folder for temporary files (`TMPDIR`), which must not be one in memory.
 """
 
@@ -13,15 +13,15 @@ from typing import BinaryIO, NamedTuple
 from operators.telemetry.level import Level
 
 
-class Aside(NamedTuple):
-    """Where something stands in the file."""
+class Spilled(NamedTuple):
+    """Where some bytes stand in a spill file."""
 
     offset: int
     size: int
 
 
-class AsideFile:
-    """Takes bytes and gives them back once each, in any order; `level` counts them."""
+class SpillFile:
+    """Takes bytes and gives them back once each, in any order; `level` counts those in the file."""
 
     def __init__(self, name: str) -> None:
         """`name` says in the system's list of open files what the file is for."""
@@ -29,25 +29,25 @@ class AsideFile:
         self._name = name
         self._file: BinaryIO | None = None  # from the first use on, until `close`
 
-    def put(self, data: bytes) -> Aside:
-        """Put the data aside.
+    def spill(self, data: bytes) -> Spilled:
+        """Write the bytes to the file.
 
         Raises:
             OSError: the file can't be written.
         """
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix=f"freshet-{self._name}-")
-        aside = Aside(self._file.seek(0, os.SEEK_END), len(data))
+        spilled = Spilled(self._file.seek(0, os.SEEK_END), len(data))
         self._file.write(data)
-        self.level.add(aside.size)
-        return aside
+        self.level.add(spilled.size)
+        return spilled
 
-    def take(self, aside: Aside) -> bytes:
-        """Get the data back."""
+    def fetch(self, spilled: Spilled) -> bytes:
+        """Read the bytes back; they no longer wait in the file."""
         assert self._file is not None
-        self._file.seek(aside.offset)
-        data = self._file.read(aside.size)
-        self.level.take(aside.size)
+        self._file.seek(spilled.offset)
+        data = self._file.read(spilled.size)
+        self.level.take(spilled.size)
         if not self.level.now:
             self._file.truncate(0)
         return data

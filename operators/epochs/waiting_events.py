@@ -18,7 +18,7 @@ from heapq import merge
 from typing import NamedTuple
 
 from operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
-from operators.spill_file import Aside, AsideFile
+from operators.spill_file import Spilled, SpillFile
 from operators.telemetry.level import Level
 from partitioner.events import Events
 
@@ -33,7 +33,7 @@ class _Block(NamedTuple):
     first: int  # number of its first event in the lane
     end: int  # number after its last one
     size: int  # bytes
-    events: Events | Aside
+    events: Events | Spilled
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Lanes:
         self.sealed = 0  # events that were withdrawn
         self._events = Level(epoch_events)
         self._bytes = Level(bound)  # of the blocks in memory that hold events which were not
-        self._file = AsideFile("events")  # the other ones
+        self._file = SpillFile("events")  # the other ones
         self.levels = {
             "waiting_events": self._events,
             "waiting_bytes": self._bytes,
@@ -108,9 +108,9 @@ class Lanes:
         if end > one.sealed:
             self._largest_bytes = max(self._largest_bytes, size)
             self._bytes.bound = self._bound + len(self._lanes) * self._largest_bytes
-            held: Events | Aside = events
+            held: Events | Spilled = events
             if one.blocks and self._bytes.now + size > self._bound:
-                held = self._file.put(events.encode())
+                held = self._file.spill(events.encode())
             else:
                 self._bytes.add(size)
             one.blocks.append(_Block(number, lane, first, end, size, held))
@@ -221,7 +221,7 @@ class Lanes:
         first = blocks[0]
         if isinstance(first.events, Events):
             return first.events
-        events = Events.decode(self._file.take(first.events))
+        events = Events.decode(self._file.fetch(first.events))
         self._bytes.add(first.size)
         blocks[0] = first._replace(events=events)
         return events
