@@ -62,8 +62,8 @@ class ReferenceGraph:
         forbid_typed_loops: a self-loop is rejected where one of another type stands (GCN).
         types_max: an edge of one type more than so many (beside the default) is rejected.
 
-    `rejected` counts these, and edges whose attr has another width than the first; `without_effect` deletions of what
-    was not there.
+    `rejected` counts these, and edges whose attr has another width than the first. Deleting what is not there changes
+    nothing.
     """
 
     def __init__(
@@ -81,7 +81,6 @@ class ReferenceGraph:
         self.types_max = types_max
         self.attr_width: int | None = None
         self.rejected = 0
-        self.without_effect = 0
         self.x: dict[Id, np.ndarray | None] = {}  # None: zero features
         self.edges: defaultdict[str, _Edges] = defaultdict(_Edges)  # by type
 
@@ -130,7 +129,6 @@ class ReferenceGraph:
     def del_vertex(self, vertex: Id) -> None:
         """Remove the vertex and all its edges."""
         if vertex not in self.x:
-            self.without_effect += 1
             return
         del self.x[vertex]
         for edges in self.edges.values():
@@ -174,7 +172,6 @@ class ReferenceGraph:
         """Remove the edge; its ends stay."""
         edges = self.edges[name]
         if dst not in edges.out.get(src, ()):
-            self.without_effect += 1
             return
         del edges.out[src][dst]
         edges.into[dst].remove(src)
