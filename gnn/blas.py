@@ -1,7 +1,7 @@
-"""numpy's BLAS held to one thread, and its name.
+"""Holds numpy's BLAS to one thread, and tells its name.
 
-OpenBLAS cuts a product by the number of its threads, and the cut changes bits: a restore on a machine with other cores
-would not be a replay. The job has a thread per subtask anyway.
+OpenBLAS splits a product among its threads, and the split changes the last bits: on a machine with another number of
+cores a replay would not give the same bits. The job has one thread per subtask anyway.
 """
 
 from __future__ import annotations

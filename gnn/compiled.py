@@ -1,9 +1,9 @@
-"""Kernels compiled by numba for a fixed target, and kept on disk under a hash of all sources that they may depend on.
+"""Compiles kernels with numba for a fixed target, and caches them under a hash of every source they depend on.
 
-numba's own cache looks at the file of the outer function alone: a kernel goes on with the machine code of what it
-calls, and with the constants that it imports, as they were when it was compiled. Here a module's kernels lie in a
-folder named by a hash of its source, of all project modules that it imports, directly or not, and of the compiler's
-versions. The processor, as numba sees it, is part of the key inside the folder.
+numba's own cache checks only the file of the outer function: when another file changes, a kernel keeps the old machine
+code of what it calls and the old constants that it imports. Here the kernels of a module lie in a folder named by a
+hash of its source, of every project module that it imports, directly or not, and of the compiler's versions. The
+processor, as numba sees it, is part of the key inside that folder.
 """
 
 from __future__ import annotations

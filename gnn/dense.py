@@ -1,12 +1,12 @@
-"""Matrix products whose every row has bits of its own.
+"""Matrix products in which the bits of a row depend on that row alone.
 
 BLAS picks its kernels by shape, so a row multiplied alone and the same row among many differ in their last bits.
 Replay after a restore, and pruning on equality, need a row's bits to be a function of the row. So every product here is
 made of blocks of one shape, the last one padded: one shape, one kernel, and inside it a row never meets another.
 
-A block has 64 rows where OpenBLAS sums alike in all of them. Its kernels for Haswell (and Zen) do not: of twelve rows,
-six are summed in another order than the other six. There a block is 16 rows that lie across the kernel, or whatever
-else is found to treat its rows alike; see `block_of`.
+A block has 64 rows where OpenBLAS sums all of them in the same order. Its kernels for Haswell (and Zen) do not: of
+twelve rows, they sum six in one order and six in another. There a block is 16 rows laid across the kernel, or whatever
+other shape proves to treat its rows alike; see `block_of`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model explained: what each layer is to the job, what it costs and what it ignores."""
+"""Describes a model: what each layer does in the job, what it costs and what it ignores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Activations and row normalisation, in place, each value a function of itself (each row of itself).
+"""Activations and row normalisation in place: each value, or each row, depends on itself alone.
 
-numpy's own `maximum` gives 0.0 or -0.0 by the place in a SIMD register, so even relu is a kernel here. Transcendental
-functions are computed in float64 and rounded once.
+numpy's own `maximum` gives 0.0 or -0.0 depending on the position in a SIMD register, so even relu is a kernel here.
+Transcendental functions are computed in float64 and rounded once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The root of the errors that are meant for whoever runs Freshet: the message is all that they need to see of them."""
+"""The root of the errors that users see as one line: the message says all that they need to know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full-graph forward pass: slow, obvious, and what every incremental path is held against.
+"""The full-graph forward pass, slow and obvious: every incremental path is compared with it.
 
 It reads the model as it is declared and shares no code with the plan.
 """

@@ -1,11 +1,11 @@
-"""The full pass in float64, and beside every value the scale at which its error is to be judged.
+"""The full pass in float64, and for every value the scale at which its error is judged.
 
 An error relative to a value itself says nothing where large terms cancel, and one relative to the largest value of the
 graph hides what happens to the small ones. So the scale of a value is the magnitude of what was summed to get it: the
-sum of the absolute terms, from the actual values of the step before, and what the scales of these values bring
-through, as errors that have nothing to do with one another add up: the root of their squares.
+sum of the absolute terms, with the actual values of the step before, and what the step makes of the scales of those
+values. Scales add up as independent errors do: by the root of the sum of their squares.
 
-A value that may pass float32's range on the way has the scale infinity: it is no fault to find infinity or NaN there.
+A value that may leave float32's range on the way has an infinite scale: infinity or NaN there is no error.
 """
 
 from __future__ import annotations

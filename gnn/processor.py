@@ -1,10 +1,10 @@
-"""What decides the last bits of a result beside the program: the kernels of BLAS, numba's target, the C library.
+"""What decides the last bits of a result besides the program: the kernels of BLAS, numba's target, the C library.
 
 OpenBLAS has a set of kernels for each generation of processors, which sum in different orders. numba's target never
 changes a sum (nothing here is compiled with fastmath), but it is fixed too, so that compiled kernels can move between
-machines. exp, tanh and erf are the C library's. numpy's own loops are used for nothing that IEEE 754 leaves open.
+machines. exp, tanh and erf are the C library's. numpy's own loops are used only where IEEE 754 decides every bit.
 
-Nothing is imported here at the start: OpenBLAS reads its variable when numpy is loaded.
+Nothing that loads numpy is imported at the top: OpenBLAS reads its environment variable when numpy is loaded.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def hold(job: Processor) -> None:
     here = running() if job else {}
     if here != job:
         message = (
-            f"the job computes with {told(job)}, this process with {told(here)}: rows would come back with other last "
-            f"bits. {_cure(job, here)}; or go on all the same by --resume ... --processor any"
+            f"the job computes with {told(job)}, this process with {told(here)}: the last bits of rows would "
+            f"differ. {_cure(job, here)}; or go on all the same with --resume ... --processor any"
         )
         raise ProcessorError(message)
 
 
 def told(processor: Processor) -> str:
     """For people."""
-    return ", ".join(f"{name} {value}" for name, value in processor.items()) or "nothing that was written down"
+    return ", ".join(f"{name} {value}" for name, value in processor.items()) or "nothing that was recorded"
 
 
 def core_of(processor: Processor) -> str:
@@ -129,4 +129,4 @@ def _cure(job: Processor, here: Processor) -> str:
         return "Go on where these are the same"
     if runs_here(core):
         return f"Start this process (a TaskManager, say) with {BLAS_VARIABLE}={core} in its environment"
-    return f"Go on on a machine that has what {core} needs ({', '.join(_NEEDS[core.lower()])})"
+    return f"Use a machine that has what {core} needs ({', '.join(_NEEDS[core.lower()])})"

@@ -1,4 +1,4 @@
-"""A whole graph through a plan at once: what the incremental job must arrive at, by its own layer functions."""
+"""Runs a plan on a whole graph at once: what the incremental job must arrive at, by the same layer functions."""
 
 from __future__ import annotations
 

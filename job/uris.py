@@ -1,4 +1,4 @@
-"""Places that are a path of this machine or a URI of another store, as Flink and people write them."""
+"""Places given as a path on this machine or as a URI of another store, as Flink and people write them."""
 
 from __future__ import annotations
 

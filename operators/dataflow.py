@@ -2,9 +2,9 @@
 
     parser -> partitioner -> storage0 -> storage1 [+ tail1] -> ... -> storageL [+ tailL] -> sink
 
-The files have a Parser together, each topic has its own. Layers have a tail where there are several parts: what reaches
-the next layer then comes from the storage and from the tail. A message is addressed to a kind of operator; which one
-that is follows from its sender.
+All files share one Parser; each topic has its own. Layers have a tail where there are several parts: what reaches the
+next layer then comes from the storage and from the tail. A message is addressed to a kind of operator; its sender
+decides which one of them that is.
 """
 
 from __future__ import annotations

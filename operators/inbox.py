@@ -1,8 +1,8 @@
 """Blocks of epochs that are not complete yet: in memory up to a bound, beyond it in a file.
 
-A way through the dataflow that is ahead of another may send any number of large blocks while the other's small ones
-still wait in Flink's buffers. So the number of blocks has no bound that a stage could set: it can't stop one sender and
-go on with another. Their memory has one.
+One path through the dataflow may be ahead of another, and send any number of large blocks while the other's small ones
+still wait in Flink's buffers. A stage can't stop one sender and go on with another, so it can't bound the number of
+blocks; it bounds their memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What inputs and outputs may measure at most, where several modules must agree."""
+"""Upper bounds of inputs and outputs on which several modules must agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a job that stands still, from the durable state of the operators that hold it.
+"""The graph of a job that is not running, from the durable state of the operators that hold it.
 
 The Partitioner has the vertices and edges, Storage 0 the features. They are restored as a resumed job restores them,
 and the journal is replayed to the epoch that the job had sealed: what comes out is what the job would go on from.

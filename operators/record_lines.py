@@ -1,12 +1,12 @@
 r"""Kafka records as lines of text: how they get from Python to Flink's SQL, which makes records of them again.
 
 A block is lines with LINE_END between them. A line is KEY, TAB and VALUE; of a tombstone KEY alone. A key that is not
-plain (empty, or with anything but printable ASCII) is written as TAB, its bytes in hexadecimal, and then as any other:
-TAB and VALUE, or nothing. VALUE is JSON in ASCII. So no key can break a block, and ASCII crosses to Java at the least
-cost.
+plain (empty, or with anything but printable ASCII) is written as TAB and its bytes in hexadecimal, followed like any
+other by TAB and VALUE, or by nothing. VALUE is JSON in ASCII. So no key can break a block, and ASCII crosses to Java at
+the least cost.
 
-Changes are written so by `operators.sink.kafka_lines`, by a kernel, rejected records by `operators.parser.letter_box`;
-the SQL of `job.kafka.flink_sink` reads them.
+A kernel of `operators.sink.kafka_lines` writes changes in this form, and `operators.parser.letter_box` rejected
+records; the SQL of `job.kafka.flink_sink` reads both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An operator in one part, without an engine: inbox, completion by counting, and the sweeps around a core.
+"""One part of an operator, without an engine: a core, the inbox before it, and the sweeps that make it durable.
 
 A sender sends exactly one block per epoch; the stage acts once, when it has the blocks of all its senders, merged by
-(kind, flags, source part). So its result depends on no arrival order.
+(kind, flags, source part). So its result does not depend on the order of arrival.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a thread that serves a queue does while nothing comes, and how that keeps nothing alive."""
+"""What a thread that serves a queue does while the queue is empty, without keeping the owner of the queue alive."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Ids:
         """All rows of the parts, which have one kind (one without rows has any)."""
         parts = [part for part in parts if len(part)] or parts[:1]
         if len({part.kind for part in parts}) != 1:
-            message = f"ids of one kind are wanted, got {[part.kind for part in parts]}"
+            message = f"expected ids of one kind, got {[part.kind for part in parts]}"
             raise ValueError(message)
         if parts[0].kind == INT:
             return Ids(INT, np.concatenate([part.ints for part in parts]))
@@ -297,7 +297,7 @@ class Events:
         """
         block = decode(data)
         if block.header.kind != EVENTS:
-            message = f"a block of events (kind {EVENTS}) is wanted, got kind {block.header.kind}"
+            message = f"expected a block of events (kind {EVENTS}), got kind {block.header.kind}"
             raise ValueError(message)
         columns = block.columns
         ctl = columns["ctl"].tolist()

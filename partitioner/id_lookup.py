@@ -1,4 +1,4 @@
-"""The id dictionary: ids of an epoch's events to vertex rows.
+"""The id dictionary: finds the vertex rows of the ids in an epoch's events.
 
 An event that may create its vertex gets a row at once; the vertex itself comes to life when the event is applied, and
 a row whose vertex is not alive at the end of the epoch is given back.

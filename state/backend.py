@@ -1,6 +1,6 @@
-"""What every place for durable state does; the bodies are RocksDB (state/rocks_backend.py) and Flink's keyed state.
+"""The interface of durable state; behind it are RocksDB (state/rocks_backend.py) or Flink's keyed state.
 
-`tests/unit/state/backend_contract.py` is run against both, and against the dict that the simulator has.
+`tests/unit/state/backend_contract.py` is run against both, and against the dict that the simulator uses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Entries of one operator's part as a file: how they leave a savepoint, to be restored from without an engine.
+"""The entries of one part of an operator as a file: taken out of a savepoint, and restored without an engine.
 
-Layout: for each entry the lengths of key and value (little-endian uint32, uint64), the key as UTF-8, the value; at
-last the number of entries, as an entry without key whose value is that number (uint64).
+Layout: for each entry the lengths of key and value (little-endian uint32, uint64), the key as UTF-8, the value; at the
+end the number of entries, as the value (uint64) of an entry with an empty key.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def read_entries(path: Path) -> Iterator[tuple[str, bytes]]:
                 return
             yield key, value
             count += 1
-    message = f"{path}: ends after {count} entries, which are not all"
+    message = f"{path}: cut short after {count} entries"
     raise TornEntriesError(message)

@@ -86,7 +86,7 @@ def _load_table(table: Table, entry: dict[str, Any], folder: Path) -> None:
         message = f"base image {folder}: table {table.name} has {data.size} values, its manifest says {entry}"
         raise DamagedImageError(message)
     if data.size and zlib.crc32(data.data) != entry["crc32"]:
-        message = f"base image {folder}: table {table.name} does not fit its checksum; run again without --resume"
+        message = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
         raise DamagedImageError(message)
     table.reserve(max(written, rows))
     table.data[:written] = data.reshape(shape)

@@ -1,4 +1,4 @@
-"""Hashes that nobody can foresee without the seed, so that no list of ids can be made up that all fall on one place.
+"""Hashes that nobody can predict without the seed, so that nobody can make up ids that all fall on one place.
 
 Numbers: two multiplications by secret odd factors; what a difference in the input becomes depends on both. Strings:
 SipHash-1-3, made for this purpose. A seed belongs to a job for its life: keys of string ids and places of the strategy

@@ -1,4 +1,4 @@
-"""The seed of a job's hashes; apart from the hashes, so that who only reads options does not load numpy."""
+"""The seed of a job's hashes; apart from the hashes, so that code that only reads options does not load numpy."""
 
 from __future__ import annotations
 

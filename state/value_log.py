@@ -1,4 +1,4 @@
-"""Large values in files of their own, beside a store that holds only where they are.
+"""Large values in files of their own, beside a store that holds only pointers to them.
 
 RocksDB writes a large value twice, to its log and to a blob file, the first time with Python's interpreter lock held.
 Here it is written once, without the lock. A file is appended to, never changed, and removed when none of its values is
@@ -83,7 +83,7 @@ class ValueLog:
         while rest:
             written = self._file.write(rest)
             if not written:
-                message = f"{self._path(self._number)}: nothing of {len(rest)} bytes could be written"
+                message = f"{self._path(self._number)}: {len(rest)} bytes could not be written"
                 raise OSError(message)
             rest = rest[written:]
         self._held[self._number] += 1

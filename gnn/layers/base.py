@@ -1,4 +1,4 @@
-"""What every incremental layer is to the job: widths, flags, and two functions of rows."""
+"""What the job needs of an incremental layer: widths, flags, and two functions of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last word of an export: module and result on the same random graph."""
+"""The last check of an export: the module and the exported model must agree on a random graph."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check(module: Module, traced: Traced, model: Model, head: str | None) -> flo
         if not difference <= TOLERANCE:
             msg = (
                 f"the exported {what} differs from the module: largest difference {difference:.3g} on a random graph, "
-                f"allowed {TOLERANCE:g}. A layer does something that Freshet did not see (a hook, for one). "
+                f"allowed {TOLERANCE:g}. A layer does something that Freshet did not see (a hook, perhaps). "
                 "Nothing was written"
             )
             raise ExportError(msg)

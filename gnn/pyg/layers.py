@@ -1,4 +1,4 @@
-"""From one torch or PyG module to one layer declaration and its weights."""
+"""Turns one torch or PyG module into a layer declaration and its weights."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _gin_conv(step: Step, width: int | None) -> Converted:
             width = layer.in_width
             break
     if width is None:
-        msg = f"{step.name}: GINConv's nn does not tell its width; put a linear layer in it or before it"
+        msg = f"{step.name}: the width of GINConv's nn is unknown; put a linear layer in it or before it"
         raise ExportError(msg)
     eps = float(conv.eps.detach().cpu().float().item())
     out = chain_width(layers, width, f"{step.name}.nn")  # type: ignore[arg-type]

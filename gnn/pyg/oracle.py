@@ -1,4 +1,4 @@
-"""The same full pass by PyTorch Geometric's own layers: the second opinion, where torch is installed."""
+"""The full pass by PyTorch Geometric's own layers: a second opinion, where torch is installed."""
 
 from __future__ import annotations
 

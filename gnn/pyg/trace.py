@@ -1,4 +1,4 @@
-"""From a module of any supported make to its steps."""
+"""Turns a module of any supported form into its steps."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _walk(graph: Any, root: Module, prefix: str, head: str | None) -> Iterator[S
         where = f"{prefix}.{where.removeprefix('inner.')}".removeprefix(".")
         if node.op == "output":
             if node.args[0] is not rows:
-                msg = f"{prefix or 'the module'} returns something else than its last layer's output. {_STRAIGHT}"
+                msg = f"{prefix or 'the module'} returns something other than its last layer's output. {_STRAIGHT}"
                 raise ExportError(msg)
             return
         if node.op == "get_attr" or node.target is operator.getitem:
@@ -192,7 +192,7 @@ def _walk(graph: Any, root: Module, prefix: str, head: str | None) -> Iterator[S
         given = args.pop(0) if args else options.pop("x", options.pop("input", None))
         others = [value for value in (*args, *options.values()) if hasattr(value, "op")]
         if given is not rows or any(value not in (edges, weights) for value in others):
-            msg = f"{where} reads something else than the output of the layer before. {_STRAIGHT}"
+            msg = f"{where} reads something other than the output of the layer before it. {_STRAIGHT}"
             raise ExportError(msg)
         if node.op == "call_module":
             op = root.get_submodule(node.target)

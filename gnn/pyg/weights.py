@@ -1,4 +1,4 @@
-"""State dicts from files, without running what is in them."""
+"""Reads state dicts from files, without executing anything that is in them."""
 
 from __future__ import annotations
 

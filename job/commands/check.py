@@ -1,4 +1,4 @@
-"""The command `freshet check`; what it does is in `job.results.check`."""
+"""The options of `freshet check`; what it does is in `job.results.check`."""
 
 from __future__ import annotations
 

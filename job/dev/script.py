@@ -1,4 +1,4 @@
-"""How a script of the checkout runs its commands: exit codes as those of `freshet`, errors worded for people."""
+"""Runs the commands of a script in the checkout, with the exit codes and readable errors of `freshet`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`job/job.json`: what a job was told when it began, or was taken up last; from it a resume and an export go on."""
+"""`job/job.json`: what a job was told when it began or was last resumed; a resume and an export start from it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SavedJob:
         Raises: UsageError for another model than the job's.
         """
         if load_plan(str(model)).sha256 != self.model_sha256:
-            message = f"--model {model}: another model than the job in {out} was begun with; give that one"
+            message = f"--model {model}: not the model that the job in {out} began with; give that one"
             raise UsageError(message)
         return replace(self.settings, model=str(model), **paths_of(out))
 

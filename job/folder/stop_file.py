@@ -1,4 +1,4 @@
-"""`stop.json`: `freshet stop` tells the process of the job that it stops it, and afterwards the savepoint."""
+"""`stop.json`: how `freshet stop` tells a job's process that it is stopping the job, and then with which savepoint."""
 
 from __future__ import annotations
 

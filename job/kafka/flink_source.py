@@ -1,8 +1,9 @@
 """A Kafka topic as a stream: Row(0, batch of messages), in one task with its Parser.
 
 PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
-A call of Python costs 16 us, and the interpreter lock must be had several times for it, beside operators that are busy
-with it: one call per message would read 8,000 a second. So messages are gathered in Java (see MessageBatcher.java).
+A call into Python costs 16 us and takes the interpreter lock several times, in competition with busy operators: with
+one call per message a source would read 8,000 messages a second. So messages are gathered in Java (see
+MessageBatcher.java).
 Source, table operators, batcher and Parser are chained, one subtask each.
 """
 

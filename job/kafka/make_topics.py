@@ -1,4 +1,4 @@
-"""Makes the topics that a job writes, where they are missing, and asks whether they take what it will send."""
+"""Makes the topics that a job writes where they are missing, and checks that they accept what it will send."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[s
     if "compact" not in policy:
         say(
             f"warning: {option}: the topic {address.topic} has cleanup.policy={policy}: the last embedding of a vertex "
-            "is deleted with time; set cleanup.policy=compact to keep it"
+            "is deleted after a while; set cleanup.policy=compact to keep it"
         )
 
 

@@ -230,7 +230,7 @@ def _explain(error: KafkaException | KafkaError, to: KafkaAddress) -> str:
         return f"{to}: {reason}; check the address, and login and TLS (`kafka:` in the --config file)"
     else:
         text = one_line(error)
-    return f"{to}: {text}; what the broker has acknowledged before is in the topic"
+    return f"{to}: {text}; what the broker acknowledged before that is in the topic"
 
 
 def _summary(partitions: Mapping[int, Written], seconds: float) -> dict[str, Any]:

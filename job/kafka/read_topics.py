@@ -70,8 +70,8 @@ def _after(
         low, high = first.get(place, 0), end.get(place, 0)
         if not low <= offset <= high:
             msg = (
-                f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which has "
-                f"{low} to {high} now: messages are gone, or it is another topic; to go on without them write an "
+                f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which now "
+                f"has {low} to {high}: messages are gone, or it is another topic; to go on without them, write an "
                 "offset that is there into its snapshot.json"
             )
             raise UsageError(msg)
@@ -102,7 +102,7 @@ def read_partition(
         first = consumer.beginning_offsets([place])[place]
         begin = topic.start.get(partition, 0)
         if first > begin:
-            msg = f"{topic.address}: partition {partition} begins at offset {first} now, the run read from {begin}"
+            msg = f"{topic.address}: partition {partition} now begins at offset {first}, the run read from {begin}"
             raise JobFailed(msg)
         last = consumer.end_offsets([place])[place] if end is None else end
         consumer.assign([place])

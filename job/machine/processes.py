@@ -1,4 +1,4 @@
-"""Processes of this machine, this program's children or not: known again, signalled, waited for."""
+"""Processes of this machine, children of this program or not: recognised, signalled, waited for."""
 
 from __future__ import annotations
 

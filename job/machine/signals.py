@@ -1,4 +1,4 @@
-"""Handlers of signals, for as long as a block runs; in the main thread, which alone may set them."""
+"""Signal handlers for as long as a block runs; only in the main thread, which alone may set them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of `freshet run` that say where the job runs, and how it comes through failures."""
+"""The options of `freshet run` that say where the job runs, and how it survives failures."""
 
 from __future__ import annotations
 

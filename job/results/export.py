@@ -105,7 +105,7 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
         log.close()
     coverage.extend(live.positions)
     if more:
-        say(f"with {more:,} events more: the rest of messages that epoch {epoch:,} ends within")
+        say(f"{more:,} events more: the rest of the messages in which epoch {epoch:,} ends")
     graph = live.graph()
     positions = [one.to_dict() for one in coverage.positions(stopped.has_finished and state is None)]
     counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
@@ -182,7 +182,7 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
             raise UsageError(message)
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
-        say("the job has come to its end, and Flink keeps no state of such jobs: taking its events in again")
+        say("the job has ended, and Flink keeps no state of such jobs: reading its events again")
         log = ChangeLogReader(stopped.out)
         coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0))
         rebuild(live, sources, log)

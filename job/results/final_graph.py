@@ -1,4 +1,4 @@
-"""The last graph of a job of which no state is left: its input is read again, by the job's own Parser."""
+"""The final graph of a job that has left no state: its input is read again, by the job's own Parser."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _events_in_order(sources: Sources, log: ChangeLogReader, settings: Settings)
         if left or not source.ends_at(partitions[place].position, covered):
             msg = (
                 f"--events: after {applied:,} events {source.name} stands at {partitions[place].position}, the run at "
-                f"{covered}: not what it read"
+                f"{covered}: these are not the events that it read"
             )
             raise UsageError(msg)
 

@@ -1,4 +1,4 @@
-"""Whether a change log is whole: epochs without gaps, as many as the run tells of, and the rows that belong to them."""
+"""Whether a change log is complete: no gaps between epochs, as many as the run reports, and all of their rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The graph of a run, made again from its input by the plain reader, epoch by epoch, as `epochs/` records them.
 
-Only where an epoch ends in a source is taken from the job: it decides which events are in the epoch. How many these are
-is counted here, and the job must have counted as many.
+One thing alone is taken from the job: where in each source an epoch ends, which decides what events are in it. How many
+they are is counted here, and the job must have counted as many.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class PlainReplay:
         if lane.position < piece.next_offset and lane.is_over:
             msg = (
                 f"--events: {piece.source} ends at {lane.position:,} after {lane.accepted:,} events, the run read up "
-                f"to {piece.next_offset:,}: not what it read"
+                f"to {piece.next_offset:,}: these are not the events that it read"
             )
             raise UsageError(msg)
         taken = lane.accepted - before

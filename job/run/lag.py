@@ -1,4 +1,4 @@
-"""How much of its input a job still has before it."""
+"""How much of its input a job has yet to read."""
 
 from __future__ import annotations
 

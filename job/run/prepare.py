@@ -1,4 +1,4 @@
-"""Prepares a new job: plans its input, writes down what it was told, and computes its base image."""
+"""Prepares a new job: plans its input, records what it was told, and computes its base image."""
 
 from __future__ import annotations
 

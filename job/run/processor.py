@@ -1,4 +1,4 @@
-"""Which processor a job computes for: chosen before numpy is loaded, written down, and held when it goes on."""
+"""Which processor a job computes for: chosen before numpy is loaded, recorded, and kept when it is resumed."""
 
 from __future__ import annotations
 

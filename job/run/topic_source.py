@@ -1,4 +1,4 @@
-"""A Kafka topic among the sources of a job, from the offsets where it is read, and to where, if it ends."""
+"""A Kafka topic among the sources of a job: the offsets that it is read from, and up to, if it ends."""
 
 from __future__ import annotations
 

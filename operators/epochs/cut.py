@@ -1,4 +1,4 @@
-"""What an epoch holds of each lane of the input, as the cut log says it."""
+"""How much of each lane of the input an epoch takes, as the cut log records it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The cut log: where each epoch ends, written before the epoch is sent, and obeyed after a restore.
 
-An epoch that a reader, a file or a topic has seen then comes back as it was, even if it was cut by the clock.
-On disk it is a folder of segments (see operators/epochs/cut_segments.py). One JSON line a cut, appended whole and
-handed to the operating system: it survives SIGKILL. Power loss is another matter: the disk has it from the next marker
-on.
+So an epoch that a reader, a file or a topic has seen comes back as it was, even if the clock had cut it. On disk it is
+a folder of segments (see operators/epochs/cut_segments.py). A cut is one JSON line, appended whole and handed to the
+operating system, so it survives a SIGKILL. From the next marker on it is on the disk, and survives a power loss as
+well.
 
 Invariant: an epoch that any attempt has sent has one cut, which every later attempt obeys. An attempt takes the log
 over by renaming its folder before it reads; an older one looks for the folder after it has written a cut and before it

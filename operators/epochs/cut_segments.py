@@ -5,7 +5,7 @@
     CUTS/kept/
         cuts-000000006-000000000000001.jsonl    epochs that no state needs, where they are kept
 
-The first line of a segment names format, job, attempt and first epoch; each other one is a cut. A segment ends where
+The first line of a segment names format, job, attempt and first epoch; every other line is a cut. A segment ends where
 the next one begins, so what an attempt wrote from the first epoch of a later attempt on does not count.
 
 Invariant: there is one folder `attempt-N-run-M`, and it is the right to write. The next attempt renames it, segments
@@ -182,7 +182,7 @@ def _check_header(segment: Segment, line: bytes, job: str) -> None:
     except (ValueError, TypeError, KeyError):
         found, owner, same = None, "", False
     if found != FORMAT or not same:
-        message = f"{segment.path}: expected a cut log of format {FORMAT} that its name fits, got {line[:80]!r}"
+        message = f"{segment.path}: expected a cut log of format {FORMAT} that fits its name, got {line[:80]!r}"
         raise LostCutError(message)
     if job and owner != job:
         message = f"{segment.path}: the cut log of job {owner or '(without id)'}, expected that of job {job}"

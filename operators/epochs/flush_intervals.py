@@ -1,6 +1,6 @@
 """When an interval of epochs ends: the Partitioner decides, the cut log records it.
 
-The coalesced output has intervals, and so has the change log, whose files close at their ends.
+Both the coalesced output and the change log have intervals; files of the change log close where one ends.
 """
 
 from __future__ import annotations

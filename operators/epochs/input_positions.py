@@ -1,7 +1,7 @@
-"""Positions in the input: what an epoch reaches, and whether one that is cut again still has the events of then.
+"""Positions in the input: how far an epoch reaches, and whether one that is cut again has the same events as before.
 
 A cut names events by their number in a lane. Without positions, a source that has lost one (compaction, retention, an
-edited file) would shift every epoch behind it, or have the next one wait for ever. With them the job fails and says
+edited file) would shift every later epoch, or leave the next one waiting for ever. With them the job fails and says
 where.
 """
 

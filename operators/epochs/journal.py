@@ -1,4 +1,4 @@
-"""The journal: the blocks of events in keyed state, all from the marker before last on."""
+"""The journal: all blocks of events since the marker before last, in keyed state."""
 
 from __future__ import annotations
 

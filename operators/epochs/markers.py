@@ -1,15 +1,14 @@
 """Markers: the epochs that a restore may begin at; when one is due, and what follows once it is sealed.
 
 After a marker every page that changed since the one before it is written once (state/sweep.py). A restore begins at
-the marker before last and replays the journal from there: few markers make it replay much, many write much. A marker
-is due when any of these holds:
+the marker before last and replays the journal from there: with few markers it replays much, with many the job writes
+much. A marker is due when one of these is reached since the last one:
 
-- time: `marker_interval_ms` have passed since the last one, and as much time as a state whose pages all change takes to
-  be written at SWEEP_BYTES_PER_S;
-- bytes: since the last one, `journal_bytes` were journaled, and as much as such a state has;
-- number: `marker_epochs_max` epochs have passed.
+- time: `marker_interval_ms`, or what writing the whole state takes at SWEEP_BYTES_PER_S, if that is longer;
+- bytes journaled: `journal_bytes`, or as many as the whole state has, if those are more;
+- epochs: `marker_epochs_max`.
 
-So markers never write more than about as much again as comes in, and a restore replays at most two intervals.
+So markers write at most about as much again as comes in, and a restore replays at most two intervals.
 """
 
 from __future__ import annotations

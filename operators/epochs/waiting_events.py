@@ -169,7 +169,7 @@ class Lanes:
             counts[lane_of(share.source, share.partition, self._topics)] += share.events
         rest = cut.end - self.sealed - counts.total()
         if cut.shares and rest:
-            message = f"ends at event {cut.end}, but {counts.total()} more than {self.sealed} are {cut.end - rest}"
+            message = f"ends at event {cut.end}, but the {counts.total()} events of its cut end at {cut.end - rest}"
             raise LostCutError(message)
         if rest:
             counts[FILES] = rest

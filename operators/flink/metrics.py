@@ -1,7 +1,7 @@
 """What waits in an operator and what passes it, as metrics of Flink's own, for its web pages and its REST interface.
 
 Their values are set from Flink's thread of the operator, at most twice a second: a gauge that asks Python would do so
-from a thread of Java's. So they stand still while the operator itself waits; the profile files do not.
+on a thread of Java's. So they stand still while the operator itself waits; the profile files do not.
 """
 
 from __future__ import annotations

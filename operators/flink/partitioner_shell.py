@@ -1,4 +1,4 @@
-"""The shell of the Partitioner: timers seal by time, and begin and end an attempt."""
+"""The shell of the Partitioner: its timers seal epochs by time, and begin and end an attempt."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an Arrow IPC message would take, read from its metadata before anything in it is decoded or decompressed.
+"""How large an Arrow IPC message would become, by its metadata, before anything in it is decoded or decompressed.
 
 A few bytes of metadata can announce any number of rows (columns of nulls take none), and a few kilobytes of ZSTD any
-number of bytes. pyarrow shows neither ahead of decoding, so the tables that tell are read here: `RecordBatch` has the
+number of bytes. pyarrow shows neither before it decodes, so the tables that tell are read here: `RecordBatch` has the
 lengths of the batch and of every array in it, and where its buffers lie; a compressed buffer begins with the size that
 it will have (int64, -1: it is not compressed after all). Arrow decompresses into that size exactly, or fails.
 

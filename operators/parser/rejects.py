@@ -1,4 +1,4 @@
-"""The dead letters of a block of records: a letter each, and past a bound one for the rest of a message.
+"""The dead letters of a block of records: one for each record, and beyond a bound one for the rest of a message.
 
 A message of a few hundred bytes can hold a million bad rows, and one of a megabyte as many bad lines. All of them count
 as rejected, but a million letters would say nothing more.

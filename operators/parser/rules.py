@@ -1,4 +1,4 @@
-"""The rules an event must keep, one record (a Python dict) at a time, with the reason where it does not."""
+"""The rules that an event must meet, one record (a Python dict) at a time, with the reason where it does not."""
 
 from __future__ import annotations
 

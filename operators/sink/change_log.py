@@ -1,4 +1,4 @@
-"""The change log: Parquet files of embeddings by epoch, and of the input that each epoch ends with, written aside.
+"""The change log: Parquet files of the embeddings that each epoch changed, and of where in the input it ends.
 
 A file holds whole epochs. What it holds is a function of the epochs alone, so a file that is written again after a
 restore replaces itself. It is written under a name that starts with a dot, synced to the disk and renamed, and then

@@ -1,8 +1,8 @@
 """Reads a change log back: the embedding of every live vertex, at the end or after an epoch.
 
-The row with the greatest epoch of an id holds; deleted ids have none. Two passes: the narrow columns of all files
-decide which rows hold, then only those rows are taken from the vectors, file by file, so that memory follows the
-vertices and not the log.
+Of the rows of an id the one with the greatest epoch counts; a deleted id has no embedding. Two passes: the narrow
+columns of all files decide which rows count, then only those rows are taken from the vectors, file by file, so that
+memory follows the vertices and not the log.
 """
 
 from __future__ import annotations

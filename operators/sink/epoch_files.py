@@ -1,11 +1,11 @@
-"""The files of `epochs/`: the input that each epoch ends with, many files of the change log to one.
+"""The files of `epochs/`: where in the input each epoch ends. One of them covers many files of the change log.
 
 The file that grows is replaced, in one step, by one with the same rows and those that came since, until it has enough
 of them; then the next one begins. So a reader that lists the folder at any moment finds each epoch once. Each log file
 is a row group, and the longer file has the bytes of the shorter one up to its footer: who has read the footer of one
 and opens the file once more for the rows (as most readers do) finds them where they were. Where a file ends is decided
-by the rows and log files in it, and they are durable: a replay comes to the same files. It begins with fewer rows than
-readers have seen; the longer file stays until there are more.
+by the rows and log files in it, and they are durable: a replay comes to the same files. A replay has fewer rows at
+first than readers have seen; the longer file stays until it has more.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _before(path: Path, epoch: int) -> list[pa.Table]:
         message = (
             f"{path}: expected the epochs up to {epoch - 1}, which the state has passed, got "
             f"{f'those up to {held}' if held >= 0 else 'none that can be read'}; put back the file that was there, "
-            f"or move this one away: then {path.parent.name}/ has no epoch before {epoch} that is in no other file"
+            f"or move this one away: {path.parent.name}/ then lacks the epochs before {epoch} that no other file has"
         )
         raise LostEpochsError(message)
     return tables

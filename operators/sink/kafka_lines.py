@@ -1,7 +1,7 @@
 r"""Changes as lines of text that the job's SQL splits into Kafka records; `operators.record_lines` has their form.
 
 KEY is the vertex's id, VALUE is JSON: `{"id":7,"epoch":12,"model":"0123456789ab","embedding":"..."}`, with base64 of
-little-endian float32 or a list of numbers (null where not finite). Characters outside ASCII are escaped as JSON has it.
+little-endian float32 or a list of numbers (null where not finite). Characters outside ASCII are escaped as in JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The change log as an output of the Sink: epochs fill files, which a thread writes.
 
-Files close after an epoch that is a marker or that publishes, as the cut log says, or that fills the file by rows or by
-number of epochs, and the number of the next file is durable. So a replay writes the same files again.
+A file closes after an epoch that is a marker or publishes (both stand in the cut log), or that fills it by rows or by
+number of epochs. The number of the next file is durable, so a replay writes the same files again.
 """
 
 from __future__ import annotations

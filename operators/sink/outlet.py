@@ -1,8 +1,9 @@
 """What a sink part hands to the output topic: the last change of each vertex per interval, each interval once.
 
-An interval ends with the epoch that the Partitioner says, which the cut log records, or when the rows that are held
-become too many, which the epochs alone decide. So a replay ends the same intervals, and how far they were handed over
-is a value in keyed state: a barrier finds the records of all intervals up to it before it, and none of later ones.
+The Partitioner decides which epoch ends an interval, and the cut log records it; an interval also ends when too many
+rows are held, which depends on the epochs alone. So a replay ends the same intervals. How far they were handed over is
+a value in keyed state: a checkpoint's barrier comes after all records of the intervals up to it, and before those of
+later ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a layer's synopsis can do decides which kernels keep it: the one place that a new capability is added to.
 
-A capability brings a `SynopsisStore` for its Storages and the merging of partials for its tails. Each says itself in
-which order it merges where the order matters; blocks come to it in that of their senders (operators/stage.py).
+A capability brings a `SynopsisStore` for its Storages and the merging of partials for its tails. Where the order of
+merging matters, the capability says which it is; blocks come to it in the order of their senders (operators/stage.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The vertices that an operator owns: their current rows, contexts and replica sets.
 
 Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l those of the
-split ones. All of them know every master of their part. What becomes of changed rows is for the iteration head
+split ones. All of them know every master of their part. What becomes of changed rows is up to the iteration head
 (operators/storage/head.py).
 """
 

@@ -1,7 +1,8 @@
-"""What the kernels of a Storage work on, and what becomes of its sums at the end of an epoch.
+"""What the kernels of a Storage work on, and how sums are settled at the end of an epoch.
 
 Sums are exact until their notes say otherwise (operators/storage/exact_sums.py). Rows that are worn are summed afresh
-from their in-edges; and some rows of every epoch are, whatever their notes say, to see that it is so: the scrubber.
+from their in-edges. So are some others in every epoch, whatever their notes say, to check that the notes are right:
+this is the scrubber.
 """
 
 from __future__ import annotations

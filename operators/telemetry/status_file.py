@@ -71,7 +71,7 @@ class StatusFile:
         if found is None and self.path.exists():
             aside = self.path.with_name(f"{self.path.name}.damaged")
             os.replace(self.path, aside)
-            _LOG.warning("%s: no status, counting begins anew; it is kept as %s", self.path, aside.name)
+            _LOG.warning("%s: not a status file, counting begins anew; it is kept as %s", self.path, aside.name)
         return found or {}
 
 
@@ -96,5 +96,5 @@ def read_statuses(out: Path, prefix: str = "sink-", needs: Collection[str] = ())
         if found is not None and found.keys() >= set(needs):
             statuses.append(found)
         elif path.exists():
-            _LOG.warning("%s: no status, left out", path)
+            _LOG.warning("%s: not a status file, left out", path)
     return statuses

@@ -62,7 +62,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[17] ^= 4
     path.write_bytes(data)
-    with pytest.raises(DamagedImageError, match="table x does not fit its checksum"):
+    with pytest.raises(DamagedImageError, match="table x does not match its checksum"):
         load_image(make(), tmp_path)
 
 

@@ -104,7 +104,7 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path: Path, monkey
     second = log.append(b"second")
     assert (log.read(first), log.read(second)) == (b"first", b"second")
     monkeypatch.setattr(Slow, "write", lambda file, data: 0)
-    with pytest.raises(OSError, match="nothing of 5 bytes could be written"):
+    with pytest.raises(OSError, match="5 bytes could not be written"):
         log.append(b"third")
 
 

@@ -50,7 +50,7 @@ def test_paths_are_those_of_today(tmp_path: Path, model: Path) -> None:
     assert saved.cut_log(now, beside=tmp_path / "new" / "cuts") == tmp_path / "new" / "cuts"
     save_model(make_model(2, [conv("graph_conv", IN_WIDTH, 3)]), model)
     load_plan.cache_clear()
-    with pytest.raises(UsageError, match="another model than the job in"):
+    with pytest.raises(UsageError, match="not the model that the job in"):
         saved.settings_at(now, model)
 
 

@@ -71,7 +71,7 @@ def test_a_count_that_is_wrong_is_told_and_the_place_decides(tmp_path):
 
 
 def test_a_source_that_ends_too_soon_or_is_not_given_is_wrong_use(tmp_path):
-    with pytest.raises(UsageError, match=r"a\.jsonl ends at 4 after 3 events, the run read up to 5: not what it read"):
+    with pytest.raises(UsageError, match=r"a\.jsonl ends at 4 after 3 events, the run read up to 5: these are not"):
         replayed(tmp_path, [(1, "a.jsonl", 5, 4)], *FILES)
     with pytest.raises(UsageError, match=r"the run read c\.jsonl; give what it read"):
         replayed(tmp_path, [(1, "c.jsonl", 1, 1)], *FILES)

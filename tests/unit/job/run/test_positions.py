@@ -160,7 +160,7 @@ def test_positions_can_be_ignored(folder: Path) -> None:
 
 def test_another_file_by_that_name(folder: Path) -> None:
     write(folder, 11)
-    with pytest.raises(EventFileError, match=r"a\.jsonl: has 10 records, but 11 are said to be taken in"):
+    with pytest.raises(EventFileError, match=r"a\.jsonl: has 10 records, but 11 are recorded as read"):
         prepare(config_of(folder), folder / "out")
     assert not (folder / "out" / "job" / "job.json").exists()
 

@@ -61,6 +61,6 @@ def test_a_status_that_lacks_fields_is_left_out_as_one_that_is_no_json(tmp_path,
         damaged.write_bytes(content)
         caplog.clear()
         assert closing_summary(tmp_path) == whole
-        assert f"{damaged}: no status, left out" in caplog.text
+        assert f"{damaged}: not a status file, left out" in caplog.text
     (tmp_path / "status/profile-sink-0.json").write_bytes(b'{"operator": "sink"}')
     assert profile(tmp_path)["profile_seconds"] == {}

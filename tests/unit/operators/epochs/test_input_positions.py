@@ -155,5 +155,5 @@ def test_a_log_that_does_not_fit_the_state_is_noticed() -> None:
     shorter = CutLog()
     for cut in log.cuts.values():
         shorter.append(cut._replace(end=cut.end + 1))
-    with pytest.raises(LostCutError, match="epoch 1 ends at event 5, but 4 more than 0 are 4"):
+    with pytest.raises(LostCutError, match="epoch 1 ends at event 5, but the 4 events of its cut end at 4"):
         Job(shorter, job.entries)

@@ -48,5 +48,5 @@ def test_the_rest_is_read_and_nothing_else(path: str, first: int) -> None:
 
 def test_a_file_that_is_too_short_is_another_one(path: str) -> None:
     (file,) = list_files([path])
-    with pytest.raises(EventFileError, match="has 23 records, but 24 are said to be taken in: it is another file"):
+    with pytest.raises(EventFileError, match="has 23 records, but 24 are recorded as read: it is another file"):
         plan_from(file, 24)
