@@ -4,9 +4,10 @@ BLAS picks its kernels by shape, so a row multiplied alone and the same row amon
 Replay after a restore, and pruning on equality, need a row's bits to be a function of the row. So every product here is
 made of blocks of one shape, the last one padded: one shape, one kernel, and inside it a row never meets another.
 
-A block has 64 rows where OpenBLAS sums all of them in the same order. Its kernels for Haswell (and Zen) do not: of
-twelve rows, they sum six in one order and six in another. There a block is 16 rows laid across the kernel, or whatever
-other shape proves to treat its rows alike; see `block_of`.
+A block has 64 rows where OpenBLAS sums all of them in the same order. Its kernels for Haswell (and AMD's Zen 1 to 3) do
+not: of twelve rows they sum six in another order than the other six, in the first and the last eight columns. There a
+block has 60 rows, and the product a margin of eight columns on either side; wide products are cut in another way
+(`block_of`).
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ from gnn.blas import use_one_thread
 Rows = NDArray[np.float32]
 
 _TRIALS = 8
+_AT_A_TIME = 16  # blocks with margins: what comes in between stays in the cache
 
 use_one_thread()  # here, so that nobody can multiply without it
 
 
 class Block(NamedTuple):
-    """How a product is cut: `rows` at a time; `turned`, the rows of the result are columns to BLAS."""
+    """How a product is cut: `rows` at a time; with `margin` columns of zeros on either side of `w`.
+
+    `turned`: the rows of the result are columns to BLAS.
+    """
 
     rows: int
-    turned: bool
+    margin: int = 0
+    turned: bool = False
 
 
 # The fastest first. A row alone is always alike.
-BLOCKS = (Block(64, False), Block(16, True), Block(8, False), Block(1, False))
+BLOCKS = (Block(64), Block(60, margin=8), Block(16, turned=True), Block(8), Block(1))
 
 
 def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
@@ -93,9 +99,22 @@ def block_of(k: int, m: int) -> Block:
 def _multiply(x: Rows, w: Rows, out: Rows, block: Block) -> None:
     """Write x @ w to `out`, block by block; `x` has whole blocks of rows."""
     blocks, results = x.reshape(-1, block.rows, x.shape[1]), out.reshape(-1, block.rows, w.shape[1])
-    if block.turned:
+    if block.margin:
+        _multiply_with_margin(blocks, w, results, block.margin)
+    elif block.turned:
         turned = np.empty((len(blocks), w.shape[1], block.rows), np.float32)
         np.matmul(blocks, w, out=turned.transpose(0, 2, 1))  # numpy hands BLAS the transposed product
         results[:] = turned.transpose(0, 2, 1)
     else:
         np.matmul(blocks, w, out=results)
+
+
+def _multiply_with_margin(blocks: Rows, w: Rows, results: Rows, margin: int) -> None:
+    k, m = w.shape
+    padded = np.zeros((k, 2 * margin + -(-m // margin) * margin), np.float32)
+    padded[:, margin : margin + m] = w
+    wide = np.empty((min(_AT_A_TIME, len(blocks)), blocks.shape[1], padded.shape[1]), np.float32)
+    for at in range(0, len(blocks), _AT_A_TIME):
+        some = blocks[at : at + _AT_A_TIME]
+        np.matmul(some, padded, out=wide[: len(some)])
+        results[at : at + _AT_A_TIME] = wide[: len(some), :, margin : margin + m]

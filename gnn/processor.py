@@ -19,10 +19,8 @@ from gnn.errors import InputError
 Processor = Mapping[str, str]
 
 BLAS_VARIABLE = "OPENBLAS_CORETYPE"
-# What every server processor of the last ten years has, and what sums alike in every row of a product (gnn/dense.py).
-PORTABLE_BLAS = {"x86_64": "Sandybridge", "aarch64": "ARMV8", "arm64": "ARMV8"}
-# Names of kernels that do not: rows have to go through them in small blocks, which costs more than older kernels do.
-_UNEVEN = ("haswell", "zen")
+# What every server processor of the last ten years has.
+PORTABLE_BLAS = {"x86_64": "Haswell", "aarch64": "ARMV8", "arm64": "ARMV8"}
 _V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 # What OpenBLAS's newer kernels need; the older ones run everywhere.
@@ -107,13 +105,6 @@ def core_of(processor: Processor) -> str:
 def runs_here(core: str) -> bool:
     """Whether this processor has what OpenBLAS's kernels of that name need."""
     return _features().issuperset(_NEEDS.get(core.lower(), ()))
-
-
-def even_blas(environ: Mapping[str, str] = os.environ) -> str:
-    """The kernels to take where OpenBLAS would take uneven ones, by its variable or by the processor; else empty."""
-    named = environ.get(BLAS_VARIABLE, "").lower()
-    by_itself = not named and runs_here("haswell") and not runs_here("skylakex")
-    return PORTABLE_BLAS["x86_64"] if named in _UNEVEN or by_itself else ""
 
 
 def choose_blas(core: str, environ: MutableMapping[str, str] | None = None) -> None:

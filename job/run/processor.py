@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from gnn.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, even_blas, hold, running
+from gnn.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
 from job.errors import UsageError
 from job.folder.run_file import read_run
 from job.options.run_config import RunConfig
@@ -15,15 +15,12 @@ PORTABLE, ANY = "portable", "any"
 def settle(config: RunConfig) -> None:
     """Have OpenBLAS take the job's kernels in this process and its children; call it before anything loads numpy.
 
-    A job that goes on takes those that it began with, whatever the environment says, if this processor has them. A new
-    one takes those that OpenBLAS would, save for uneven ones; on a cluster every process has an environment of its own.
+    A job that goes on takes those that it began with, whatever the environment says, if this processor has them.
     """
     if config.processor == PORTABLE:
         choose_blas(PORTABLE_BLAS.get(platform.machine(), ""))
     elif config.resume and config.processor is None:
         choose_blas(core_of(read_run(config.out).get("processor", {})))
-    elif not config.resume and config.cluster is None:
-        choose_blas(even_blas())
 
 
 def of_new_job(config: RunConfig) -> Processor:

@@ -12,12 +12,10 @@ import pytest
 
 from gnn import processor
 from gnn.processor import (
-    BLAS_VARIABLE,
     PORTABLE_BLAS,
     ProcessorError,
     choose_blas,
     core_of,
-    even_blas,
     hold,
     running,
     runs_here,
@@ -92,21 +90,10 @@ def test_kernels_that_do_not_run_here_are_not_chosen(avx2: None) -> None:
     assert environ == {"OPENBLAS_CORETYPE": "Haswell"}
 
 
-def test_kernels_that_sum_rows_unevenly_are_passed_over(avx2: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert even_blas({}) == even_blas({BLAS_VARIABLE: "Haswell"}) == even_blas({BLAS_VARIABLE: "ZEN"}) == "Sandybridge"
-    assert even_blas({BLAS_VARIABLE: "Nehalem"}) == even_blas({BLAS_VARIABLE: "SkylakeX"}) == ""
-    avx512 = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
-    monkeypatch.setattr(processor, "_features", lambda: avx512)
-    assert even_blas({}) == ""
-    assert even_blas({BLAS_VARIABLE: "Haswell"}) == "Sandybridge"
-    monkeypatch.setattr(processor, "_features", lambda: frozenset({"neon"}))
-    assert even_blas({}) == ""
-
-
 def test_another_blas_has_no_kernels_to_choose() -> None:
     assert core_of({"blas": "accelerate 1.0"}) == core_of({}) == ""
     assert core_of(JOB) == "SkylakeX"
-    assert set(PORTABLE_BLAS.values()) == {"Sandybridge", "ARMV8"}
+    assert set(PORTABLE_BLAS.values()) == {"Haswell", "ARMV8"}
 
 
 def test_an_operator_that_would_compute_other_bits_does_not_begin() -> None:
