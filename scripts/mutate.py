@@ -143,7 +143,7 @@ MUTATIONS = [
     of_sums(
         "a lossy channel is forgotten",
         "operators/storage/exact_sums.py",
-        "    note[row, CHANNELS] |= np.int32(",
+        "    note[row, LOSSY] |= np.int32(",
         "    np.int32(",
     ),
     of_sums(
@@ -161,21 +161,21 @@ MUTATIONS = [
     of_sums(
         "a fresh sum has lost nothing",
         "operators/storage/exact_sums.py",
-        "    if lossy:\n        lose(sums, note, row, lossy, 0.0)\n",
+        "    if lossy:\n        note_loss(sums, note, row, lossy, 0.0)\n",
     ),
-    of_sums("a rounded difference is exact", "operators/storage/sum_kernels.py", "if scratch.rough[r]:", "if False:"),
+    of_sums("a rounded difference is exact", "operators/storage/sum_kernels.py", "if scratch.inexact[r]:", "if False:"),
     of_sums(
         "what differences lose is not kept",
         "operators/storage/sum_kernels.py",
-        "lose(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])",
+        "note_loss(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])",
         "pass",
     ),
-    of_sums("an empty row keeps its rest", "operators/storage/synopses.py", "            clear_sums(syn.s, row)\n"),
+    of_sums("an empty row keeps its rest", "operators/storage/synopses.py", "            clear_sum(syn.s, row)\n"),
     of_sums(
         "what the scrubber mends is not told",
         "operators/storage/synopses.py",
-        "            mark(syn, row, serial)\n            renew",
-        "            renew",
+        "            mark(syn, row, serial)\n            replace_sum",
+        "            replace_sum",
     ),
 ]
 

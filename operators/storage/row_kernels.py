@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.kernel import kernel
-from operators.storage.exact_sums import prefetch_sums
+from operators.storage.exact_sums import prefetch_sum
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
@@ -115,7 +115,7 @@ def finish(
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            prefetch_sums(s, ahead)
+            prefetch_sum(s, ahead)
             prefetch_row(own, ahead)
             prefetch_row(x, ahead)
         row = slots[i]

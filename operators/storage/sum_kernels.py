@@ -1,11 +1,15 @@
-"""The kernels of Storage: edge changes and replica sync become messages and are merged into the synopses on the spot.
+"""Kernels that keep the sums of a Storage: changed edges and source values become messages, merged on the spot.
 
-One message per edge, layer and epoch: a deleted edge takes back weight * old source value, a kept one whose source
-changed brings weight * (new - old), an added one brings weight * new. So per epoch: `retract` and `reweight` with the
-old values, then `spread` (which stores the new ones) over the kept edges, then `attach`. Each first lists some messages
-(destination, row, weight) and then merges the list, so that the rows of later messages are on their way from memory
-while earlier ones are added.
-Source: RIPPLE++ section 3.3.3, with the cures of the digest (sums and counts are kept, edges act in every layer).
+An epoch has one message per edge and layer that it changes:
+
+- a deleted edge takes back weight * old source value (`delete_edges`);
+- an edge with a new weight takes the old message back and brings the new one, of the old value (`reweight_edges`);
+- a kept edge whose source changed brings weight * (new - old value) (`update_sources`, which stores the new value);
+- an added edge brings weight * new value (`add_edges`).
+
+That is also the order of the calls. Each kernel first lists messages (destination, row, weight) and then merges the
+list, so that the rows of later messages are on their way from memory while earlier ones are added.
+Source: RIPPLE++ section 3.3.3; other than there, sums and counts are kept, and edges act in every layer.
 """
 
 from __future__ import annotations
@@ -13,71 +17,80 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.kernel import kernel
-from operators.storage.exact_sums import LOCAL, add_changes, add_differences, add_values, inexact, lose, prefetch_sums
+from operators.storage.exact_sums import (
+    IN_EDGES,
+    add_delta,
+    add_message,
+    add_message_change,
+    inexact,
+    note_loss,
+    prefetch_sum,
+)
 from operators.storage.row_kernels import put
-from operators.storage.synopses import LISTED, ROWS, Synopses, mark, scrub, settle
+from operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
 from state.adjacency import ListsView, append, remove
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
-_MAGNITUDE = np.int32(0x7FFFFFFF)
+_WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 _ALL_CHANNELS = 0xFFFFFFFF
-_AHEAD = 12
-SCRUBBED = 16  # rows that the scrubber looks at in an epoch: all of 170,000 in a few minutes
+_AHEAD = 12  # messages between asking for a row and using it
+SCRUBBED_PER_EPOCH = 16  # rows that the scrubber looks at in an epoch: all of 170,000 in a few minutes
 OK, MISSING_EDGE = 0, 1
 
 
 @kernel
-def _merge_changes(syn: Synopses, count: int, slots: np.ndarray, begin: int, serial: int) -> None:
-    """Add the listed messages: what those of the changed sources `slots[begin:]` grow by."""
+def _merge_message_changes(syn: Synopses, count: int, slots: np.ndarray, begin: int, serial: int) -> None:
+    """Add the listed messages of changed sources, `slots[begin:]`: weight * (new value - old value)."""
     s, z, note, scratch = syn.s.data, syn.z.data, syn.note.data, syn.scratch
     src, dst, weight = scratch.src, scratch.dst, scratch.weight
     for i in range(count):
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
-            prefetch_sums(s, ahead)
+            prefetch_sum(s, ahead)
             prefetch(note, ahead * 4)
         v, r = dst[i], src[i]
         mark(syn, v, serial)
         if syn.weighted:
-            lossy = add_changes(s, v, scratch.old, r, z, slots[begin + r], weight[i])
+            lossy = add_message_change(s, v, scratch.old, r, z, slots[begin + r], weight[i])
         else:
-            lossy = add_differences(s, v, scratch.delta, r)
-            if scratch.rough[r]:
+            lossy = add_delta(s, v, scratch.delta, r)
+            if scratch.inexact[r]:
                 lossy = np.int64(_ALL_CHANNELS)
         if lossy:
-            lose(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])
+            note_loss(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])
     syn.counter[1] += count
 
 
 @kernel
-def _merge_values(syn: Synopses, count: int, serial: int) -> None:
-    """Add the listed messages: weight * value of the source."""
+def _merge_messages(syn: Synopses, count: int, serial: int) -> None:
+    """Add the listed messages: weight * value of their source."""
     s, z, note = syn.s.data, syn.z.data, syn.note.data
     src, dst, weight = syn.scratch.src, syn.scratch.dst, syn.scratch.weight
     for i in range(count):
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
-            prefetch_sums(s, ahead)
+            prefetch_sum(s, ahead)
             prefetch_row(z, np.int64(src[i + _AHEAD]))
             prefetch(note, ahead * 4)
         mark(syn, dst[i], serial)
-        lossy = add_values(s, dst[i], z, src[i], weight[i])
+        lossy = add_message(s, dst[i], z, src[i], weight[i])
         if lossy:
-            lose(s, note, dst[i], lossy, 0.0)
+            note_loss(s, note, dst[i], lossy, 0.0)
     syn.counter[1] += count
 
 
 @kernel
-def _list(syn: Synopses, at: int, src: int, dst: int, weight: float) -> None:
+def _list_message(syn: Synopses, at: int, src: int, dst: int, weight: float) -> None:
+    """Put a message on the list, at place `at`."""
     syn.scratch.src[at] = src
     syn.scratch.dst[at] = dst
     syn.scratch.weight[at] = weight
 
 
 @kernel
-def _prefetch_lists(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> None:
-    """Heads well ahead, the lists themselves (whose place the heads tell) a little later."""
+def _prefetch_adjacency(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> None:
+    """Ask for the lists of edges further on: first for their heads, then for the ends that the heads point to."""
     if i + 16 < len(src):
         prefetch(syn.out.head.data, np.int64(src[i + 16]) * 3)
         prefetch(syn.note.data, np.int64(dst[i + 16]) * 4)
@@ -90,12 +103,12 @@ def _prefetch_lists(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> 
 
 
 @kernel
-def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
-    """Deleted edges: take back what they brought, and forget them."""
-    for begin in range(0, len(src), LISTED):
+def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
+    """Take back what deleted edges brought, and forget the edges; returns OK or MISSING_EDGE."""
+    for begin in range(0, len(src), MESSAGES_AT_ONCE):
         count = 0
-        for i in range(begin, min(begin + LISTED, len(src))):
-            _prefetch_lists(syn, src, dst, i)
+        for i in range(begin, min(begin + MESSAGES_AT_ONCE, len(src))):
+            _prefetch_adjacency(syn, src, dst, i)
             u, v = src[i], dst[i]
             if syn.skip_loops and u == v:
                 continue
@@ -103,15 +116,16 @@ def retract(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray,
             if not remove(syn.out, u, v, w) or not remove(syn.inn, v, u, w):
                 return MISSING_EDGE
             touch(syn.note, v)
-            syn.note.data[v, LOCAL] -= 1
-            _list(syn, count, u, v, -w)
+            syn.note.data[v, IN_EDGES] -= 1
+            _list_message(syn, count, u, v, -w)
             count += 1
-        _merge_values(syn, count, serial)
+        _merge_messages(syn, count, serial)
     return OK
 
 
 @kernel
 def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np.float32) -> bool:
+    """Replace the weight of one such entry in the list of `row`; False where there is none."""
     at, length = lists.head.data[row, 0], lists.head.data[row, 1]
     for i in range(at, at + length):
         if lists.pool.data[i] == value and lists.weight.data[i] == old:
@@ -122,9 +136,11 @@ def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np
 
 
 @kernel
-def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int) -> int:
-    """Edges with a new weight: take back the old message and bring the new one, of the old source value."""
-    edges = LISTED // 2
+def reweight_edges(
+    syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int
+) -> int:
+    """Replace the messages of edges that get a new weight; returns OK or MISSING_EDGE."""
+    edges = MESSAGES_AT_ONCE // 2
     for begin in range(0, len(src) if syn.weighted else 0, edges):
         count = 0
         for i in range(begin, min(begin + edges, len(src))):
@@ -133,16 +149,16 @@ def reweight(syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, n
                 continue
             if not _set_weight(syn.out, u, v, old[i], new[i]) or not _set_weight(syn.inn, v, u, old[i], new[i]):
                 return MISSING_EDGE
-            _list(syn, count, u, v, -old[i])
-            _list(syn, count + 1, u, v, new[i])
+            _list_message(syn, count, u, v, -old[i])
+            _list_message(syn, count + 1, u, v, new[i])
             count += 2
-        _merge_values(syn, count, serial)
+        _merge_messages(syn, count, serial)
     return OK
 
 
 @kernel
-def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
-    """Store the new source values `rows[begin:end]`; what they differ by goes to the scratch memory."""
+def _replace_values(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
+    """Store the new source values `rows[begin:end]`; what changes by that goes to the scratch memory."""
     z, z_bits, row_bits = syn.z.data, syn.z.data.view(np.int32), rows.view(np.int32)
     head, pool, scratch = syn.out.head.data, syn.out.pool.data, syn.scratch
     scale, scale_bits = scratch.scale, scratch.scale.view(np.int32)
@@ -156,7 +172,7 @@ def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, e
         for j in range(z.shape[1]):
             old, new = z_bits[u, j], row_bits[i, j]
             difference |= old ^ new
-            size = max(size, max(old & _MAGNITUDE, new & _MAGNITUDE))
+            size = max(size, max(old & _WITHOUT_SIGN, new & _WITHOUT_SIGN))
         if difference == 0:
             scale[k] = np.float32(-1)
             continue
@@ -166,14 +182,14 @@ def _take_over(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, e
             for j in range(z.shape[1]):
                 scratch.old[k, j] = z[u, j]
         else:
-            scratch.rough[k] = _subtract(z, u, rows, i, scratch.delta, k)
+            scratch.inexact[k] = _keep_delta(z, u, rows, i, scratch.delta, k)
         for j in range(z.shape[1]):
             z[u, j] = rows[i, j]
 
 
 @kernel
-def _subtract(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarray, k: int) -> bool:
-    """The difference of a new value and the old one, to `delta[k]`; whether it is not exact."""
+def _keep_delta(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarray, k: int) -> bool:
+    """Write the new value less the old one to `delta[k]`; returns whether that was rounded."""
     rough = np.int64(0)
     for j in range(z.shape[1]):
         old, new = np.float64(z[u, j]), np.float64(rows[i, j])
@@ -184,37 +200,37 @@ def _subtract(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarray
 
 
 @kernel
-def spread(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> None:
-    """New source values: bring the difference over the kept edges, and store them. Unchanged rows bring nothing.
+def update_sources(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> None:
+    """Store new source values, and bring what they differ by over the kept edges; unchanged rows bring nothing.
 
     Shapes: slots (n,) int32; rows (n, >= message_width) float32, C-contiguous.
     """
     n, head, pool, scale = len(slots), syn.out.head.data, syn.out.pool.data, syn.scratch.scale
-    for begin in range(0, n, ROWS):
-        end, count = min(begin + ROWS, n), 0
-        _take_over(syn, slots, rows, begin, end)
+    for begin in range(0, n, ROWS_AT_ONCE):
+        end, count = min(begin + ROWS_AT_ONCE, n), 0
+        _replace_values(syn, slots, rows, begin, end)
         for i in range(begin, end):
             if scale[i - begin] == np.float32(-1):
                 continue
             at, length = head[slots[i], 0], head[slots[i], 1]
             for k in range(at, at + length):
                 w = syn.out.weight.data[k] if syn.weighted else np.float32(1)
-                _list(syn, count, i - begin, pool[k], w)
+                _list_message(syn, count, i - begin, pool[k], w)
                 count += 1
-                if count == LISTED:
-                    _merge_changes(syn, count, slots, begin, serial)
+                if count == MESSAGES_AT_ONCE:
+                    _merge_message_changes(syn, count, slots, begin, serial)
                     count = 0
-        _merge_changes(syn, count, slots, begin, serial)
+        _merge_message_changes(syn, count, slots, begin, serial)
 
 
 @kernel
-def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
-    """Added edges from index `start` on: bring the full new value. Returns where it stopped, when a pool must grow."""
+def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
+    """Add edges from index `start` on and bring their messages; returns where it stopped, as pools may have to grow."""
     n, stop = len(src), len(src)
-    for begin in range(start, n, LISTED):
+    for begin in range(start, n, MESSAGES_AT_ONCE):
         count = 0
-        for i in range(begin, min(begin + LISTED, n)):
-            _prefetch_lists(syn, src, dst, i)
+        for i in range(begin, min(begin + MESSAGES_AT_ONCE, n)):
+            _prefetch_adjacency(syn, src, dst, i)
             u, v = src[i], dst[i]
             if syn.skip_loops and u == v:
                 continue
@@ -227,10 +243,10 @@ def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, 
                 stop = i
                 break
             touch(syn.note, v)
-            syn.note.data[v, LOCAL] += 1
-            _list(syn, count, u, v, w)
+            syn.note.data[v, IN_EDGES] += 1
+            _list_message(syn, count, u, v, w)
             count += 1
-        _merge_values(syn, count, serial)
+        _merge_messages(syn, count, serial)
         if stop < n:
             break
     return stop
@@ -238,8 +254,8 @@ def attach(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, 
 
 @kernel
 def end_epoch(syn: Synopses, serial: int, epoch: int, total: int, again: np.ndarray, found: np.ndarray) -> int:
-    """Scrub some of the `total` rows, and settle; returns how many rows are to be recomputed."""
-    rows = SCRUBBED
+    """Scrub some of the `total` rows and settle all touched ones; returns how many rows are to be recomputed."""
+    rows = SCRUBBED_PER_EPOCH
     if total > 0:
         # by the epoch alone, so that a replay looks at the same ones
         scrub(syn, (epoch * rows) % total, rows, total, serial, found)
@@ -263,21 +279,21 @@ def merge_epoch(
     found: np.ndarray,
     result: np.ndarray,
 ) -> None:
-    """All of an epoch whose source values came in one block, in one call: what follows the interpreter lock is waiting.
+    """Merge an epoch whose source values came in one block, all in one call: each call waits for the interpreter lock.
 
-    `result` gets the status, how many edges are attached (all, or a pool must grow and the rest is still to be done),
+    `result` gets the status, how many edges are added (all, or a pool must grow and the rest is still to be done),
     and how many rows are to be recomputed.
     """
-    result[0] = retract(syn, deleted[0], deleted[1], deleted[2], serial)
+    result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
     if result[0] != OK:
         return
-    result[0] = reweight(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
+    result[0] = reweight_edges(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
     if result[0] != OK:
         return
-    spread(syn, slots, rows, serial)
+    update_sources(syn, slots, rows, serial)
     if has_own:
         put(own, slots, rows, syn.z.data.shape[1])
     start = 0
-    result[1] = attach(syn, added[0], added[1], added[2], start, serial)
+    result[1] = add_edges(syn, added[0], added[1], added[2], start, serial)
     if result[1] == len(added[0]):
         result[2] = end_epoch(syn, serial, epoch, total, again, found)

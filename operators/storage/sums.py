@@ -7,7 +7,7 @@ import numpy as np
 from gnn.kernel import kernel
 from gnn.plan import LayerPlan
 from operators.storage import sum_kernels, synopses
-from operators.storage.exact_sums import LOCAL, read_sums
+from operators.storage.exact_sums import IN_EDGES, read_sums
 from operators.storage.row_kernels import put
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists
@@ -80,19 +80,21 @@ class SumStore:
         if len(sent) == 1 and "o_slot" in sent[0].columns:
             return self._merge_at_once(epoch, topology, sent[0], own, serial)
         syn, get = self._views(), topology.get
-        status = sum_kernels.retract(syn, get("del_src"), get("del_dst"), get("del_w"), serial)
-        status |= sum_kernels.reweight(syn, get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new"), serial)
+        status = sum_kernels.delete_edges(syn, get("del_src"), get("del_dst"), get("del_w"), serial)
+        status |= sum_kernels.reweight_edges(
+            syn, get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new"), serial
+        )
         self._check(status, epoch)
         came = _NO_SLOTS
         for block in sent:
             if "o_slot" in block.columns:
                 slots, values = block.columns["o_slot"], block.columns["zo"]
-                sum_kernels.spread(syn, slots, values, serial)
+                sum_kernels.update_sources(syn, slots, values, serial)
                 if own is not None:
                     put(own.view, slots, values, self._layer.message_width)
                 came = np.concatenate([came, slots]) if came.size else slots
             else:
-                sum_kernels.spread(syn, block.columns["z_slot"], block.columns["z"], serial)
+                sum_kernels.update_sources(syn, block.columns["z_slot"], block.columns["z"], serial)
         self._attach(topology, 0, serial)
         self._end_epoch(epoch, serial)
         return came
@@ -132,11 +134,11 @@ class SumStore:
     def _attach(self, topology: Block, at: int, serial: int) -> None:
         """The added edges from number `at` on, with more room in the pools whenever it is needed."""
         src, dst, weight = topology.get("add_src"), topology.get("add_dst"), topology.get("add_w")
-        at = sum_kernels.attach(self._views(), src, dst, weight, at, serial)
+        at = sum_kernels.add_edges(self._views(), src, dst, weight, at, serial)
         while at < src.size:
             self._out.grow()
             self._inn.grow()
-            at = sum_kernels.attach(self._views(), src, dst, weight, at, serial)
+            at = sum_kernels.add_edges(self._views(), src, dst, weight, at, serial)
 
     def _end_epoch(self, epoch: int, serial: int) -> None:
         """After all messages: what is worn, empty, or due to be scrubbed."""
@@ -161,7 +163,7 @@ class SumStore:
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """How many in-edges of these vertices carry messages in this part, (n,) int32."""
-        return self.note.data[slots, LOCAL]
+        return self.note.data[slots, IN_EDGES]
 
     def clear(self, slots: np.ndarray) -> None:
         """These slots hold nothing any more."""

@@ -13,48 +13,48 @@ import numpy as np
 
 from gnn.kernel import kernel
 from operators.storage.exact_sums import (
-    LOCAL,
-    STAMP,
-    add_compensated,
-    begin_again,
-    clear_sums,
+    IN_EDGES,
+    LAST_SERIAL,
+    add_message_compensated,
+    clear_sum,
     compensate,
+    forget_loss,
     is_worn,
-    renew,
+    replace_sum,
 )
 from state.adjacency import ListsView
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
-LISTED = 4096  # messages listed before they are merged
-ROWS = 256  # changed rows looked at before their messages are listed
+MESSAGES_AT_ONCE = 4096  # messages listed before they are merged
+ROWS_AT_ONCE = 256  # changed rows looked at before their messages are listed
 _AHEAD = 12
 
 
 class Scratch(NamedTuple):
     """Memory of the kernels: a list of messages, and the changes of source rows."""
 
-    src: np.ndarray  # (LISTED,) int32: slot of the source, or row of `delta` and `old`
-    dst: np.ndarray  # (LISTED,) int32
-    weight: np.ndarray  # (LISTED,) float32
-    delta: np.ndarray  # (ROWS, message_width) float64: new value - old value, where edges have no weights
-    old: np.ndarray  # (ROWS, message_width) float32: the old value, where they have
-    scale: np.ndarray  # (ROWS,) float32: bound of the old and the new value, -1: unchanged
-    rough: np.ndarray  # (ROWS,) bool: whether `delta` is not the exact difference
+    src: np.ndarray  # (MESSAGES_AT_ONCE,) int32: slot of the source, or row of `delta` and `old`
+    dst: np.ndarray  # (MESSAGES_AT_ONCE,) int32
+    weight: np.ndarray  # (MESSAGES_AT_ONCE,) float32
+    delta: np.ndarray  # (ROWS_AT_ONCE, message_width) float64: new value - old value, where edges have no weights
+    old: np.ndarray  # (ROWS_AT_ONCE, message_width) float32: the old value, where they have
+    scale: np.ndarray  # (ROWS_AT_ONCE,) float32: bound of the old and the new value, -1: unchanged
+    inexact: np.ndarray  # (ROWS_AT_ONCE,) bool: whether `delta` is not the exact difference
     fresh: np.ndarray  # (2, message_width) float64: a row that is summed afresh, and what its additions round away
 
 
 def make_scratch(width: int, weighted: bool) -> Scratch:
     """Scratch memory for messages of that width."""
-    delta, old = (1, ROWS) if weighted else (ROWS, 1)
+    delta, old = (1, ROWS_AT_ONCE) if weighted else (ROWS_AT_ONCE, 1)
     return Scratch(
-        np.empty(LISTED, np.int32),
-        np.empty(LISTED, np.int32),
-        np.empty(LISTED, np.float32),
+        np.empty(MESSAGES_AT_ONCE, np.int32),
+        np.empty(MESSAGES_AT_ONCE, np.int32),
+        np.empty(MESSAGES_AT_ONCE, np.float32),
         np.empty((delta, width), np.float64),
         np.empty((old, width), np.float32),
-        np.empty(ROWS, np.float32),
-        np.empty(ROWS, np.bool_),
+        np.empty(ROWS_AT_ONCE, np.float32),
+        np.empty(ROWS_AT_ONCE, np.bool_),
         np.empty((2, width), np.float64),
     )
 
@@ -76,10 +76,10 @@ class Synopses(NamedTuple):
 
 @kernel
 def mark(syn: Synopses, row: int, serial: int) -> None:
-    """The synopsis of `row` changes in this epoch."""
-    if syn.note.data[row, STAMP] != serial:
+    """Note that the synopsis of `row` changes in this epoch."""
+    if syn.note.data[row, LAST_SERIAL] != serial:
         touch(syn.note, row)
-        syn.note.data[row, STAMP] = serial
+        syn.note.data[row, LAST_SERIAL] = serial
         syn.touched[syn.counter[0]] = row
         syn.counter[0] += 1
         touch(syn.s, row)
@@ -87,16 +87,16 @@ def mark(syn: Synopses, row: int, serial: int) -> None:
 
 @kernel
 def settle(syn: Synopses, again: np.ndarray) -> int:
-    """After all messages: an empty neighbourhood is exactly 0; rows to `recompute` go to `again`. Returns how many."""
+    """After all messages, set empty sums to 0 and write the worn rows to `again`; returns how many those are."""
     note, touched = syn.note.data, syn.touched
     count, n = 0, syn.counter[0]
     for i in range(n):
         if i + _AHEAD < n:
             prefetch(note, np.int64(touched[i + _AHEAD]) * 4)
         row = touched[i]
-        if note[row, LOCAL] == 0:
-            clear_sums(syn.s, row)
-            begin_again(note, row)
+        if note[row, IN_EDGES] == 0:
+            clear_sum(syn.s, row)
+            forget_loss(note, row)
         elif is_worn(syn.s.data, note, row):
             again[count] = row
             count += 1
@@ -105,7 +105,7 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
 
 @kernel
 def _sum_afresh(syn: Synopses, row: int) -> np.int64:
-    """The sum of the messages of a row's in-edges in this part, to the scratch memory; returns its lossy channels."""
+    """Sum the messages of a row's in-edges in this part, in the scratch memory; returns the lossy channels."""
     fresh, z, at, length = syn.scratch.fresh, syn.z.data, syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
     for j in range(fresh.shape[1]):
         fresh[0, j] = 0.0
@@ -114,21 +114,24 @@ def _sum_afresh(syn: Synopses, row: int) -> np.int64:
         if k + _AHEAD < at + length:
             prefetch_row(z, np.int64(syn.inn.pool.data[k + _AHEAD]))
         weight = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
-        add_compensated(fresh, z, syn.inn.pool.data[k], weight)
+        add_message_compensated(fresh, z, syn.inn.pool.data[k], weight)
     return compensate(fresh)
 
 
 @kernel
 def recompute(syn: Synopses, rows: np.ndarray) -> None:
-    """The synopses of these touched rows from their in-edges in this part."""
+    """Sum these touched rows afresh from their in-edges in this part."""
     for row in rows:
         lossy = _sum_afresh(syn, row)
-        renew(syn.s.data, syn.note.data, row, syn.scratch.fresh, lossy)
+        replace_sum(syn.s.data, syn.note.data, row, syn.scratch.fresh, lossy)
 
 
 @kernel
 def _difference(fresh: np.ndarray, row: np.ndarray) -> float:
-    """The largest difference beside the largest value; infinite where one alone is not finite, 0 where both are NaN."""
+    """The largest difference of two sums, relative to the largest value.
+
+    Infinite where one of them alone is not finite, 0 where both are NaN.
+    """
     largest, difference = 0.0, 0.0
     for j in range(len(fresh)):
         if fresh[j] != row[j] and (fresh[j] == fresh[j] or row[j] == row[j]):
@@ -150,7 +153,7 @@ def scrub(syn: Synopses, first: int, rows: int, total: int, serial: int, found: 
     s, note, fresh = syn.s.data, syn.note.data, syn.scratch.fresh
     for k in range(min(rows, total)):
         row = (first + k) % total
-        if note[row, LOCAL] == 0 or note[row, STAMP] == serial:
+        if note[row, IN_EDGES] == 0 or note[row, LAST_SERIAL] == serial:
             continue
         lossy = _sum_afresh(syn, row)
         found[0] += 1
@@ -159,4 +162,4 @@ def scrub(syn: Synopses, first: int, rows: int, total: int, serial: int, found: 
             found[1] += 1
             found[2] = max(found[2], difference)
             mark(syn, row, serial)
-            renew(s, note, row, fresh, lossy)
+            replace_sum(s, note, row, fresh, lossy)

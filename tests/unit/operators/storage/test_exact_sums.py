@@ -15,7 +15,7 @@ from gnn.model import build_model
 from gnn.plan import compile_plan
 from operators.storage import exact_sums
 from operators.storage.layer import LayerShape, LayerStorage
-from operators.storage.sum_kernels import SCRUBBED
+from operators.storage.sum_kernels import SCRUBBED_PER_EPOCH
 from tests.support.blocks import sent, sync
 
 HUB = 0
@@ -189,7 +189,7 @@ def test_the_scrubber_finds_what_no_note_says() -> None:
     assert star.core.sums["differed"] == 0
     star.core.synopses.s.data[HUB, 1] += 0.5
     assert published(star.step({}, add=[2])) == [[1.0, 2.5]], "a neighbour without values has the row looked at"
-    rows = [row for _ in range(2 + 41 // SCRUBBED) for row in published(star.step({}))]
+    rows = [row for _ in range(2 + 41 // SCRUBBED_PER_EPOCH) for row in published(star.step({}))]
     assert rows == [[1.0, 2.0]], "what was seen of it is put right"
     assert star.error() == 0.0
     assert star.core.sums["differed"] == 1
@@ -207,4 +207,4 @@ def test_a_row_without_terms_is_zero_and_has_lost_nothing() -> None:
     note = star.core.synopses.note.data[HUB]
     assert not star.core.synopses.s.data[HUB].any()
     assert note[exact_sums.LOST] == 0
-    assert note[exact_sums.CHANNELS] == 0
+    assert note[exact_sums.LOSSY] == 0
