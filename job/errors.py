@@ -26,7 +26,7 @@ def exit_code(error: Exception) -> int:
 
 
 def one_line(error: BaseException | str) -> str:
-    """Return the message on one line, led by the exception's type where it is none of a command."""
+    """Return the message on one line, led by the exception's type unless it is one of a command."""
     text = " ".join(str(error).split())
     if isinstance(error, (str, UsageError, JobFailed)):
         return text

@@ -100,7 +100,7 @@ class Dataflow(Mapping[str, Operator]):
 
 
 def rank(name: str) -> tuple[int, int, int]:
-    """Where an operator stands in the flow of whatever job, for sorting; names of none come last."""
+    """Sort key of an operator's name: its place in the flow of any job; other names come last."""
     kind, layer = re.match(r"([a-z]*)(\d*)", name).groups()  # type: ignore[union-attr]  # it matches everything
     if kind not in KINDS:
         return len(KINDS), 0, 0

@@ -41,7 +41,7 @@ class Inbox:
         return _sender(header) in self._epochs.get(header.epoch, ())
 
     def put(self, header: Header, block: Block | bytes) -> list[Block | bytes] | None:
-        """Take a block that it does not hold; those of its epoch, ordered by their senders, once all are there.
+        """Add a block that is not here yet; returns all blocks of its epoch, ordered by sender, once they are complete.
 
         Raises:
             OSError: the file can't be written.

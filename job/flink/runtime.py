@@ -150,7 +150,7 @@ class FlinkRun:
         shutil.rmtree(self.spec.tmp, ignore_errors=True)
 
     def network_bytes(self) -> int | None:
-        """Return Flink's network memory, None where it does not tell."""
+        """Return Flink's network memory; None where Flink does not say."""
         try:
             return (self._rest.network_bytes() or None) if self._rest is not None else None
         except FlinkRestError:  # the cluster comes up, or has just ended

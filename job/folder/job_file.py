@@ -74,7 +74,7 @@ def paths_of(out: Path) -> dict[str, Any]:
 
 
 def job_of_state(state: Path) -> str | None:
-    """The job that a checkpoint or savepoint belongs to, as far as the folders that it lies in tell."""
+    """The job that a checkpoint or savepoint belongs to, by the folders that it lies in."""
     if layout.is_job_id(state.parent.parent.name):  # JOB/FLINK_JOB/chk-N or JOB/savepoints/savepoint-X
         return state.parent.parent.name
     for folder in state.parents:

@@ -20,10 +20,10 @@ def read_stop(out: Path) -> dict[str, Any]:
 
 
 def write_stop(out: Path, request: dict[str, Any]) -> None:
-    """Leave a request, or the same one answered with its savepoint."""
+    """Write a request to stop, or the same one answered with its savepoint."""
     write_json(out / STOP, request)
 
 
 def forget_stop(out: Path) -> None:
-    """Take a request back, or away with its job."""
+    """Remove a request: it is taken back, or the job has ended."""
     (out / STOP).unlink(missing_ok=True)

@@ -89,7 +89,7 @@ def _transaction_timeout_ms(option: str, admin: Any, address: KafkaAddress, inte
 
 
 def _record_bytes(admin: Any, address: KafkaAddress, properties: ClientProperties) -> int:
-    """The largest record that the producer sends and the topic takes; defaults where nobody says."""
+    """The largest record that the producer sends and the topic takes; defaults where nothing is set."""
     given = properties.resolve().get("max.request.size", "")
     try:
         topic = _config(admin, "topic", address.topic, "max.message.bytes") or ""

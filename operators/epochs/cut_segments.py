@@ -124,7 +124,7 @@ def _attempt_name(number: int, run: int) -> str:
 
 
 def segments_in(folder: Path) -> list[Segment]:
-    """The segments of a folder in the order of their epochs; of two that begin alike the later attempt's counts."""
+    """The segments of a folder in the order of their epochs; where two begin at one, the later attempt's counts."""
     if not folder.is_dir():
         return []
     found = [
@@ -138,7 +138,7 @@ def segments_in(folder: Path) -> list[Segment]:
 def read_segment(segment: Segment, until: int | None, job: str = "") -> dict[int, Cut]:
     """The cuts of a segment, up to epoch `until` where another one follows.
 
-    A last line that is not whole is none: a process died, or the machine, while it was written.
+    A last line that is not whole is left out: the process or the machine died while it was written.
 
     Raises:
         LostCutError: a line that is no cut, or a cut that is missing.
@@ -236,7 +236,7 @@ class SegmentWriter:
             raise FencedError.of(self.segment.path.parent)
 
     def sync(self) -> None:
-        """Have the disk take what was written."""
+        """Sync what was written to the disk."""
         os.fdatasync(self._file)
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Cutter:
         return self._cut(epoch, self._lanes.waiting_by_lane(), now_ms, last)
 
     def _cut(self, epoch: int, counts: Mapping[Lane, int], now_ms: float, last: bool = False) -> Epoch:
-        """Cut so many events of each lane here, and say so in the log."""
+        """Cut an epoch of so many events of each lane, and record that in the log."""
         publish = last or self._files.ends_with(epoch, now_ms, False)
         marker = self._markers.is_due(epoch, now_ms, publish)
         flush = self._flushes.ends_with(epoch, now_ms, marker or last)
@@ -111,7 +111,7 @@ class Cutter:
         return any(one.is_overdue(sealed, now_ms) for one in (self._flushes, self._files))
 
     def remind(self, epoch: int, now_ms: float) -> None:
-        """Say so from time to time, while the log names events that do not come."""
+        """Log from time to time that the next epoch waits for events that the cut log names."""
         if self.is_decided(epoch):
             self._patience.remind(epoch, now_ms, lambda: self._lacks(epoch))
 

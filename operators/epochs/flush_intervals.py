@@ -12,7 +12,7 @@ NO_LIMIT = 1 << 62  # a limit that no interval reaches
 
 
 def monotonic_ms() -> float:
-    """The clock of all intervals: nobody sets it back. Its zero is another one in every process."""
+    """The clock of all intervals: it never goes back, and every process has its own zero."""
     return time.monotonic() * 1e3
 
 

@@ -137,7 +137,7 @@ class PartitionerStage:
         return out
 
     def look(self, now_ms: float) -> None:
-        """Say so from time to time, while the log names events that do not come."""
+        """Log from time to time that the next epoch waits for events that the cut log names."""
         self._cutter.remind(self.epoch + 1, now_ms)
 
     def finish(self) -> Outcome:

@@ -49,7 +49,7 @@ class Progress:
         return self.rejected + self.refused
 
     def count_streamed(self, arrival_ms: float) -> None:
-        """An epoch is sealed whose first event arrived then, in this attempt: count the time since the one before."""
+        """Count the time from the first event of the epoch before to the first one of this epoch, at `arrival_ms`."""
         if arrival_ms > 0:
             if self._arrival_ms:
                 self.streamed_ms += max(0.0, arrival_ms - self._arrival_ms)

@@ -87,7 +87,7 @@ class Lanes:
         return self._lanes[lane].accepted if lane in self._lanes else 0
 
     def add_block(self, number: int, first: int, events: Events, size: int = 0) -> None:
-        """Have a block wait that arrived, or one of the journal; `size` is what it counts in the levels.
+        """Add a block that arrived, or one of the journal; `size` is what it counts in the levels.
 
         Raises:
             LostCutError: the events before it are missing.
@@ -126,7 +126,7 @@ class Lanes:
         return self._bytes.peak + self._file.level.peak
 
     def forget_peaks(self) -> None:
-        """Have the levels begin anew."""
+        """Let the levels count their peaks anew."""
         for level in self.levels.values():
             level.peak = level.now
 

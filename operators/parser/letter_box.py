@@ -106,7 +106,7 @@ class LetterBox:
             self._dropped_before = _dropped_in(told)
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
-        """Pass letters on; in a file they are when this returns."""
+        """Pass letters on; those for a file are in it when this returns."""
         letters = list(letters)
         if not letters:
             return

@@ -68,7 +68,7 @@ class BackgroundWriter:
         return self._submitted
 
     def wait(self, ticket: int | None = None) -> None:
-        """Until that file, or every one, is visible."""
+        """Wait until that file, or every file, is visible."""
         last = self._submitted if ticket is None else ticket
         with self._done:
             self._done.wait_for(lambda: self._finished >= last)

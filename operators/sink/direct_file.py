@@ -51,7 +51,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power loss."""
+    """Sync a folder, so that the names in it survive a power loss."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

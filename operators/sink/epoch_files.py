@@ -121,7 +121,7 @@ def rows_in(path: Path) -> int:
 def _before(path: Path, epoch: int) -> list[pa.Table]:
     """What the file holds of the epochs before that one, by row group.
 
-    Nothing if somebody has moved it away, or had before an earlier attempt began it anew with this epoch.
+    Nothing if it was moved away, now or before an earlier attempt that then began it anew with this epoch.
     """
     if not path.exists():
         return []
