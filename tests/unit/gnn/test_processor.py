@@ -72,7 +72,7 @@ def test_anything_else_is_refused(name: str, avx2: None) -> None:
 
 
 def test_the_message_says_what_the_machine_lacks_or_how_to_start(avx2: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ProcessorError, match=r"on a machine that has what SkylakeX needs \(avx512f"):
+    with pytest.raises(ProcessorError, match=r"Use a machine that has what SkylakeX needs \(avx512f"):
         hold(JOB)
     monkeypatch.setattr(processor, "running", lambda: JOB)
     with pytest.raises(ProcessorError, match="with OPENBLAS_CORETYPE=Haswell in its environment"):

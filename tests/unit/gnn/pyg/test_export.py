@@ -306,7 +306,7 @@ REFUSED = {
     "branch": (Branching, "cannot be traced"),
     "rewiring": (Rewiring, "straight lines only"),
     "log_softmax": (Softmax, "function log_softmax is not supported; supported are relu"),
-    "tuple": (Tuple, "returns something else"),
+    "tuple": (Tuple, "returns something other"),
     "always dropping": (AlwaysDropping, "random at inference too"),
     "data object": (OnData, r"OnData.forward takes \(data\), expected \(x, edge_index"),
     "skip in sequential": (

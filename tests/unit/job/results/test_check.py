@@ -180,7 +180,7 @@ def test_wrong_use_is_refused(tmp_path, capsys):
     with pytest.raises(UsageError, match="got 1 files, the run read 2"):
         run.check(capsys, events=[str(tmp_path / FIRST)])
     (tmp_path / SECOND).write_bytes(b"".join((tmp_path / SECOND).read_bytes().splitlines(True)[:20]))
-    with pytest.raises(UsageError, match=r"b\.jsonl ends at 20 after 17 events, the run read up to 30: not what"):
+    with pytest.raises(UsageError, match=r"b\.jsonl ends at 20 after 17 events, the run read up to 30: these are not"):
         run.check(capsys)
     other = make_model(2, [conv("graph_conv", WIDTH, OUT)])
     save_model(other, tmp_path / "other")

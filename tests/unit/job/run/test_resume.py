@@ -137,7 +137,7 @@ def test_other_models_and_events_are_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="--events: not the files"):
         resumed(folder, events=[str(folder / "other.jsonl")])
     save_model(make_model(2, [conv("graph_conv", IN_WIDTH, 3)]), folder / "other")
-    with pytest.raises(UsageError, match="another model"):
+    with pytest.raises(UsageError, match="not the model"):
         resumed(folder, model=folder / "other")
 
 
