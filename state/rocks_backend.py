@@ -32,6 +32,7 @@ class RocksStore:
         folder.mkdir(parents=True, exist_ok=True)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
+        options.set_keep_log_file_num(8)  # of what it says about itself: one at each start
         options.set_write_buffer_size(64 << 20)
         # pages are large and numeric: written once to blob files, not squeezed and moved about
         options.set_compression_type(DBCompressionType.none())
