@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -142,10 +142,8 @@ class Identity(Layer):
     type: Literal["identity"] = "identity"
 
 
-DenseLayer = Annotated[
-    Linear | BatchNorm | Relu | LeakyRelu | PRelu | Elu | Selu | Gelu | Tanh | Sigmoid | Silu | Identity,
-    Field(discriminator="type"),
-]
+AnyDense = Linear | BatchNorm | Relu | LeakyRelu | PRelu | Elu | Selu | Gelu | Tanh | Sigmoid | Silu | Identity
+DenseLayer = Annotated[AnyDense, Field(discriminator="type")]
 
 
 class Conv(Layer):
@@ -242,41 +240,15 @@ class GINConv(Conv):
         return chain_tensors(self.nn, "nn")
 
 
-AnyLayer = Annotated[
-    GraphConv
-    | SAGEConv
-    | GCNConv
-    | GINConv
-    | Linear
-    | BatchNorm
-    | Relu
-    | LeakyRelu
-    | PRelu
-    | Elu
-    | Selu
-    | Gelu
-    | Tanh
-    | Sigmoid
-    | Silu
-    | Identity,
-    Field(discriminator="type"),
-]
+AnyConv = GraphConv | SAGEConv | GCNConv | GINConv
+AnyLayer = Annotated[AnyConv | AnyDense, Field(discriminator="type")]
 
-CONV_TYPES = ("graph_conv", "sage_conv", "gcn_conv", "gin_conv")
-DENSE_TYPES = (
-    "linear",
-    "batch_norm",
-    "relu",
-    "leaky_relu",
-    "prelu",
-    "elu",
-    "selu",
-    "gelu",
-    "tanh",
-    "sigmoid",
-    "silu",
-    "identity",
-)
+
+def _types_of(layers: object) -> tuple[str, ...]:
+    return tuple(layer.model_fields["type"].default for layer in get_args(layers))
+
+
+CONV_TYPES, DENSE_TYPES = _types_of(AnyConv), _types_of(AnyDense)
 
 
 def chain_width(layers: list[DenseLayer], width: int, where: str) -> int:

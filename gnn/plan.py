@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnn.chain import Chain
-from gnn.declarations import AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
+from gnn.declarations import CONV_TYPES, AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
 from gnn.dense import Rows
 from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.layers.gcn_conv import GCNConvPlan
@@ -81,5 +81,5 @@ def _conv_plan(model: Model, index: int, before: Chain, after: Chain) -> LayerPl
         return GCNConvPlan(spec, model, prefix, before, after)
     if isinstance(spec, GINConv):
         return GINConvPlan(spec, model, prefix, before, after)
-    msg = f"layers.{index}: {spec.type} has no incremental form; convs are graph_conv, sage_conv, gcn_conv, gin_conv"
+    msg = f"layers.{index}: {spec.type} has no incremental form; convs are {', '.join(CONV_TYPES)}"
     raise ModelError(msg)

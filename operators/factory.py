@@ -22,6 +22,7 @@ from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
 from operators.sink.outlet import Outlet
 from operators.sink.outlet_stage import OutletStage
+from operators.sink.output import Output
 from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail
@@ -112,12 +113,17 @@ def make_core(settings: Settings, plan: Plan, row: Operator, part: int) -> Core:
 
 def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
     """The core of a sink part."""
-    outlet = make_outlet(settings, plan, part) if settings.outlet else None
+    outputs = make_outputs(settings, plan, part)
     sources, width = list(settings.sources), plan.out_width
     publish_ms = 0 if settings.epoch_ms else settings.publish_after_ms  # else the Partitioner sees to it
     return Sink(
-        part, settings.parts, settings.out, width, settings.id_kind, sources, outlet=outlet, publish_ms=publish_ms
+        part, settings.parts, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms
     )
+
+
+def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
+    """What a sink part writes to besides the change log."""
+    return [make_outlet(settings, plan, part)] if settings.outlet else []
 
 
 def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:

@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 import typer
 
 from job.errors import UsageError
+from operators.parser.formats import SUFFIXES
 
 
 def produce(
     events: Annotated[
-        list[str], typer.Option(metavar="PATH", help="Event file (.jsonl, .parquet, .arrow) or folder; repeatable.")
+        list[str], typer.Option(metavar="PATH", help=f"Event file ({', '.join(SUFFIXES)}) or folder; repeatable.")
     ],
     to: Annotated[str, typer.Option(metavar="KAFKA", help="Topic: kafka://HOST:PORT/TOPIC.")],
     rate: Annotated[

@@ -13,6 +13,7 @@ from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import EARLIEST, parse_start
 from job.options.marks import IO, Count, Holds, Option, Options
 from operators.limits import ID_BYTES_MAX
+from operators.parser.formats import SUFFIXES
 
 IdType = Literal["int", "string"]
 
@@ -31,7 +32,7 @@ class InputOptions(Options):
     model: Annotated[Path, Option(IO)] = Field(description="Model folder (model.json, model.safetensors).")
     events: Annotated[list[str], Option(IO)] = Field(
         min_length=1,
-        description="Event file (.jsonl, .parquet, .arrow), folder of such files, or kafka://HOST:PORT/TOPIC; "
+        description=f"Event file ({', '.join(SUFFIXES)}), folder of such files, or kafka://HOST:PORT/TOPIC; "
         "repeatable.",
     )
     out: Annotated[Path, Option(IO)] = Field(description="Output folder; must be empty unless --resume.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def _check_once(salt: Salt, keys: np.ndarray, dead: np.ndarray, kept: np.ndarray
 
 
 class Sink(Core):
-    """Collects the rows of each epoch for the change log and, where there is one, the outlet.
+    """Collects the rows of each epoch for the change log and whatever else is written.
 
     Invariant: an epoch has at most one row per id.
     """
@@ -96,13 +96,13 @@ class Sink(Core):
         rows_per_file: int = 250_000,
         epochs_per_file: int = EPOCHS_PER_FILE,
         clock_ms: Callable[[], float] = _now_ms,
-        outlet: Outlet | None = None,
+        outputs: Sequence[Output] = (),
         publish_ms: int = 0,
         group_rows: int = ROWS_PER_FILE,
     ) -> None:
         """`id_kind` is "int" or "string"; `sources` are the names of the inputs, in the order of their indices.
 
-        `outlet`: what else gets the rows, as messages. The other numbers are those of FileLimits.
+        `outputs`: what gets the rows besides the change log. The other numbers are those of FileLimits.
         """
         out = Path(out_folder)
         self.part, self.parts, self.width, self.sources = part, parts, width, sources
@@ -112,13 +112,13 @@ class Sink(Core):
         self._latencies = Latencies(self.tables)
         self._names = Names(self.tables) if id_kind == "string" else None
         self._clock_ms = clock_ms
-        self.outlet = outlet
+        self.outlet = next((one for one in outputs if isinstance(one, Outlet)), None)
         self._status = StatusFile(out, f"sink-{part}")
         self._status_lock, self._status_behind, self._told_visible = threading.Lock(), False, 0
         log = ChangeLog(out, part, width, id_kind, sources)
         limits = FileLimits(rows_per_file, epochs_per_file, group_rows, publish_ms)
         self._log = LogOutput(log, self._scalars, self._latencies, limits, clock_ms, weakly(self._on_idle))
-        self._outputs: list[Output] = [self._log] if outlet is None else [self._log, outlet]
+        self._outputs: list[Output] = [self._log, *outputs]
         self.levels = {name: level for output in self._outputs for name, level in output.levels.items()}
         self._streaming = self._ended = False
 

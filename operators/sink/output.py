@@ -34,4 +34,7 @@ class Output(Protocol):
         """Forget what an epoch before a restore left behind; the tables are restored."""
 
     def close(self, write: bool) -> None:
-        """End; `write=False`: after a failure, what is not visible is dropped."""
+        """End: what is held becomes visible, for the last epoch of an input need not carry LAST.
+
+        It may come again after a restore, and more with it. `write=False`: after a failure, it is dropped.
+        """
