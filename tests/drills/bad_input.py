@@ -116,7 +116,9 @@ class BadInput:
         faults = {"fail": fail} if case.restart else None
         with ExitStack() as stack:
             stack.callback(job.end)
-            process = job.start("--until", "latest", "--id-type", "int", "--parts", 2, faults=faults)
+            # of all letters, not of the newest gigabyte
+            options = ("--until", "latest", "--id-type", "int", "--parts", 2, "--dead-letters-max", "100GiB")
+            process = job.start(*options, faults=faults)
             watch = stack.enter_context(JobWatch(process.pid, self.out))
             ended = job.wait(_PATIENCE_S + case.events / _EVENTS_PER_S_MIN)
         self._judge_run(outcome, ended, watch, sent)
