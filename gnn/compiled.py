@@ -26,6 +26,7 @@ import numba
 from numba.core import caching
 
 from gnn.processor import compile_for_fixed_target
+from gnn.user_cache import user_cache
 
 PACKAGES = ("gnn", "state", "partitioner", "operators")
 UNUSED_DAYS = 7
@@ -86,9 +87,7 @@ def cache_folder(file: str) -> Path | None:
 def _roots(path: Path) -> list[Path]:
     if numba.config.CACHE_DIR:
         return [Path(numba.config.CACHE_DIR)]
-    given = os.environ.get("FRESHET_CACHE")
-    user = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "freshet"
-    return [path.parent / "__pycache__", user / "kernels"]
+    return [path.parent / "__pycache__", user_cache() / "kernels"]
 
 
 def _use(folder: Path, label: str) -> None:

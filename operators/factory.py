@@ -90,13 +90,18 @@ def make_partitioner(
 
 def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | MessageStage:
     """The Parser of the files, or of one topic."""
-    types, longest = plan.edge_types or None, settings.id_bytes_max
-    parser = Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
+    parser = parser_of(settings, plan)
     block_events, dead = settings.block_events or settings.epoch_events, settings.letter_box(row.name)
     if row.topic is None:
         return ParserStage(Path(settings.chunks), parser, dead, block_events)
     origin = Origin(row.topic, settings.sources[row.topic])
     return MessageStage(parser, origin, dead, block_events, Path(settings.out))
+
+
+def parser_of(settings: Settings, plan: Plan) -> Parser:
+    """The Parser's core: the rules by which the job's records become events."""
+    types, longest = plan.edge_types or None, settings.id_bytes_max
+    return Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
 
 
 def make_core(settings: Settings, plan: Plan, row: Operator, part: int) -> Core:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from partitioner.events import STRING, Ids
 from partitioner.net_change import (
     ADDED,
     BORN,
@@ -168,8 +169,5 @@ def _names_of(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[n
         return names
     if not rows.size:
         return offsets[:0], data[:0]
-    lengths = np.diff(offsets)[rows]
-    ends = np.zeros(rows.size + 1, np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    at = np.arange(ends[-1]) + np.repeat(offsets[:-1][rows] - ends[:-1], lengths)
-    return ends, data[at]
+    some = Ids(STRING, offsets=offsets, data=data).take(rows)
+    return some.offsets, some.data

@@ -24,11 +24,12 @@ sys.path.insert(0, str(ROOT))
 
 from gnn.model import build_model  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
+from operators.control import control_values  # noqa: E402
 from operators.storage.layer import LayerShape, LayerStorage  # noqa: E402
 from state.block_columns import SYNC  # noqa: E402
 from state.codec import Block, Header  # noqa: E402
 
-QUIET = np.array([-1, 0, 0, 0, 0, 0, 0, 0], np.int64)
+QUIET = control_values()
 
 
 class Sums:

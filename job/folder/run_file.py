@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ def read_run(out: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return content
+
+
+def has_finished(run: Mapping[str, Any]) -> bool:
+    """Whether the run, as `run.json` tells of it, has taken in all of its input."""
+    return bool(run.get("state") == FINISHED)
 
 
 def update_run(out: Path, **fields: Any) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from job.errors import UsageError
+from job.kafka.address import KafkaAddress
 
 # What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
 OWN = {
@@ -115,6 +117,12 @@ class ClientProperties(Mapping[str, str]):
         if "sasl.username" in options:
             options.setdefault("sasl.mechanism", "PLAIN")
         return options
+
+
+def connection(address: KafkaAddress, properties: ClientProperties) -> dict[str, Any]:
+    """The options of a client of kafka-python, whose log is silent: what matters comes as an exception."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    return {**properties.kafka_python(), "bootstrap_servers": address.bootstrap.split(",")}
 
 
 def _name(key: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
+from job.kafka.client import ClientProperties, connection
 from job.kafka.topic_specs import TopicOutput
 from operators.limits import RECORD_BYTES
 
@@ -107,9 +106,8 @@ def _config(admin: Any, kind: str, name: str, key: str) -> str | None:
 
 @contextmanager
 def _admin(address: KafkaAddress, properties: ClientProperties) -> Iterator[Any]:
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
     try:
-        admin = KafkaAdminClient(bootstrap_servers=address.bootstrap.split(","), **properties.kafka_python())
+        admin = KafkaAdminClient(**connection(address, properties))
         try:
             yield admin
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 from job.console import Progress
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
+from job.kafka.client import ClientProperties, connection
 from job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
 from operators.parser.files import ChunkReader, plan_chunks
 
@@ -122,10 +121,8 @@ def produce(
 
     Raises: UsageError for files or a topic that are not there, JobFailed when the broker does not take a message.
     """
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
     properties = properties or ClientProperties()
-    options = {**properties.kafka_python(), "bootstrap_servers": to.bootstrap.split(",")}
-    options["bootstrap_timeout_ms"] = _CONNECT_MS
+    options = {**connection(to, properties), "bootstrap_timeout_ms": _CONNECT_MS}
     began = time.monotonic()
     try:
         count = topic_partitions(to, partitions, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from kafka.errors import KafkaError
 
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
+from job.kafka.client import ClientProperties, connection
 from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicInput, parse_start
 from operators.parser.topic_stage import TopicMessage
 
@@ -165,7 +164,7 @@ def _message(record: Any) -> TopicMessage:
 
 def _partitions(address: KafkaAddress, properties: ClientProperties) -> list[TopicPartition]:
     # Asked of the admin client, which never makes a topic by asking for it.
-    admin = KafkaAdminClient(**_options(address, properties))
+    admin = KafkaAdminClient(**connection(address, properties))
     try:
         if address.topic not in admin.list_topics():
             msg = f"--events {address}: no such topic; make it first (`freshet produce --partitions N` does)"
@@ -176,15 +175,10 @@ def _partitions(address: KafkaAddress, properties: ClientProperties) -> list[Top
     return sorted(TopicPartition(address.topic, one["partition_index"]) for one in found)
 
 
-def _options(address: KafkaAddress, properties: ClientProperties) -> dict[str, Any]:
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
-    return {**properties.kafka_python(), "bootstrap_servers": address.bootstrap.split(",")}
-
-
 def _connect(address: KafkaAddress, properties: ClientProperties, group: bool = False) -> KafkaConsumer:
     more: dict[str, Any] = {"group_id": properties.resolve().get("group.id")} if group else {}
     return KafkaConsumer(
-        **_options(address, properties),
+        **connection(address, properties),
         **more,
         enable_auto_commit=False,
         auto_offset_reset="none",

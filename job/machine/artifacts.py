@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
@@ -16,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from gnn.user_cache import CACHE_VARIABLE, user_cache
 from job.errors import JobFailed
 
 PINS = Path(__file__).with_name("artifacts.toml")
 CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector, Apache Kafka itself
-CACHE_VARIABLE = "FRESHET_CACHE"
 
 _FETCHERS = 8
 _TIMEOUT_S = 30.0
@@ -49,9 +48,7 @@ Download = Callable[[str, Path], Path]
 
 def cache_folder() -> Path:
     """Return the folder of fetched jars: `$FRESHET_CACHE`, else the user's cache folder."""
-    given = os.environ.get(CACHE_VARIABLE)
-    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "freshet"
-    return base.absolute() / "jars"
+    return user_cache().absolute() / "jars"
 
 
 def read_pins(name: str) -> tuple[list[str], list[Artifact]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,15 @@ from gnn import own_scale
 from gnn.model import Model, ModelError, load_model
 from gnn.own_scale import Scaled
 from gnn.plan import Plan, compile_plan
+from job.console import say
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from job.folder.run_file import read_run
+from job.folder.run_file import has_finished, read_run
 from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import from_recorded
 from job.results.check_progress import CheckProgress, Tell
 from job.results.compare import compare
 from job.results.findings import Findings
-from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit, has_finished
+from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
 from job.run.sources import load_starts
@@ -90,7 +90,7 @@ def check(
     with CheckProgress() as progress:
         findings = _findings(question, given, progress.tell)
     for fault in findings.faults:
-        _say(f"wrong: {fault}")
+        say(f"wrong: {fault}")
     print(orjson.dumps(findings.line()).decode(), flush=True)
     return EXIT_DONE if findings.is_good(tolerance) else EXIT_CHECK_FAILED
 
@@ -103,13 +103,13 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     found = Findings(last, question.oracle, nonfinite=log.nonfinite, faults=list(log.faults))
     replay = PlainReplay(given, reader.positions(), tell)
     if given.snapshot is not None:
-        _say(f"snapshot: {len(replay.graph):,} vertices")
+        say(f"snapshot: {len(replay.graph):,} vertices")
         found.faults += _of_snapshot(reader, len(replay.graph))
     for epoch in replay.epochs(_sample(question, last, log)):
         graph = replay.graph.arrays()
         size = f"{len(graph.ids):,} vertices, {len(graph.src):,} edges after epoch {epoch:,}"
         if epoch == last:
-            _say(f"{size}; full pass ({question.oracle})")
+            say(f"{size}; full pass ({question.oracle})")
         tell(f"{size} of {last:,}: full pass")
         expected = _full_pass(question, graph)
         tell(f"{size} of {last:,}: comparing")
@@ -127,7 +127,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
 def _of_the_rest(finished: bool, replay: PlainReplay) -> list[str]:
     """Read the input to its end: a run that has finished has left no event of it out."""
     if not finished and replay.has_more:
-        _say(f"the run stopped before the end of its input: checking what it applied, {replay.accepted:,} events")
+        say(f"the run stopped before the end of its input: checking what it applied, {replay.accepted:,} events")
     left = replay.finish(finished)
     return [f"epochs/: {left:,} events of the input are in no epoch, of a run that has finished"] if left else []
 
@@ -153,10 +153,6 @@ def _sample(question: Question, last: int, log: Audit) -> set[int]:
     """The epochs to look at: the last, those asked for, and some that hold NaN or infinity."""
     asked = range(question.every, last, question.every) if question.every else ()
     return {last, *asked, *log.suspects}
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _chosen(oracle: str | None) -> str:

@@ -9,9 +9,8 @@ from job.console import say
 from job.errors import UsageError
 from job.results.input_order import input_order
 from job.run.sources import Sources
-from operators.factory import load_plan
+from operators.factory import load_plan, parser_of
 from operators.live_graph import LiveState
-from operators.parser.core import Parser
 from operators.settings import Settings
 from operators.sink.change_log_reader import ChangeLogReader
 from partitioner.events import Events
@@ -40,7 +39,7 @@ def _events_in_order(sources: Sources, log: ChangeLogReader, settings: Settings)
 
     Raises: UsageError when a source does not have what the run read.
     """
-    named = {source.name: source for source in sources}
+    named, plan = {source.name: source for source in sources}, load_plan(settings.model)
     partitions: dict[tuple[str, int], _PartitionEvents] = {}
     applied = 0
     # Epochs that follow one another in the same partition are taken as one.
@@ -50,7 +49,7 @@ def _events_in_order(sources: Sources, log: ChangeLogReader, settings: Settings)
         pieces, source = list(group), named[place[0]]
         left, covered = sum(piece.events for piece in pieces), pieces[-1].next_offset
         if place not in partitions:
-            partitions[place] = _PartitionEvents(source.events(place[1], _parser_of(settings)))
+            partitions[place] = _PartitionEvents(source.events(place[1], parser_of(settings, plan)))
         for block in partitions[place].take(left):
             applied, left = applied + len(block), left - len(block)
             yield block
@@ -60,12 +59,6 @@ def _events_in_order(sources: Sources, log: ChangeLogReader, settings: Settings)
                 f"{covered}: these are not the events that it read"
             )
             raise UsageError(msg)
-
-
-def _parser_of(settings: Settings) -> Parser:
-    plan = load_plan(settings.model)
-    types, longest = plan.edge_types or None, settings.id_bytes_max
-    return Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
 
 
 class _PartitionEvents:

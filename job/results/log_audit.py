@@ -45,11 +45,6 @@ def audit(reader: ChangeLogReader, run: Mapping[str, Any], statuses: Sequence[Ma
     return Audit(faults, rows.nonfinite, within[chosen].tolist())
 
 
-def has_finished(run: Mapping[str, Any]) -> bool:
-    """Whether the run took in all of its input."""
-    return bool(run.get("state") == run_file.FINISHED)
-
-
 def _of_epochs(
     recorded: np.ndarray, last: int, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -62,7 +57,7 @@ def _of_epochs(
     told = [("status/", min(one["visible"] for one in statuses))] if statuses else []
     told += [("the summary in run.json", summary["epochs"])] if "epochs" in summary else []
     for where, epoch in at_least + told:
-        if last < epoch or (has_finished(run) and (where, epoch) in told and last > epoch):
+        if last < epoch or (run_file.has_finished(run) and (where, epoch) in told and last > epoch):
             faults.append(f"epochs/: the last epoch is {last:,}, by {where} it is {epoch:,}")
     return faults
 
@@ -78,7 +73,7 @@ def _of_rows(
     ended = run.get("state") in (run_file.FINISHED, run_file.STOPPED)
     # Rows may be visible before epochs/ tells of their epoch, but not once the run has ended in order.
     passed = max((one["epoch"] for one in statuses), default=last)
-    top = last if has_finished(run) else max(last, passed)
+    top = last if run_file.has_finished(run) else max(last, passed)
     unknown = (epochs < 0) | (epochs > top) if ended or statuses else epochs < 0
     if unknown.any():
         faults.append(
@@ -94,7 +89,7 @@ def _of_rows(
 
 def _of_summary(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether `status/` has a file of every part, and agrees with what the run printed."""
-    if not has_finished(run) or run.get("parts") is None:
+    if not run_file.has_finished(run) or run.get("parts") is None:
         return []
     if len(statuses) != run["parts"]:
         return [f"status/: {len(statuses)} of {run['parts']} files of the sink are there"]

@@ -71,7 +71,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
 
 def has_finished(config: RunConfig, out: Path) -> bool:
     """Whether there is nothing left to do."""
-    return config.resume == "latest" and run_file.read_run(out).get("state") == run_file.FINISHED
+    return config.resume == "latest" and run_file.has_finished(run_file.read_run(out))
 
 
 def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from operators.parser.core import Parser
 from operators.parser.files import Chunk, ChunkReader
 from operators.parser.letter_box import LetterBox
+from partitioner.events import Events
 
 BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8000
 
@@ -25,6 +26,17 @@ def read_plan(path: Path) -> list[Chunk]:
     return [Chunk.decode(line) for line in data.split(b"\n")] if data else []
 
 
+def block_size(epoch_events: int) -> int:
+    """How many events a block has at most, for epochs of so many."""
+    return max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
+
+
+def encoded_blocks(events: Events, block_events: int) -> list[bytes]:
+    """The events in blocks of so many; one without events where there are none, for it tells of rejected records."""
+    starts = range(0, max(len(events), 1), block_events)
+    return [events.slice(start, start + block_events).encode() for start in starts]
+
+
 class ParserStage:
     """Reads and parses chunk after chunk of the plan.
 
@@ -32,12 +44,11 @@ class ParserStage:
     """
 
     def __init__(self, plan: Path, parser: Parser, dead_letters: LetterBox | None, epoch_events: int) -> None:
-        self._plan = plan
         self._chunks = read_plan(plan)
         self._parser = parser
         self.dead_letters = dead_letters
         self._reader = ChunkReader(every_column=parser.is_mapped)
-        self._block_events = max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
+        self._block_events = block_size(epoch_events)
 
     def parse(self, number: int) -> list[bytes]:
         """The blocks of one chunk; its rejected records are in the dead letters when this returns."""
@@ -46,8 +57,7 @@ class ParserStage:
         events, letters = self._parser.parse_chunk(chunk, self._reader.read(chunk), arrival_ms)
         if letters and self.dead_letters is not None:
             self.dead_letters.write(letters)
-        starts = range(0, max(len(events), 1), self._block_events)
-        return [events.slice(start, start + self._block_events).encode() for start in starts]
+        return encoded_blocks(events, self._block_events)
 
     def close(self) -> None:
         """Write the last counts of rejected records."""

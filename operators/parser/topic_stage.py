@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.file_stage import BLOCK_EVENTS_MAX, BLOCK_EVENTS_MIN
+from operators.parser.file_stage import block_size, encoded_blocks
 from operators.parser.letter_box import LetterBox
 from operators.telemetry.status_file import StatusFile, read_statuses
 
@@ -54,7 +54,7 @@ class MessageStage:
     ) -> None:
         """`origin` has the topic's index and name; `out`: where the status is written, None: nowhere."""
         self._parser, self._origin, self.dead_letters = parser, origin, dead_letters
-        self._block_events = max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
+        self._block_events = block_size(epoch_events)
         self._next: dict[int, int] = {}
         self._status = StatusFile(out, f"{STATUS_PREFIX}{origin.source}") if out is not None else None
         self.status_behind = False
@@ -79,8 +79,7 @@ class MessageStage:
             self.dead_letters.write(letters)
         if not len(events) and not letters:
             return []
-        starts = range(0, max(len(events), 1), self._block_events)
-        return [events.slice(start, start + self._block_events).encode() for start in starts]
+        return encoded_blocks(events, self._block_events)
 
     def _tell(self, now_ms: float) -> None:
         """Write down how far each partition has been read."""

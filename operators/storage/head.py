@@ -10,6 +10,7 @@ from operators.dataflow import SINK, STORAGE
 from operators.outcome import Message
 from operators.storage.owner import Owner
 from operators.storage.row_kernels import gather, pick
+from partitioner.events import STRING, Ids
 from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from state.codec import Block, Header, seal
 
@@ -85,6 +86,7 @@ def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     pick(owner.key.data, changed, keys)
     header, parts = _header(owner, ROWS, epoch, owner.number), owner.parts
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
+    homes = (keys % parts, dead % parts) if parts > 1 else (keys, dead)  # the sink part of each
     messages = []
     for part in range(parts):
         columns: Columns = {}
@@ -94,8 +96,8 @@ def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
         if parts == 1:
             columns |= {"key": keys, "row": x, "del_key": dead}
         else:
-            mine = keys % parts == part
-            columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[dead % parts == part]}
+            mine, its_dead = (home == part for home in homes)
+            columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[its_dead]}
         messages.append(Message(SINK, part, epoch, owner.part, seal(header, columns)))
     return messages
 
@@ -108,9 +110,5 @@ def _names_of(topology: Block, part: int, parts: int) -> Columns:
     mine = np.flatnonzero(keys % parts == part)
     if not mine.size:
         return {}
-    pieces = [names[offsets[k] : offsets[k + 1]] for k in mine]
-    return {
-        "m_key": keys[mine],
-        "m_off": np.cumsum([0, *(piece.size for piece in pieces)], dtype=np.int64),
-        "m_name": np.concatenate(pieces),
-    }
+    some = Ids(STRING, offsets=offsets, data=names).take(mine)
+    return {"m_key": keys[mine], "m_off": some.offsets, "m_name": some.data}

@@ -13,8 +13,6 @@ the ways of `malformed`. `freshet run` reads it to its end. Then
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,7 +29,7 @@ from operators.sink.change_log_reader import ChangeLogReader
 from tests.drills.bad_letters import Letters, judge
 from tests.drills.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
 from tests.drills.job_watch import JobWatch, states_in_log
-from tests.support.jobs import FRESHET, ROOT, Ended, Job, TopicInput
+from tests.support.jobs import Ended, Job, TopicInput
 from tests.support.kafka import broker_folder
 from tests.support.malformed import all_ways
 from tests.support.models import IN_WIDTH, conv, make_model
@@ -158,14 +156,13 @@ class BadInput:
 
     def _check(self, outcome: Outcome, given: TopicInput) -> None:
         """As a user would."""
-        command = [str(FRESHET), "check", "--oracle", "own", *given.options, "--out", str(self.out)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if not done.stdout.strip():
-            outcome.notes.append(f"freshet check: {done.stderr.strip()[-500:]}")
+        ended = Job(given, self.out).checked(timeout_s=None)
+        found = ended.result
+        if not found:
+            outcome.notes.append(f"freshet check: {ended.errors.strip()[-500:]}")
             return
-        found = orjson.loads(done.stdout)
-        self.say(f"freshet check: {done.stdout.strip()}")
-        outcome.expect(done.returncode == 0 and found["max_rel_error"] <= TOLERANCE, f"freshet check: {found}")
+        self.say(f"freshet check: {found}")
+        outcome.expect(ended.code == 0 and found["max_rel_error"] <= TOLERANCE, f"freshet check: {found}")
         names = ("missing", "extra", "mismatched", "duplicates")
         outcome.expect(found["vertices"] > 0 and not any(found[name] for name in names), f"freshet check: {found}")
         names = ("max_rel_error", "missing", "extra", "vertices")
@@ -204,8 +201,3 @@ def line(case: Case, outcome: Outcome, seconds: float) -> dict[str, Any]:
     given = {name: value for name, value in asdict(case).items() if value is not False}
     head = {"good": outcome.good, **given, "ways": len(outcome.by_way)}
     return {**head, **outcome.figures, "total_s": round(seconds, 1), "by_way": outcome.by_way}
-
-
-def say(text: str) -> None:
-    """A line of progress."""
-    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)

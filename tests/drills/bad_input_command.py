@@ -12,8 +12,9 @@ import orjson
 import typer
 
 from job.errors import EXIT_CHECK_FAILED, UsageError
-from tests.drills.bad_input import BadInput, Case, Outcome, line, say
+from tests.drills.bad_input import BadInput, Case, Outcome, line
 from tests.drills.bad_stream import TooFewError
+from tests.support.judge import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

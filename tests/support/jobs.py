@@ -179,11 +179,11 @@ class Job:
         """Wait until all sink parts have passed it."""
         self.until(lambda: progress(self.out)["epoch"] >= epoch)
 
-    def checked(self, *options: object) -> Ended:
+    def checked(self, *options: object, timeout_s: float | None = DEADLINE_S) -> Ended:
         """`freshet check`, whatever it finds."""
         command = [str(FRESHET), "check", "--oracle", "own", *self.given.options, "--out", str(self.out)]
         command += map(str, options)
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
         return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
 
     def check(self, *options: object) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from operators.parser.core import Origin, Parser
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from state.codec import Block
-from state.sweep import Mutations
+from tests.support.dict_backend import DictBackend
 
 WIDTH = 2
 
@@ -30,7 +30,8 @@ class Job:
         core = Partitioner(2, WIDTH, PartitionerConfig(**options))
         settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10, **config})
         self.stage = PartitionerStage(core, settings, log, None, letters, ("a.jsonl",))
-        self.entries = dict(entries or {})
+        self.backend = DictBackend(entries)
+        self.entries = self.backend.entries
         self.sent: dict[int, np.ndarray] = {}
         self.blocks: dict[int, list[Block]] = {}
         self.stage.restore(self.entries.items())
@@ -38,11 +39,7 @@ class Job:
             self.keep(outcome)
 
     def keep(self, outcome: Outcome) -> Outcome:
-        changes: Mutations = outcome.mutations
-        for key, value in changes.puts:
-            self.entries[key] = value
-        for key in changes.deletes:
-            self.entries.pop(key, None)
+        self.backend.apply(outcome.puts, outcome.deletes)
         for message in outcome.messages:
             block = message.block
             assert isinstance(block, Block)

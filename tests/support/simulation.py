@@ -140,7 +140,7 @@ class Simulation:
         if self._waiting and (self._ended or rng.random() >= faults.feed):
             self._deliver()
         elif left := [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]:
-            self._feed(left if len(left) == 1 else [rng.choice(left)])
+            self._feed(left[0] if len(left) == 1 else rng.choice(left))
         elif not self._ended:
             self._do(_PARTITIONER, self._partitioner.finish())
             self._ended = True
@@ -218,9 +218,8 @@ class Simulation:
         self.on_stage(stage)
         stage.restore(self._backends[place].items())
 
-    def _feed(self, lanes: list[int]) -> None:
-        """Some events of a lane: whole messages, in a block or two, between which no barrier comes."""
-        (k,) = lanes
+    def _feed(self, k: int) -> None:
+        """Some events of lane `k`: whole messages, in a block or two, between which no barrier comes."""
         lane, begin = self.lanes[k], self._positions[k]
         end = min(begin + self.random.randint(1, 2 * self.settings.epoch_events), len(lane))
         while end < len(lane) and lane.position[end] == lane.position[end - 1]:

@@ -13,7 +13,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,6 @@ from operators.factory import load_plan, make_stage
 from operators.outcome import Outcome
 from operators.output_folders import EPOCHS
 from operators.parser.dead_letters import DeadLetter
-from operators.settings import Settings
 from operators.stage import Stage
 from state.block_columns import ROWS
 from state.codec import Block, Header
@@ -117,8 +116,6 @@ class Soak:
         self.folder, self._step_ms = folder, step_ms
         model = make_model(1, [conv("sage_conv", IN_WIDTH, 4)])
         save_model(model, folder / "model")
-        known = {one.name for one in fields(Settings)}
-        more = {"dead_letters_max": _DEAD_LETTERS_MAX}
         self.settings = replace(
             job_settings(model, 1, 1),
             model=str(folder / "model"),
@@ -128,7 +125,7 @@ class Soak:
             sources=("events.jsonl",),
             marker_interval_ms=10_000,
             job_id="soak",
-            **{name: value for name, value in more.items() if name in known},
+            dead_letters_max=_DEAD_LETTERS_MAX,
         )
         self._width = load_plan(self.settings.model).out_width
         self._events = to_events(random_records(random.Random(1), _EVENTS, IN_WIDTH, vertices=300), IN_WIDTH)

@@ -13,6 +13,7 @@ from operators.parser.core import Origin, Parser
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from state.codec import Block
+from tests.support.dict_backend import DictBackend
 
 WIDTH = 2
 
@@ -23,7 +24,8 @@ class Job:
     def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None, **config: int) -> None:
         settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10_000, **config})
         self.stage = PartitionerStage(Partitioner(1, WIDTH, PartitionerConfig()), settings, log, None, None, ("a",))
-        self.entries = dict(entries or {})
+        self.backend = DictBackend(entries)
+        self.entries = self.backend.entries
         self.flags: dict[int, int] = {}
         self.counts: dict[int, int] = {}
         self.stage.restore(self.entries.items())
@@ -31,9 +33,7 @@ class Job:
             self.keep(outcome)
 
     def keep(self, outcome) -> None:
-        self.entries.update(outcome.puts)
-        for key in outcome.deletes:
-            self.entries.pop(key, None)
+        self.backend.apply(outcome.puts, outcome.deletes)
         for message in outcome.messages:
             assert isinstance(message.block, Block)
             ctl = message.block.columns["ctl"]

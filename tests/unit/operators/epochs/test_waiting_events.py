@@ -19,6 +19,7 @@ from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.events import Events
 from tests.support.cuts import lines
+from tests.support.dict_backend import DictBackend
 
 TOPIC = 1  # the index of the topic among the sources; 0 is a file
 
@@ -153,16 +154,15 @@ class Job:
     def __init__(self, log: CutLog, entries: dict[str, bytes], waiting_bytes: int) -> None:
         config = SealingConfig(4, marker_interval_ms=10**9, marker_epochs_max=3, waiting_bytes=waiting_bytes)
         self.stage = PartitionerStage(Partitioner(1, 1), config, log, streams=[TOPIC])
-        self.entries = dict(entries)
+        self.backend = DictBackend(entries)
+        self.entries = self.backend.entries
         self.epochs: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
         self.stage.restore(self.entries.items())
         for outcome in self.stage.begin():
             self.keep(outcome)
 
     def keep(self, outcome: Outcome) -> None:
-        self.entries.update(outcome.puts)
-        for key in outcome.deletes:
-            self.entries.pop(key, None)
+        self.backend.apply(outcome.puts, outcome.deletes)
         for message in outcome.messages:
             columns = message.block.columns
             born = columns["m_key"].tolist() if "m_key" in columns else []
