@@ -12,7 +12,6 @@ from operators.factory import CoreFactory, dataflow_of, load_plan, make_core, st
 from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
-from operators.sink.core import Sink
 from operators.snapshot.reader import SnapshotError
 from partitioner.core import Partitioner
 from partitioner.events import Events
@@ -57,7 +56,6 @@ def build_image(
     folder = Path(settings.image)
     write_image(core.tables, folder / str(Place(PARTITIONER, 0)), 0)
     for place, stage in stages.items():
-        if isinstance(stage.core, Sink):
-            stage.core.close()
+        stage.core.close()
         write_image(stage.core.tables, folder / str(place), 0)
     return vertices

@@ -66,7 +66,7 @@ class Partitioner:
         self._t.touch_small()
         n = len(events)
         self._make_room(n, int(np.count_nonzero(events.op == OP_ADD_EDGE)))
-        etypes = self._types.codes_of(events, events.op)
+        etypes = self._types.codes_of(events)
         op = _own(events.op)
         self._resolve(events, op)
         attr = _NO_ATTR if events.attr is None else _own(events.attr)
@@ -100,7 +100,7 @@ class Partitioner:
         edges = tables.live_edges()
         self._edges = make_index(self._salt, edges.size)
         index_edges(self._edges, view.edge.data, edges)
-        self._types.after_restore()
+        self._types.after_restore(edges)
 
     @property
     def vertices(self) -> int:

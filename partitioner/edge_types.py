@@ -63,13 +63,13 @@ class EdgeTypes:
         """The name of a known code."""
         return self._names[code] or ""
 
-    def codes_of(self, events: Events, op: np.ndarray) -> np.ndarray:
+    def codes_of(self, events: Events) -> np.ndarray:
         """(n,) int32 codes of an epoch's events; -1 where one deletes an edge of a type that no edge has."""
         if events.types == self._kept or len(events.types) == 1:
             return events.etype.astype(np.int32)
         table = np.array([self._codes.get(name, -1) for name in events.types], np.int32)
         if (table < 0).any():
-            added, first = np.unique(events.etype[op == OP_ADD_EDGE], return_index=True)
+            added, first = np.unique(events.etype[events.op == OP_ADD_EDGE], return_index=True)
             for here in added[np.argsort(first)].tolist():  # by events: blocks may have their names in another order
                 if table[here] < 0:
                     table[here] = self._give_code(events.types[here])
@@ -122,12 +122,14 @@ class EdgeTypes:
             tables.types.data[code, t.LIVE] = 0
             free_name(tables.scalars.data, tables.types.data, tables.words.view, code)
 
-    def after_restore(self) -> None:
-        """Build what is not durable from the tables."""
+    def after_restore(self, edges: np.ndarray) -> None:
+        """Build what is not durable from the tables; `edges` are the rows of live edges."""
         tables = self._t
         self._begin()
         codes = tables.scalar(t.TYPES)
         tables.types.reserve(codes)
+        if codes <= len(self._kept):
+            return
         words = tables.words.data.view(np.uint8)
         for code in range(len(self._kept), codes):
             row = tables.types.data[code]
@@ -138,7 +140,7 @@ class EdgeTypes:
                 self._codes[self.name(code)] = code
             else:
                 self._free.append(code)  # ascending, which is a heap
-        counted = np.bincount(tables.edge.data[tables.live_edges(), t.TYPE], minlength=max(_ROOM, codes))
+        counted = np.bincount(tables.edge.data[edges, t.TYPE], minlength=max(_ROOM, codes))
         self._uses = counted.astype(np.int32)
         self._known = np.zeros(len(self._uses), bool)
         self._known[list(self._codes.values())[len(self._kept) :]] = True

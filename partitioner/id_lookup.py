@@ -110,11 +110,11 @@ def resolve_names(
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             offsets, data = (b_offsets, b_data) if end else (a_offsets, a_data)
-            row = find_name(index, vertex.data, words.data, data, offsets[i], offsets[i + 1], bits)
+            hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
+            row = find_name(index, vertex.data, words.data, hashed, data, offsets[i], offsets[i + 1])
             if row < 0 and creates:
                 row = _new_row(scalars, parts, vertex, log)
                 store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
-                hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
                 wide[row, KEY] = free_key(index, wide, hashed)
                 index_name(index, row, hashed, wide[row, KEY])
             if end:

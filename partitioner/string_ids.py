@@ -82,10 +82,10 @@ def stored_hash(salt: Salt, vertex: np.ndarray, words: np.ndarray, row: int, bit
 
 @kernel
 def find_name(
-    index: HashIndex, vertex: np.ndarray, words: np.ndarray, data: np.ndarray, begin: int, end: int, bits: int
+    index: HashIndex, vertex: np.ndarray, words: np.ndarray, hashed: int, data: np.ndarray, begin: int, end: int
 ) -> np.int64:
-    """The row of the vertex called data[begin:end], or -1."""
-    half = mix(index.salt, name_hash(index.salt, data, begin, end, bits))
+    """The row of the vertex called data[begin:end], which has this hash, or -1."""
+    half = mix(index.salt, hashed)
     mask = len(index.entries) - 1
     at = home_of(index, half)
     while index.entries[at]:

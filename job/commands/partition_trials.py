@@ -19,7 +19,7 @@ from rich.table import Table
 
 from job.errors import EXIT_DONE, UsageError
 from operators.parser.core import Parser
-from operators.parser.files import ChunkReader, plan_chunks
+from operators.parser.files import Chunk, ChunkReader, plan_chunks
 from operators.snapshot.reader import open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
@@ -104,8 +104,9 @@ def _run(
                 trial.apply(whole)
     rejected = 0
     if events:
-        parser = Parser(_event_width(events), id_kind)
-        counted = _Counted(events, parser)
+        chunks = plan_chunks(events)
+        parser = Parser(_event_width(chunks), id_kind)
+        counted = _Counted(chunks, parser)
         for epoch in _epochs(counted):
             trials = trials or _trials(partitioners, parts, str(parser.id_kind), undirected)
             for trial in trials:
@@ -127,8 +128,8 @@ def _trials(partitioners: Sequence[str], parts: int, id_kind: str, undirected: b
 class _Counted:
     """The blocks of the event files, and how many records of them were rejected."""
 
-    def __init__(self, events: list[str], parser: Parser) -> None:
-        self._chunks, self._parser = plan_chunks(events), parser
+    def __init__(self, chunks: list[Chunk], parser: Parser) -> None:
+        self._chunks, self._parser = chunks, parser
         self.rejected = 0
 
     def __iter__(self) -> Iterator[Events]:
@@ -173,10 +174,10 @@ def _snapshot_width(folder: Path) -> int:
     return 1
 
 
-def _event_width(events: list[str]) -> int:
+def _event_width(chunks: list[Chunk]) -> int:
     """The width of the first features that any event has; 1 if none has any."""
     reader = ChunkReader()
-    for chunk in plan_chunks(events):
+    for chunk in chunks:
         data = reader.read(chunk)
         width = _line_width(data) if isinstance(data, bytes) else _column_width(data)
         if width is not None:

@@ -35,14 +35,11 @@ class Coverage:
         """Say how far later epochs reach, by source and partition."""
         self._next |= reached
 
-    def extend_to(self, epoch: int) -> None:
-        """Take in what `epochs/` says of all epochs up to this one.
+    def extend_to(self, epoch: int, log: ChangeLogReader) -> None:
+        """Take in what the log's `epochs/` says of all epochs up to this one.
 
         Raises: UsageError when it misses one of them.
         """
-        if epoch == 0:
-            return
-        log = ChangeLogReader(self.out)
         recorded = log.epochs()
         if np.unique(recorded[(recorded > 0) & (recorded <= epoch)]).size < epoch:
             msg = f"{self.out}: epochs/ does not have all epochs up to {epoch:,}; put its files back"

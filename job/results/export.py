@@ -55,7 +55,7 @@ class Stopped:
     @property
     def has_finished(self) -> bool:
         """Whether it has taken in all of its input."""
-        return bool(self.run.get("state") == run_file.FINISHED)
+        return run_file.has_finished(self.run)
 
 
 def export(
@@ -184,12 +184,13 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
     elif state is None and stopped.has_finished:
         say("the job has ended, and Flink keeps no state of such jobs: reading its events again")
         log = ChangeLogReader(stopped.out)
-        coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0))
+        coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0), log)
         rebuild(live, sources, log)
         return coverage
     else:
         _from_flink(stopped, live, state, work)
-    coverage.extend_to(live.epoch)
+    if live.epoch:
+        coverage.extend_to(live.epoch, ChangeLogReader(stopped.out))
     for epoch in live.replay():
         if epoch % _SAY_EPOCHS == 0:
             say(f"replayed to epoch {epoch:,}")

@@ -54,8 +54,9 @@ class Cutter:
         lanes = self._lanes
         if self.is_decided(epoch):
             cut = self._log.cut_of(epoch)
-            if not lanes.lacking(lanes.counts_of(cut)):
-                return self.cut_again(epoch)
+            counts = lanes.counts_of(cut)
+            if not lanes.lacking(counts):
+                return self._withdraw(cut, counts)
             self._positions.refuse_passed(cut, lanes.waiting_by_lane(), lanes.read_up_to())
             return None
         if lanes.waiting < self._epoch_events:
@@ -69,10 +70,13 @@ class Cutter:
             LostCutError: its events are not here, or are others than those that it was cut from.
         """
         cut = self._log.cut_of(epoch)
+        return self._withdraw(cut, self._lanes.counts_of(cut))
+
+    def _withdraw(self, cut: Cut, counts: Mapping[Lane, int]) -> Epoch:
         try:
-            pieces = self._lanes.withdraw(self._lanes.counts_of(cut))
+            pieces = self._lanes.withdraw(counts)
         except LostCutError as error:
-            message = f"epoch {epoch} {error}"
+            message = f"epoch {cut.epoch} {error}"
             raise LostCutError(message) from None
         self._positions.refuse_changed(cut, pieces)
         return Epoch(cut, pieces)

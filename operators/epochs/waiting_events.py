@@ -169,7 +169,10 @@ class Lanes:
             counts[lane_of(share.source, share.partition, self._topics)] += share.events
         rest = cut.end - self.sealed - counts.total()
         if cut.shares and rest:
-            message = f"ends at event {cut.end}, but the {counts.total()} events of its cut end at {cut.end - rest}"
+            message = (
+                f"epoch {cut.epoch} ends at event {cut.end}, but the {counts.total()} events of its cut end at "
+                f"{cut.end - rest}"
+            )
             raise LostCutError(message)
         if rest:
             counts[FILES] = rest

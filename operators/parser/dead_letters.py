@@ -7,7 +7,7 @@ import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,8 +28,12 @@ class DeadLetter(NamedTuple):
     records: int = 1
 
     def to_json(self) -> bytes:
-        """One JSON object without a line end; bytes that are not UTF-8 stand in `raw_base64`."""
-        record: dict[str, object] = {
+        """One JSON object without a line end."""
+        return orjson.dumps(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """What stands in that object; bytes that are not UTF-8 stand in `raw_base64`."""
+        record: dict[str, Any] = {
             # a file name may hold bytes that are no text
             "error": self.error.encode(errors="replace").decode(),
             "source": self.source.encode(errors="replace").decode(),
@@ -42,7 +46,7 @@ class DeadLetter(NamedTuple):
             record["raw"] = self.raw.decode()
         except UnicodeDecodeError:
             record["raw_base64"] = base64.b64encode(self.raw).decode()
-        return orjson.dumps(record)
+        return record
 
 
 class DeadLetterFile:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from operators.record_lines import BLOCK_BYTES, LINE_END, line_of
@@ -54,7 +52,7 @@ class LetterQueue:
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Append letters."""
         for letter in letters:
-            record = orjson.loads(letter.to_json())
+            record = letter.fields()
             text = json.dumps(record)
             key = f"{record['source']}/{letter.partition}/{letter.offset}".encode()
             if len(key) + len(text) > self._record_bytes:

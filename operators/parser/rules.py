@@ -60,7 +60,6 @@ class Rules:
         self.in_width, self.id_bytes_max = in_width, id_bytes_max
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
-        self.type_codes = {name: code for code, name in enumerate(self.edge_types or ())}
         self._id_type: type | None = None
         self.id_kind = id_kind
 
@@ -182,7 +181,7 @@ class Rules:
             return f"type: expected a string, got {show(value)}"
         if self.edge_types is None:
             return self._length_error("type", value) if value else "type: expected a name, got an empty string"
-        if value not in self.type_codes:
+        if value not in self.edge_types:
             return f"type: expected one of the model's edge types {', '.join(self.edge_types)}, got {show(value)}"
         return None
 

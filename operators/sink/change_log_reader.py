@@ -77,7 +77,7 @@ class _Narrow:
 
 
 class ChangeLogReader:
-    """A change log as it stands: names that start with `.` or `_` are ignored."""
+    """A change log as it stands: names that start with `.` or `_` are ignored, and what was read is kept."""
 
     def __init__(self, out: str | Path) -> None:
         """Find the files of `out`.
@@ -112,6 +112,10 @@ class ChangeLogReader:
 
     def positions(self) -> Positions:
         """What `epochs/` records, in the order of the epochs; epochs without input have no row here."""
+        return self._positions
+
+    @cached_property
+    def _positions(self) -> Positions:
         tables = [pq.read_table(path) for path in _visible(self.out / EPOCHS)]
         columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
         sources = [np.empty(0, object)]
@@ -132,6 +136,10 @@ class ChangeLogReader:
 
     def epochs(self) -> np.ndarray:
         """The epochs that `epochs/` records, once for each partition that they read from."""
+        return self._epochs
+
+    @cached_property
+    def _epochs(self) -> np.ndarray:
         files = [pq.read_table(path, columns=["epoch"])["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
         return np.concatenate([np.empty(0, np.int64), *files])
 

@@ -105,7 +105,7 @@ class Sink(Core):
         `outputs`: what gets the rows besides the change log. The other numbers are those of FileLimits.
         """
         out = Path(out_folder)
-        self.part, self.parts, self.width, self.sources = part, parts, width, sources
+        self.part, self.width = part, width
         self.tables = TableSet()
         self._scalars = self.tables.add("scalars", "i8")
         self._scalars.reserve(16)

@@ -59,7 +59,6 @@ def _merge_message_changes(syn: Synopses, count: int, slots: np.ndarray, begin: 
                 lossy = np.int64(_ALL_CHANNELS)
         if lossy:
             note_loss(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])
-    syn.counter[1] += count
 
 
 @kernel
@@ -77,7 +76,6 @@ def _merge_messages(syn: Synopses, count: int, serial: int) -> None:
         lossy = add_message(s, dst[i], z, src[i], weight[i])
         if lossy:
             note_loss(s, note, dst[i], lossy, 0.0)
-    syn.counter[1] += count
 
 
 @kernel

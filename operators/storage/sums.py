@@ -36,7 +36,7 @@ class SumStore:
         self.note = tables.add("note", "i4", 4)
         self._out = Lists(tables, "out", layer.weighted)
         self._inn = Lists(tables, "in", layer.weighted)
-        self._counter = np.zeros(4, np.int64)
+        self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)
         self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
         self._touched = self._again = _NO_SLOTS

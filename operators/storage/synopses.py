@@ -68,7 +68,7 @@ class Synopses(NamedTuple):
     out: ListsView  # per source: destinations (and weights)
     inn: ListsView  # per destination: sources (and weights)
     touched: np.ndarray  # (slots,) int32: rows touched in this epoch, in order
-    counter: np.ndarray  # (4,) int64: how many rows are touched; messages merged
+    counter: np.ndarray  # (1,) int64: how many rows are touched
     scratch: Scratch
     weighted: bool
     skip_loops: bool
