@@ -84,14 +84,14 @@ def make_partitioner(
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
     graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
-    sealing, image = settings.sealing(plan), settings.image_of(Place(PARTITIONER, 0))
+    sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
     return PartitionerStage(graph, sealing, log, image, dead_letters, settings.sources, settings.topics)
 
 
 def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | MessageStage:
     """The Parser of the files, or of one topic."""
     parser = parser_of(settings, plan)
-    block_events, dead = settings.block_events or settings.epoch_events, settings.letter_box(row.name)
+    block_events, dead = settings.parsing.block_events or settings.sealing.epoch_events, settings.letter_box(row.name)
     if row.topic is None:
         return ParserStage(Path(settings.chunks), parser, dead, block_events)
     origin = Origin(row.topic, settings.sources[row.topic])
@@ -100,8 +100,8 @@ def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | 
 
 def parser_of(settings: Settings, plan: Plan) -> Parser:
     """The Parser's core: the rules by which the job's records become events."""
-    types, longest = plan.edge_types or None, settings.id_bytes_max
-    return Parser(plan.in_width, settings.id_kind, types, settings.events_map, longest)
+    told, types = settings.parsing, plan.edge_types or None
+    return Parser(plan.in_width, settings.id_kind, types, told.events_map, told.id_bytes_max)
 
 
 def make_core(settings: Settings, plan: Plan, row: Operator, part: int) -> Core:
@@ -120,7 +120,8 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
     """The core of a sink part."""
     outputs = make_outputs(settings, plan, part)
     sources, width = list(settings.sources), plan.out_width
-    publish_ms = 0 if settings.epoch_ms else settings.publish_after_ms  # else the Partitioner sees to it
+    told = settings.sealing
+    publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
     return Sink(
         part, settings.parts, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms
     )
@@ -133,5 +134,6 @@ def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
 
 def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:
     """What a sink part hands to the topic of changed embeddings."""
-    lines = Lines(settings.outlet["model"], settings.outlet["form"])
+    assert settings.outlet is not None
+    lines = Lines(settings.outlet.model_tag, settings.outlet.embedding_format)
     return Outlet(part, plan.out_width, settings.id_kind, lines)

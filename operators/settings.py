@@ -2,70 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gnn.plan import Plan
 from operators.dataflow import Place
-from operators.epochs.config import SealingConfig
+from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import JOURNAL_BYTES
 from operators.epochs.retention import CheckpointFolder, ToldCheckpoints
-from operators.epochs.waiting_events import WAITING_BYTES
-from operators.limits import ID_BYTES_MAX, RECORD_BYTES
+from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.letter_box import LetterBox, LetterQueue
 from partitioner.config import PartitionerConfig
 
 
 @dataclass(frozen=True, slots=True)
+class OutletConfig:
+    """What a topic of changed embeddings gets: see Lines for `model_tag` and the format, Intervals for the others."""
+
+    model_tag: str = ""  # the beginning of the model's sha256
+    embedding_format: str = "base64"
+    coalesce_epochs: int = 0
+    coalesce_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What every operator of a job is told; JSON-able by `to_dict`.
 
-    Units: epoch_ms, marker_interval_ms, publish_ms milliseconds; journal_bytes, waiting_bytes, id_bytes_max,
-    letter_bytes, dead_letters_max bytes; paths are absolute.
+    The options of a run that operators know stand in the classes of their rooms, which are parts of this one.
+
+    Units: paths are absolute.
     """
 
     model: str
     out: str
     parts: int
-    partitioner: dict[str, Any] = field(default_factory=dict)
+    partitioning: PartitionerConfig = field(default_factory=PartitionerConfig)
+    parsing: ParserConfig = field(default_factory=ParserConfig)
+    sealing: SealingConfig = field(default_factory=SealingConfig)
+    cuts: CutLogConfig = field(default_factory=CutLogConfig)
+    letters: LetterConfig = field(default_factory=LetterConfig)
+    outlet: OutletConfig | None = None  # None: no topic
     image: str = ""  # folder of base images, one folder per operator and part
     sources: tuple[str, ...] = ()
     topics: tuple[int, ...] = ()  # those of the sources (by index) that are Kafka topics
-    events_map: dict[str, str] = field(default_factory=dict)  # foreign records to events, JMESPath by field
     chunks: str = ""  # the reading plan of a file input
-    id_kind: str = "int"
-    id_bytes_max: int = ID_BYTES_MAX  # of string ids and names of edge types, for the job's life
-    epoch_events: int = 1000
-    epoch_ms: int = 20
-    publish_ms: int = 0  # how long what is done may stay unreadable; 0: no limit
-    block_events: int = 0  # what the Parser cuts its blocks by, for the job's life; 0: by epoch_events
-    marker_interval_ms: int = 10_000
-    journal_bytes: int = JOURNAL_BYTES
-    waiting_bytes: int = WAITING_BYTES
-    cut_log: str = ""  # its folder
-    keep_cuts: bool = False
-    checkpoints: str = ""  # the folder of Flink's, or of what is told here about those in another store
-    checkpoints_away: bool = False  # whether they are in another store
-    dead_letters: str = ""
-    letter_bytes: int = RECORD_BYTES  # the largest record that the topic of dead letters takes
-    dead_letters_max: int = 0  # bytes of their files; 0: no limit
     job_id: str = ""  # for the job's life
     run: int = 0  # how often it was taken up
-    # What a topic of changed embeddings gets: model and form (see Lines), epochs and ms (see Intervals); empty: nothing
-    outlet: dict[str, Any] = field(default_factory=dict)
     processor: dict[str, str] = field(default_factory=dict)  # what it computes with (see gnn/processor.py); empty: any
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
-        """The inverse of `to_dict`."""
-        return Settings(**config | {name: tuple(config.get(name, ())) for name in ("sources", "topics")})
+        """The inverse of `to_dict`; also reads what was saved before the settings had parts."""
+        config = _in_parts(config) if "partitioner" in config else config
+        parts = {name: config[name] for name in _PARTS if config.get(name) is not None}
+        return Settings(**_tuples(config) | {name: _PARTS[name](**_tuples(part)) for name, part in parts.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+    def in_parts(self) -> dict[str, Any]:
+        """The parts that there are, by name: one for each class of options."""
+        found = {name: getattr(self, name) for name in _PARTS}
+        return {name: part for name, part in found.items() if part is not None}
+
+    @property
+    def id_kind(self) -> str:
+        """The kind of vertex ids."""
+        return self.partitioning.id_kind
 
     def image_of(self, place: Place) -> Path | None:
         """The base image of one part of an operator; None where the job starts from nothing."""
@@ -73,47 +80,72 @@ class Settings:
 
     def open_cut_log(self) -> CutLog:
         """Take the job's cut log over."""
-        kind = ToldCheckpoints if self.checkpoints_away else CheckpointFolder
-        retention = kind(Path(self.checkpoints)) if self.checkpoints else None
-        path = Path(self.cut_log) if self.cut_log else None
-        return CutLog(path, self.job_id, run=self.run, keep=self.keep_cuts, retention=retention)
+        told = self.cuts
+        kind = ToldCheckpoints if told.checkpoints_away else CheckpointFolder
+        retention = kind(Path(told.checkpoints)) if told.checkpoints else None
+        path = Path(told.folder) if told.folder else None
+        return CutLog(path, self.job_id, run=self.run, keep=told.keep_cuts, retention=retention)
 
     def letter_box(self, operator: str) -> LetterBox | None:
         """Where an operator's rejected records go."""
-        if not self.dead_letters:
+        told = self.letters
+        if not told.target:
             return None
-        to_topic = self.dead_letters.startswith("kafka:")
-        limit = self.dead_letters_max
-        target = LetterQueue(self.letter_bytes) if to_topic else DeadLetterFile(self.dead_letters, limit)
+        to_topic = told.target.startswith("kafka:")
+        limit = told.dead_letters_max_bytes
+        target = LetterQueue(told.record_bytes) if to_topic else DeadLetterFile(told.target, limit)
         return LetterBox(target, Path(self.out), operator)
 
-    def sealing(self, plan: Plan) -> SealingConfig:
-        """How epochs are cut."""
+    def sealing_of(self, plan: Plan) -> SealingConfig:
+        """How epochs are cut, with what follows from the model and from the topic of changed embeddings."""
         vertex_bytes, edge_bytes = state_bytes(plan)
-        return SealingConfig(
-            self.epoch_events,
-            self.epoch_ms,
-            self.marker_interval_ms,
+        outlet = self.outlet or OutletConfig()
+        return replace(
+            self.sealing,
             vertex_bytes=vertex_bytes,
             edge_bytes=edge_bytes,
-            journal_bytes=self.journal_bytes,
-            waiting_bytes=self.waiting_bytes,
-            flush_epochs=self.outlet.get("epochs", 0),
-            flush_ms=self.outlet.get("ms", 0) if self.epoch_ms else 0,
-            publish_ms=self.publish_after_ms,
+            flush_epochs=outlet.coalesce_epochs,
+            flush_ms=outlet.coalesce_ms if self.sealing.epoch_ms else 0,
         )
 
-    @property
-    def publish_after_ms(self) -> int:
-        """When files close: a tenth of the time is left for the way through the operators and to the disk."""
-        return self.publish_ms * 9 // 10
 
-    @property
-    def partitioning(self) -> PartitionerConfig:
-        """How edges are placed."""
-        options = dict(self.partitioner)
-        types = options.pop("edge_types", None)
-        return PartitionerConfig(**options, id_kind=self.id_kind, edge_types=None if types is None else tuple(types))
+_PARTS: dict[str, Any] = {
+    "partitioning": PartitionerConfig,
+    "parsing": ParserConfig,
+    "sealing": SealingConfig,
+    "cuts": CutLogConfig,
+    "letters": LetterConfig,
+    "outlet": OutletConfig,
+}
+# What had another name before there were parts.
+_RENAMED = {
+    "cut_log": "folder",
+    "dead_letters": "target",
+    "letter_bytes": "record_bytes",
+    "dead_letters_max": "dead_letters_max_bytes",
+}
+_RENAMED_IN_OUTLET = {
+    "model": "model_tag",
+    "form": "embedding_format",
+    "epochs": "coalesce_epochs",
+    "ms": "coalesce_ms",
+}
+
+
+def _in_parts(flat: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they were saved first, all on one level but for two."""
+    flat = {_RENAMED.get(name, name): value for name, value in flat.items()}
+    outlet = {_RENAMED_IN_OUTLET[name]: value for name, value in flat.pop("outlet", {}).items()}
+    flat |= flat.pop("partitioner")
+    nested: dict[str, Any] = {"outlet": outlet or None}
+    for part, kind in _PARTS.items():
+        nested.setdefault(part, {one.name: flat.pop(one.name) for one in fields(kind) if one.name in flat})
+    return nested | flat
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples, and settings have no lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def state_bytes(plan: Plan) -> tuple[int, int]:

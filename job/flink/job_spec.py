@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from job.folder import layout
 from job.kafka.topic_specs import TopicInput, TopicOutput
+from job.options.runtime_options import MANAGED_MB, MANAGED_MB_MIN, StateBackend
 from job.uris import file_uri, is_remote, local_path
 
 
 class JobSpec(BaseModel):
     """A job: its shape, where it reads and writes, and what its stages are told.
 
-    `stage` goes to the stage factory as it is; the runtime reads nothing in it.
+    `stage` goes to the stage factory as it is (of `freshet run` the Settings); the runtime reads nothing in it.
+    A field with the name of an option has its value (see job/options/told.py).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,16 +42,16 @@ class JobSpec(BaseModel):
     parallelism: int = Field(default=1, ge=1)
     max_parallelism: int = Field(default=128, ge=1, le=32768)
     cluster: str | None = None  # HOST:PORT of a cluster's REST endpoint; None: embedded
-    backend: Literal["rocksdb", "hashmap"] = "rocksdb"
+    state_backend: StateBackend = "rocksdb"
     checkpoint_dir: str = ""  # default: out/checkpoints
     checkpoint_interval_ms: int = Field(default=10_000, ge=0)  # 0: no checkpoints
     checkpoints_retained: int = Field(default=2, ge=1)
-    restart_attempts: int = Field(default=10, ge=0)  # within 10 minutes; one failure more ends the job
+    restarts: int = Field(default=10, ge=0)  # within 10 minutes; one failure more ends the job
     restart_delay_ms: int = Field(default=500, ge=0)
     resume: str | None = None  # a checkpoint or savepoint folder
     rest_port: int = 0  # embedded: 0 takes a free one
     heap_mb: int = Field(default=2048, ge=256)
-    managed_mb: int = Field(default=512, ge=64)  # RocksDB's caches and write buffers
+    managed_mb: int = Field(default=MANAGED_MB, ge=MANAGED_MB_MIN)
     network_mb: int = Field(default=256, ge=16)
     options: dict[str, str] = Field(default_factory=dict)  # further Flink options, which win
 

@@ -49,7 +49,7 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
         "execution.checkpointing.num-retained": str(spec.checkpoints_retained),
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "execution.checkpointing.incremental": "true",
-        "state.backend.type": spec.backend,
+        "state.backend.type": spec.state_backend,
         "state.backend.rocksdb.timer-service.factory": "HEAP",
     }
     if spec.checkpoint_interval_ms:
@@ -91,8 +91,8 @@ def flink_options(spec: JobSpec) -> dict[str, str]:
         "parallelism.default": str(spec.parallelism),
         "execution.buffer-timeout.interval": "0 ms",
         # Flink counts failures and gives up at the last of them.
-        "restart-strategy.type": "failure-rate" if spec.restart_attempts else "none",
-        "restart-strategy.failure-rate.max-failures-per-interval": str(spec.restart_attempts + 1),
+        "restart-strategy.type": "failure-rate" if spec.restarts else "none",
+        "restart-strategy.failure-rate.max-failures-per-interval": str(spec.restarts + 1),
         "restart-strategy.failure-rate.failure-rate-interval": RESTART_INTERVAL,
         "restart-strategy.failure-rate.delay": f"{spec.restart_delay_ms} ms",
     }

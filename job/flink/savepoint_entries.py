@@ -32,9 +32,9 @@ def save_entries(state: str, backend: str, parts: int, operators: Sequence[str],
         out=str(work / "flink"),
         parts=parts,
         layers=1,
-        backend=backend,  # type: ignore[arg-type]
+        state_backend=backend,  # type: ignore[arg-type]
         checkpoint_interval_ms=0,
-        restart_attempts=0,
+        restarts=0,
         resume=state,
         options={"execution.state-recovery.ignore-unclaimed-state": "true"},
     )

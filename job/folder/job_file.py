@@ -61,7 +61,7 @@ class SavedJob:
 
     def cut_log(self, out: Path, beside: Path) -> Path | None:
         """The folder of the cut log: `beside` today's checkpoints, else where it was; None where it is nowhere."""
-        was = Path(self.settings.cut_log)
+        was = Path(self.settings.cuts.folder)
         places = [beside, was]
         if was.is_relative_to(self.settings.out):  # of a folder that was copied, the copy
             places.insert(1, out / was.relative_to(self.settings.out))

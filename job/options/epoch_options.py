@@ -8,10 +8,11 @@ from pydantic import Field
 
 from job.options.marks import EPOCHS, Count, Holds, Option, Options, Ratio
 from job.options.runtime_options import PARTS_MAX
+from operators.epochs.config import SealingConfig
 from partitioner.config import PartitionerConfig
 
 PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
-_PARTITIONER = PartitionerConfig()  # its defaults are those of a run
+_PARTITIONER, _SEALING = PartitionerConfig(), SealingConfig()  # their defaults are those of a run
 
 
 class EpochOptions(Options):
@@ -21,13 +22,13 @@ class EpochOptions(Options):
         default=None, ge=1, le=PARTS_MAX, description="Parts of the graph, for the job's life (default: --parallelism)."
     )
     epoch_events: Annotated[Count, Option(EPOCHS, Holds.KEPT)] = Field(
-        default=1000, ge=1, description="Accepted events that make an epoch."
+        default=_SEALING.epoch_events, ge=1, description="Accepted events that make an epoch."
     )
     epoch_ms: Annotated[Count, Option(EPOCHS, Holds.KEPT)] = Field(
-        default=20, ge=0, description="Longest that an epoch stays open; 0: cut by count alone."
+        default=_SEALING.epoch_ms, ge=0, description="Longest that an epoch stays open; 0: cut by count alone."
     )
-    partitioner: Annotated[PartitionerName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default="hybrid", description="How edges and vertices find their part."
+    strategy: Annotated[PartitionerName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
+        default="hybrid", alias="partitioner", description="How edges and vertices find their part."
     )
     hybrid_threshold: Annotated[Count, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
         default=_PARTITIONER.hybrid_threshold,

@@ -103,13 +103,15 @@ class InputOptions(Options):
 
 
 class GraphOptions(Options):
-    """What the events mean, and whether their end is the job's."""
+    """What the events mean."""
 
     undirected: Annotated[bool, Option(IO, Holds.FOR_LIFE, "--undirected/--directed")] = Field(
         default=False, description="Mirror every edge of snapshot and events."
     )
-    id_type: Annotated[IdType | None, Option(IO, Holds.FOR_LIFE)] = Field(
-        default=None, description="Kind of vertex ids (default: the snapshot's, else the first accepted event's)."
+    id_kind: Annotated[IdType | None, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=None,
+        alias="id_type",
+        description="Kind of vertex ids (default: the snapshot's, else the first accepted event's).",
     )
     id_bytes_max: Annotated[Count, Option(IO, Holds.FOR_LIFE)] = Field(
         default=ID_BYTES_MAX,
@@ -117,7 +119,4 @@ class GraphOptions(Options):
         le=1 << 20,
         description="Longest string id, and name of an edge type, in bytes of UTF-8, for the job's life; events with a "
         "longer one are rejected.",
-    )
-    stay: Annotated[bool, Option(IO)] = Field(
-        default=False, description="Keep running after bounded input has ended, until SIGTERM."
     )

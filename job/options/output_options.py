@@ -89,6 +89,11 @@ class OutputOptions(Options):
         return int(self.publish_within_s * 1000)
 
     @property
+    def coalesce_ms(self) -> int:
+        """Longest that a change waits for others, in milliseconds."""
+        return int(self.coalesce_s * 1000)
+
+    @property
     def output_topics(self) -> dict[str, KafkaAddress]:
         """The topics that are written, by option."""
         given = {"--embeddings-to": self.embeddings_to, "--dead-letters": self.dead_letters}

@@ -84,6 +84,11 @@ def option_names() -> list[str]:
     return list(option_fields())
 
 
+def option_name(field: str) -> str:
+    """What the --config file calls a field."""
+    return RunConfig.model_fields[field].alias or field
+
+
 def that_hold(how_long: Holds) -> list[tuple[str, Option]]:
     """The fields of the options that hold so long, with their marks."""
     marks = [(name, _mark(field)) for name, field in RunConfig.model_fields.items()]

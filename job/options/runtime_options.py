@@ -6,17 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from job.options.marks import FAULTS, RUNTIME, Count, Duration, Holds, Option, Options, Size
+from job.options.marks import FAULTS, IO, RUNTIME, Count, Duration, Holds, Option, Options, Size
 
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
 ProcessorName = Literal["host", "portable", "any"]
 PARTS_MAX = 1024
+MANAGED_MB, MANAGED_MB_MIN = 512, 64  # RocksDB's caches and write buffers
 
 
 class RuntimeOptions(Options):
-    """Where the job runs, and with how much of the machine."""
+    """Where and how long the job runs, and with how much of the machine."""
 
+    stay: Annotated[bool, Option(IO)] = Field(
+        default=False, description="Keep running after bounded input has ended, until SIGTERM."
+    )
     runtime: Annotated[Runtime, Option(RUNTIME)] = Field(
         default="flink", description="Flink, or everything in this one process."
     )
@@ -37,6 +41,11 @@ class RuntimeOptions(Options):
         description="What a new job computes for, for its life, since last bits depend on it: host (default), or "
         "portable (any of the last ten years; products take 1.6 times as long). any: on whatever runs.",
     )
+
+    @property
+    def managed_mb(self) -> int:
+        """Memory for the state backend, in MiB."""
+        return MANAGED_MB if self.memory_bytes is None else max(MANAGED_MB_MIN, self.memory_bytes >> 20)
 
     @field_validator("cluster")
     @classmethod
@@ -69,3 +78,13 @@ class FaultOptions(Options):
     resume: Annotated[str | None, Option(FAULTS)] = Field(
         default=None, description="Go on from `latest` or from the checkpoint or savepoint at PATH."
     )
+
+    @property
+    def checkpoint_interval_ms(self) -> int:
+        """Time between checkpoints, in milliseconds."""
+        return int(self.checkpoint_interval_s * 1000)
+
+    @property
+    def marker_interval_ms(self) -> int:
+        """Time between markers, in milliseconds: as between checkpoints."""
+        return max(1, self.checkpoint_interval_ms)

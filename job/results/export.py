@@ -110,7 +110,7 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     positions = [one.to_dict() for one in coverage.positions(stopped.has_finished and state is None)]
     counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
-    undirected = bool(stopped.settings.partitioner.get("undirected"))
+    undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()
     info = {**counts, "undirected": undirected, "positions": positions}
     write_live_graph(work / "snapshot", graph, live.features(graph), info)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from job.errors import UsageError
 from job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
 from job.options.run_config import RunConfig
+from job.options.told import told, told_again
 from operators.limits import RECORD_BYTES, RECORD_SPARE
+from operators.settings import OutletConfig
 from operators.sink.kafka_lines import record_bytes_max
 from partitioner.events import STRING
 
@@ -51,7 +52,7 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> 
             say,
             compacted=embeddings,
             prefix=f"freshet-{job_id}" if embeddings and config.delivery == EXACTLY_ONCE else None,
-            checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
+            checkpoint_interval_ms=config.checkpoint_interval_ms,
         )
     return Outputs(found.get("--embeddings-to"), found.get("--dead-letters"))
 
@@ -76,16 +77,15 @@ def refuse_large_records(config: RunConfig, width: int, id_kind: str, id_bytes_m
         raise UsageError(msg)
 
 
-def outlet_settings(config: RunConfig, model_sha256: str) -> dict[str, Any]:
-    """What the Sink and the Partitioner are told of the topic of changed embeddings; empty where there is none."""
+def outlet_settings(config: RunConfig, model_sha256: str, former: OutletConfig | None = None) -> OutletConfig | None:
+    """What the Sink and the Partitioner are told of the topic of changed embeddings; None where there is none.
+
+    `former` is what they were told when the job ran before, if it wrote one then.
+    """
     if config.embeddings_to is None:
-        return {}
-    return {
-        "model": model_sha256[:_MODEL_DIGITS],
-        "form": config.embedding_format,
-        "epochs": config.coalesce_epochs,
-        "ms": int(config.coalesce_s * 1000),
-    }
+        return None
+    values = told(config, OutletConfig) if former is None else told_again(config, OutletConfig)
+    return replace(former or OutletConfig(), **values, model_tag=model_sha256[:_MODEL_DIGITS])
 
 
 def new_job_id() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,20 @@ from job.folder.job_file import SavedJob, paths_of
 from job.kafka.topic_specs import as_recorded
 from job.options.marks import Holds, Option
 from job.options.run_config import RunConfig, that_hold
+from job.options.told import told, told_again
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import match, read_positions
 from job.run.processor import of_new_job
 from job.run.sources import Found, Sources, find_sources, plan_sources
 from job.uris import is_remote, local_path
 from operators.base_image import build_image
+from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.factory import load_plan
+from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.core import Parser
 from operators.settings import Settings
 from operators.snapshot.reader import Snapshot, open_snapshot
+from partitioner.config import PartitionerConfig
 from partitioner.events import INT
 from state.seed import new_seed
 
@@ -55,20 +59,21 @@ def prepare(config: RunConfig, out: Path) -> Job:
     outputs = plan_outputs(config, job_id, say)
     id_kind = _id_kind(config, plan, sources)
     refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
+    block_events = config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1)
     settings = Settings(
         model=str(config.model.absolute()),
         **paths_of(out),
         parts=config.part_count,
-        partitioner=_partitioning(config, plan),
+        partitioning=_partitioning(config, plan, id_kind),
+        parsing=ParserConfig(**told(config, ParserConfig) | {"block_events": block_events}),
+        sealing=SealingConfig(**told(config, SealingConfig)),
+        cuts=CutLogConfig(**told(config, CutLogConfig)),
+        letters=LetterConfig(**told(config, LetterConfig)),
         sources=found.names,
         topics=tuple(found.topics),
-        events_map=config.events_map,
-        id_kind=id_kind,
-        id_bytes_max=config.id_bytes_max,
-        block_events=config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1),
-        **settings_of_run(config, out, job_id, outputs, plan.sha256),
         processor=dict(of_new_job(config)),
     )
+    settings = settings_of_run(settings, config, out, job_id, outputs, plan.sha256)
     # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     sources.save(out)
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
@@ -82,10 +87,10 @@ def prepare(config: RunConfig, out: Path) -> Job:
         events=list(config.events),
         sources=list(settings.sources),
         topics=as_recorded(sources.topic_specs),
-        events_map=settings.events_map,
+        events_map=settings.parsing.events_map,
         parts=settings.parts,
         id_type=settings.id_kind,
-        id_bytes_max=settings.id_bytes_max,
+        id_bytes_max=settings.parsing.id_bytes_max,
         undirected=config.undirected,
         runtime=config.runtime,
         processor=settings.processor,
@@ -95,20 +100,21 @@ def prepare(config: RunConfig, out: Path) -> Job:
     return Job(settings, sources, outputs)
 
 
-def settings_of_run(config: RunConfig, out: Path, job_id: str, outputs: Outputs, model_sha256: str) -> dict[str, Any]:
-    """The settings that a resume may change, as the options of this run have them."""
-    return {
-        "epoch_events": config.epoch_events,
-        "epoch_ms": config.epoch_ms,
-        "marker_interval_ms": max(1, int(config.checkpoint_interval_s * 1000)),
-        "publish_ms": config.publish_ms,
-        **_cut_log(config, out, job_id),
-        "dead_letters": layout.dead_letters_to(config.dead_letters, out),
-        "letter_bytes": outputs.letter_bytes,
-        "dead_letters_max": config.dead_letters_max_bytes,
-        "job_id": job_id,
-        "outlet": outlet_settings(config, model_sha256),
-    }
+def settings_of_run(
+    settings: Settings, config: RunConfig, out: Path, job_id: str, outputs: Outputs, model_sha256: str
+) -> Settings:
+    """A job's settings with what each of its runs says anew."""
+    settings = replace(settings, job_id=job_id, outlet=outlet_settings(config, model_sha256, settings.outlet))
+    parts = {name: replace(part, **told_again(config, type(part))) for name, part in settings.in_parts().items()}
+    target = layout.dead_letters_to(config.dead_letters, out)
+    return replace(
+        settings,
+        **parts
+        | {
+            "cuts": replace(parts["cuts"], **_cut_log(config, out, job_id)),
+            "letters": replace(parts["letters"], target=target, record_bytes=outputs.letter_bytes),
+        },
+    )
 
 
 def _cut_log(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
@@ -116,8 +122,7 @@ def _cut_log(config: RunConfig, out: Path, job_id: str) -> dict[str, Any]:
     where = layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id)
     folder = layout.checkpoint_folder(where, out)
     return {
-        "cut_log": str(folder / layout.CUT_LOG),
-        "keep_cuts": config.keep_cuts,
+        "folder": str(folder / layout.CUT_LOG),
         "checkpoints": str(folder) if config.runtime == "flink" else "",
         "checkpoints_away": is_remote(where or ""),
     }
@@ -141,7 +146,7 @@ def make_image(settings: Settings, config: RunConfig) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     plan = load_plan(settings.model)
     began = time.perf_counter()
-    blocks = _snapshot(config, plan, settings.id_bytes_max).blocks() if config.snapshot else ()
+    blocks = _snapshot(config, plan, settings.parsing.id_bytes_max).blocks() if config.snapshot else ()
     vertices = build_image(settings, blocks, say if config.snapshot else lambda _: None)
     if config.snapshot:
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
@@ -179,12 +184,12 @@ def _id_kind(config: RunConfig, plan: Plan, sources: Sources) -> str:
     """The snapshot's, else `--id-type`, else the first accepted event's (which is waited for in a topic)."""
     if config.snapshot is not None:
         kind = _snapshot(config, plan).id_kind
-        if config.id_type not in (None, kind):
-            message = f"--id-type {config.id_type}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
+        if config.id_kind not in (None, kind):
+            message = f"--id-type {config.id_kind}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
             raise UsageError(message)
         return kind
-    if config.id_type is not None:
-        return config.id_type
+    if config.id_kind is not None:
+        return config.id_kind
 
     def waits() -> None:
         say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
@@ -202,14 +207,11 @@ def _snapshot(config: RunConfig, plan: Plan, id_bytes_max: int | None = None) ->
     return open_snapshot(config.snapshot, plan.in_width, edge_types=types, id_bytes_max=longest)
 
 
-def _partitioning(config: RunConfig, plan: Plan) -> dict[str, Any]:
-    return {
-        "strategy": config.partitioner,
-        "hdrf_lambda": config.hdrf_lambda,
-        "hdrf_epsilon": config.hdrf_epsilon,
-        "hybrid_threshold": config.hybrid_threshold,
-        "undirected": config.undirected,
+def _partitioning(config: RunConfig, plan: Plan, id_kind: str) -> PartitionerConfig:
+    found = {
+        "id_kind": id_kind,
         "forbid_typed_loops": any(layer.skip_loops for layer in plan.layers),
         "edge_types": plan.edge_types or None,
         "hash_seed": new_seed(),
     }
+    return PartitionerConfig(**told(config, PartitionerConfig) | found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from job.folder.job_file import SavedJob
 from job.kafka.address import KafkaAddress
 from job.kafka.topic_specs import TopicInput
 from job.options.marks import Holds
-from job.options.run_config import RunConfig, that_hold
+from job.options.run_config import RunConfig, option_name, that_hold
 from job.run.file_source import FileSource
 from job.run.job_states import JobStates
 from job.run.outputs import new_job_id, plan_outputs, refuse_large_records
@@ -46,17 +46,14 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
-    refuse_large_records(config, load_plan(former.model).out_width, former.id_kind, former.id_bytes_max, outputs)
-    told = settings_of_run(config, out, job_id, outputs, saved.model_sha256)
-    if (cut_log := saved.cut_log(out, beside=Path(told["cut_log"]))) is not None:  # where it was, if not there
-        told["cut_log"] = str(cut_log)
-    settings = replace(
-        former,
-        block_events=former.block_events or former.epoch_events,
-        run=former.run + 1,
-        processor=dict(of_resumed_job(config, former.processor)),
-        **told,
-    )
+    width, id_bytes_max = load_plan(former.model).out_width, former.parsing.id_bytes_max
+    refuse_large_records(config, width, former.id_kind, id_bytes_max, outputs)
+    block_events = former.parsing.block_events or former.sealing.epoch_events
+    former = replace(former, parsing=replace(former.parsing, block_events=block_events))
+    settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
+    if (cut_log := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
+        settings = replace(settings, cuts=replace(settings.cuts, folder=str(cut_log)))
+    settings = replace(settings, run=former.run + 1, processor=dict(of_resumed_job(config, former.processor)))
     sources.save(out)
     topics, options = sources.topic_specs, kept_options(config)
     replace(saved, settings=settings, topics=topics, options=options).write(out)
@@ -114,16 +111,16 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
 
 def options_for_life(settings: Settings) -> dict[str, Any]:
     """The options that a job has for its life, as its settings have them."""
-    placing = {**settings.partitioner, "partitioner": settings.partitioner["strategy"]}
-    names = {"id_type": settings.id_kind, "parts": settings.parts}
-    names |= {"id_bytes_max": settings.id_bytes_max, "events_map": settings.events_map}
-    return {name: {**placing, **names}[name] for name, _ in that_hold(Holds.FOR_LIFE)}
+    had = {"parts": settings.parts}
+    for part in settings.in_parts().values():
+        had |= {field.name: getattr(part, field.name) for field in fields(part)}
+    return {name: had[name] for name, _ in that_hold(Holds.FOR_LIFE)}
 
 
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
     had = options_for_life(former)
     for name, mark in that_hold(Holds.FOR_LIFE):
-        given, option = getattr(config, name), name.replace("_", "-")
+        given, option = getattr(config, name), option_name(name).replace("_", "-")
         if name not in config.model_fields_set or given == had[name]:
             continue
         message = f"--{option} {given}: the job in {out} has {had[name]} for its life; leave --{option} out"

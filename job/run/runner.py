@@ -20,6 +20,7 @@ from job.flink.job_spec import JobSpec
 from job.folder import layout, run_file
 from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
+from job.options.told import told
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
 from job.run.prepare import Job, prepare
@@ -169,28 +170,21 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
 
 def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
-    memory = {} if config.memory_bytes is None else {"managed_mb": max(64, config.memory_bytes >> 20)}
-    return JobSpec(
-        out=str(out),
-        parts=job.settings.parts,
-        layers=len(load_plan(job.settings.model).layers),
-        stage=job.settings.to_dict(),
-        chunks=len(job.sources.chunks),
-        topics=job.sources.topic_specs,
-        embeddings_to=job.outputs.embeddings,
-        letters_to=job.outputs.letters,
-        kafka_properties=dict(config.client_properties),
-        stay=config.stay,
-        epoch_ms=job.settings.epoch_ms,
-        parallelism=config.parallelism,
-        cluster=config.cluster,
-        backend=config.state_backend,
-        checkpoint_dir=layout.checkpoint_dir_of_job(config.checkpoint_dir, job.settings.job_id) or "",
-        checkpoint_interval_ms=int(config.checkpoint_interval_s * 1000),
-        restart_attempts=config.restarts,
-        resume=state_to_resume(config, out, job.settings.job_id) if config.resume else None,
-        **memory,  # type: ignore[arg-type]
-    )
+    job_id = job.settings.job_id
+    found = {
+        "out": str(out),
+        "parts": job.settings.parts,
+        "layers": len(load_plan(job.settings.model).layers),
+        "stage": job.settings.to_dict(),
+        "chunks": len(job.sources.chunks),
+        "topics": job.sources.topic_specs,
+        "embeddings_to": job.outputs.embeddings,
+        "letters_to": job.outputs.letters,
+        "kafka_properties": dict(config.client_properties),
+        "checkpoint_dir": layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id) or "",
+        "resume": state_to_resume(config, out, job_id) if config.resume else None,
+    }
+    return JobSpec(**told(config, JobSpec) | found)
 
 
 def _now_ms() -> int:

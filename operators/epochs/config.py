@@ -1,11 +1,13 @@
-"""What the Partitioner's stage is told: when epochs end, when markers follow, and how much may wait in memory."""
+"""What the Partitioner's stage is told: when epochs end, when markers follow, how much may wait, and where cuts lie."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from operators.epochs.journal import JOURNAL_BYTES
-from operators.epochs.waiting_events import WAITING_BYTES
+# Fewer journaled bytes than this call for no marker: it has every changed page written once, and that would cost more
+# than it saves.
+JOURNAL_BYTES = 64 << 20
+WAITING_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +16,10 @@ class SealingConfig:
 
     `marker_*`, `vertex_bytes`, `edge_bytes` and `journal_bytes` are explained in operators/epochs/markers.py.
     `flush_epochs` and `flush_ms` end the intervals of an output that coalesces (operators/epochs/flush_intervals.py).
-    `publish_ms` after the files of the change log closed last, the next epoch closes them again; in a pause an empty
-    one does, once. It need be no marker (a large state would be written anew for a few rows): the flag in the cut log
-    is enough for a replay to write the same files. 0: they close at markers and by their size alone.
+    `publish_ms` is how long what is done may stay unreadable. `publish_after_ms` after the files of the change log
+    closed last, the next epoch closes them again; in a pause an empty one does, once. It need be no marker (a large
+    state would be written anew for a few rows): the flag in the cut log is enough for a replay to write the same files.
+    0: they close at markers and by their size alone.
 
     Units: epoch_events, marker_epochs_max, flush_epochs numbers; names in _ms milliseconds, names in _bytes bytes;
     vertex_bytes and edge_bytes what one vertex and one edge take in all operators together.
@@ -33,3 +36,18 @@ class SealingConfig:
     flush_epochs: int = 0
     flush_ms: int = 0
     publish_ms: int = 0
+
+    @property
+    def publish_after_ms(self) -> int:
+        """When files close: a tenth of the time is left for the way through the operators and to the disk."""
+        return self.publish_ms * 9 // 10
+
+
+@dataclass(frozen=True, slots=True)
+class CutLogConfig:
+    """Where the cut log lies (`folder`), and what is kept of it."""
+
+    folder: str = ""
+    keep_cuts: bool = False
+    checkpoints: str = ""  # the folder of Flink's, or of what is told here about those in another store
+    checkpoints_away: bool = False  # whether they are in another store

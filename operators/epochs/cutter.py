@@ -34,7 +34,7 @@ class Cutter:
         self._epoch_events = config.epoch_events
         self._log, self._lanes, self._markers, self._positions = log, lanes, markers, positions
         self._flushes = Intervals(config.flush_epochs, config.flush_ms)
-        self._files = Intervals(NO_LIMIT if config.publish_ms else 0, config.publish_ms)
+        self._files = Intervals(NO_LIMIT if config.publish_ms else 0, config.publish_after_ms)
         self._patience = Patience()
 
     def restore(self, marker: int) -> None:

@@ -15,9 +15,6 @@ from state.sweep import Mutations
 
 JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
 MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the last two
-# Fewer journaled bytes than this call for no marker: it has every changed page written once, and that would cost more
-# than it saves.
-JOURNAL_BYTES = 64 << 20
 
 
 def journaled_blocks(entries: Mapping[str, bytes]) -> Iterator[tuple[int, int, bytes]]:

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
+from operators.epochs.config import WAITING_BYTES
 from operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
 from operators.spill_file import Spilled, SpillFile
 from operators.telemetry.level import Level
 from partitioner.events import Events
-
-WAITING_BYTES = 32 << 20
 
 
 class _Block(NamedTuple):

@@ -115,7 +115,7 @@ def test_a_failure_before_the_first_checkpoint_and_on_to_the_end(job: Job) -> No
 
 def test_a_failure_that_stays_is_told_by_its_root_cause(job: Job) -> None:
     stage = {"faults": [{"operator": "storage2", "epoch": 5, "times": 99, "message": "row 7 is not a number"}]}
-    code, errors = job.run(parallelism=2, restart_attempts=1, restart_delay_ms=50, stage=stage)
+    code, errors = job.run(parallelism=2, restarts=1, restart_delay_ms=50, stage=stage)
     assert code == 3
     assert errors.strip().splitlines()[-1] == "storage2: RuntimeError: row 7 is not a number"
     assert read_run(job.out)["state"] == "failed"

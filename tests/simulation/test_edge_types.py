@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
 from operators.epochs.cut_log import CutLog
 from partitioner.reference_graph import ReferenceGraph
 from tests.support.models import IN_WIDTH, all_small_models
-from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, run
+from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, run, sealed_by
 from tests.support.pages import page_bytes
 from tests.support.simulation import Faults
 from tests.support.streams import random_records, to_events
@@ -31,7 +30,7 @@ def test_what_is_refused_is_refused_again_after_a_crash(seed: int) -> None:
     assert graph.rejected > 5
     model = all_small_models()["graph_conv-mean-2-layers"]()
     settings = job_settings(model, 3, 7, types_max=3, id_kind="string" if seed % 2 else "int")
-    settings = replace(settings, marker_interval_ms=4)
+    settings = sealed_by(settings, marker_interval_ms=4)
     with page_bytes(64):
         log = CutLog()
         whole = run(settings, model, events, log, seed, NO_FAULTS)

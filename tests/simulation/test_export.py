@@ -32,10 +32,10 @@ Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], float]]
 
 def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
     """The truth after an epoch."""
-    options, begin = case.settings.partitioner, dict[Lane, int]()
-    types = options["edge_types"]
+    options, begin = case.settings.partitioning, dict[Lane, int]()
+    types = options.edge_types
     default = types[0] if types else None
-    graph = ReferenceGraph(case.plan.in_width, options["undirected"], default, options["forbid_typed_loops"])
+    graph = ReferenceGraph(case.plan.in_width, options.undirected, default, options.forbid_typed_loops)
     lanes = lanes_of(case.events, case.settings.topics)
     by_epoch = ends_by_epoch(log, case.settings.topics)
     for number in range(1, epoch + 1):
@@ -112,7 +112,7 @@ def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_numb
                 go_on(case, settings, live, truth, folder / f"snapshot-{number}", ends)
                 taken += 1
                 within_topics += bool(settings.topics)
-                undirected += settings.partitioner["undirected"]
+                undirected += settings.partitioning.undirected
     assert taken > 80
     assert replayed > 200
     assert finished > 5, "some epochs must end within a message"

@@ -24,7 +24,7 @@ from operators.sink.core import Sink
 from state.sweep import Mutations, Sweeper
 from state.table import DIRTY
 from tests.support.cuts import copied
-from tests.support.oracle import NO_FAULTS
+from tests.support.oracle import NO_FAULTS, sealed_by
 from tests.support.simulated import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
 from tests.support.simulation import Faults, Simulation
 
@@ -137,7 +137,7 @@ def test_no_page_changes_unnoticed() -> None:
     marks = 0
     for seed in range(400, 430):
         case = replace(eager(draw(seed)), page_bytes=1, faults=NO_FAULTS)
-        settings = replace(case.settings, marker_interval_ms=0, journal_bytes=10**9)
+        settings = sealed_by(case.settings, marker_interval_ms=0, journal_bytes=10**9)
 
         def watch(simulation: Simulation) -> None:
             simulation.on_stage = lambda stage: setattr(stage.sweeper, "__class__", Watchful)

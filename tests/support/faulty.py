@@ -120,7 +120,7 @@ def main() -> None:
 
         def prepare_with_cuts(config: Any, out: Path) -> Any:
             job = prepare(config, out)
-            lay(Path(faults["cuts"]), Path(job.settings.cut_log), job.settings.job_id)
+            lay(Path(faults["cuts"]), Path(job.settings.cuts.folder), job.settings.job_id)
             return job
 
         runner.prepare = prepare_with_cuts

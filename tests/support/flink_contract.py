@@ -47,7 +47,7 @@ class Contract(KeyedProcessFunction):
 
 
 def main(out: Path, backend: str) -> None:
-    spec = JobSpec(out=str(out), layers=1, parts=1, backend=backend, heap_mb=512)
+    spec = JobSpec(out=str(out), layers=1, parts=1, state_backend=backend, heap_mb=512)
     for folder in (spec.checkpoints, out / "tmp"):
         folder.mkdir(parents=True)
     java = start_gateway(spec.logs, spec.heap_mb)

@@ -33,11 +33,11 @@ class Moment:
 
 def moments(events: Events, log: CutLog, settings: Settings, plan: Plan) -> list[Moment]:
     """Before the first epoch, and after each."""
-    options = settings.partitioner
+    options = settings.partitioning
     graph = ReferenceGraph(
         events.in_width,
-        undirected=bool(options.get("undirected")),
-        forbid_typed_loops=bool(options["forbid_typed_loops"]),
+        undirected=options.undirected,
+        forbid_typed_loops=options.forbid_typed_loops,
     )
     found, begin = [_moment(graph, plan)], 0
     for cut in log.cuts.values():

@@ -199,7 +199,7 @@ class Job:
     def uninterrupted(self, *options: object) -> Job:
         """A run of the local runtime, to the end, on the same input with the same cuts."""
         twin = Job(self.given, self.out.with_name(f"{self.out.name}-uninterrupted"))
-        cuts = orjson.loads((self.out / "job" / "job.json").read_bytes())["settings"]["cut_log"]
+        cuts = orjson.loads((self.out / "job" / "job.json").read_bytes())["settings"]["cuts"]["folder"]
         if not Path(cuts).is_dir():  # the folder was moved after that
             cuts = self.out / "checkpoints" / "cuts"
         twin.done("--runtime", "local", *options, faults={"cuts": str(cuts)})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from gnn import own_scale
 from gnn.model import Model
 from gnn.own_scale import Scaled
 from gnn.plan import compile_plan
+from operators.epochs.config import SealingConfig
 from operators.epochs.cut import Cut, Lane
 from operators.epochs.cut_log import CutLog
 from operators.settings import Settings
-from partitioner.config import TYPES_MAX
+from partitioner.config import PartitionerConfig
 from partitioner.events import Events
 from partitioner.reference_graph import GraphArrays, ReferenceGraph
 from tests.support.cuts import ends_by_epoch
@@ -25,11 +29,15 @@ NO_FAULTS = Faults(barrier=0.0, tick=0.0, crashes=0)
 def job_settings(model: Model, parts: int, epoch_events: int = 1000, **options: object) -> Settings:
     """Settings of a job on this model; `options` go to the partitioner."""
     plan = compile_plan(model)
-    partitioner = {"strategy": "hybrid", "hybrid_threshold": 3, **options}
-    id_kind = str(partitioner.pop("id_kind", "int"))
-    partitioner["forbid_typed_loops"] = any(layer.skip_loops for layer in plan.layers)
-    partitioner["edge_types"] = plan.edge_types or None
-    return Settings("", "", parts, partitioner, id_kind=id_kind, epoch_events=epoch_events, marker_interval_ms=20)
+    given: dict[str, Any] = {"hybrid_threshold": 3, **options}
+    loops, types = any(layer.skip_loops for layer in plan.layers), plan.edge_types or None
+    partitioning = PartitionerConfig(**given, forbid_typed_loops=loops, edge_types=types)
+    return Settings("", "", parts, partitioning, sealing=SealingConfig(epoch_events, marker_interval_ms=20))
+
+
+def sealed_by(settings: Settings, **changes: int) -> Settings:
+    """The settings with these changes of when epochs and markers come."""
+    return replace(settings, sealing=replace(settings.sealing, **changes))
 
 
 def cuts_of(sizes: list[int], total: int) -> CutLog:
@@ -45,14 +53,14 @@ def references(
     events: Events, log: CutLog, settings: Settings, snapshot: Events | None = None
 ) -> list[tuple[int, GraphArrays]]:
     """The graph after each epoch; with a snapshot, also epoch 0."""
-    options = settings.partitioner
-    types = options["edge_types"]
+    options = settings.partitioning
+    types = options.edge_types
     graph = ReferenceGraph(
         events.in_width,
-        undirected=bool(options.get("undirected")),
+        undirected=options.undirected,
         default_type=types[0] if types else None,
-        forbid_typed_loops=options["forbid_typed_loops"],
-        types_max=options.get("types_max", TYPES_MAX),
+        forbid_typed_loops=options.forbid_typed_loops,
+        types_max=options.types_max,
     )
     found, begin = list[tuple[int, GraphArrays]](), dict[Lane, int]()
     if snapshot is not None:

@@ -21,10 +21,10 @@ import numpy as np
 from gnn.model import Model
 from gnn.plan import Plan, compile_plan
 from operators.base_image import build_image
+from operators.epochs.config import WAITING_BYTES
 from operators.epochs.cut import Cut
 from operators.epochs.cut_log import CutLog
 from operators.epochs.cut_segments import KEPT, FencedError, segments_in
-from operators.epochs.waiting_events import WAITING_BYTES
 from operators.inbox import INBOX_BYTES
 from operators.settings import Settings
 from partitioner.config import STRATEGIES
@@ -32,7 +32,7 @@ from partitioner.events import Events
 from tests.support.cuts import copied, newest_segment
 from tests.support.left_out import leave_a_page_out
 from tests.support.models import IN_WIDTH, all_small_models, exact_small_models, random_model
-from tests.support.oracle import NO_FAULTS, assert_exact, job_settings
+from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, sealed_by
 from tests.support.pages import page_bytes
 from tests.support.simulation import Faults, Simulation
 from tests.support.streams import Record, random_records, to_events
@@ -62,11 +62,11 @@ class Case:
         return _plan(self.model)
 
     def __str__(self) -> str:
-        options = self.settings.partitioner
+        options = self.settings.partitioning
         partitions = len(set(zip(self.events.source.tolist(), self.events.partition.tolist(), strict=True)))
         given = 0 if self.snapshot is None else len(self.snapshot)
         named = {
-            "undirected": options["undirected"],
+            "undirected": options.undirected,
             "string ids": self.strings,
             "exact": self.exact,
             f"a snapshot of {given} events": given > 0,
@@ -74,9 +74,9 @@ class Case:
         }
         flags = [name for name, on in named.items() if on]
         return (
-            f"seed {self.seed}: {self.model}, {self.settings.parts} parts, {options['strategy']} "
-            f"(threshold {options['hybrid_threshold']}), {len(self.events)} events in epochs of "
-            f"{self.settings.epoch_events}, types {len(self.events.types)}, pages of {self.page_bytes} bytes, "
+            f"seed {self.seed}: {self.model}, {self.settings.parts} parts, {options.strategy} "
+            f"(threshold {options.hybrid_threshold}), {len(self.events)} events in epochs of "
+            f"{self.settings.sealing.epoch_events}, types {len(self.events.types)}, pages of {self.page_bytes} bytes, "
             f"sweeps of {self.spread_epochs} epochs, {partitions} partitions, up to {self.faults.crashes} crashes"
             + "".join(f", {flag}" for flag in flags)
         )
@@ -150,10 +150,10 @@ def draw(seed: int) -> Case:
         hash_seed=seed,
     )
     waiting_bytes = (0, 2000, WAITING_BYTES)[seed // 3 % 3]
-    settings = replace(settings, marker_interval_ms=rng.choice([1, 4, 15]), waiting_bytes=waiting_bytes)
-    settings = replace(settings, publish_ms=(0, 10, 60)[seed // 2 % 3])
+    settings = sealed_by(settings, marker_interval_ms=rng.choice([1, 4, 15]), waiting_bytes=waiting_bytes)
+    settings = sealed_by(settings, publish_ms=(0, 10, 60)[seed // 2 % 3])
     if seed % 4 == 0:  # as fast as by the clock: a journal of a few blocks, or of the state's bytes where they are more
-        settings = replace(settings, marker_interval_ms=10**9, journal_bytes=1000)
+        settings = sealed_by(settings, marker_interval_ms=10**9, journal_bytes=1000)
     events, settings = _through_partitions(seed, events, settings)
     pages, spread = rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200])
     case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, _snapshot(seed, typed, strings, exact))
@@ -188,7 +188,7 @@ def _faults(seed: int, rng: random.Random, case: Case) -> Faults:
     # a delivery is a step; so much of them an epoch has
     layers = len(case.plan.layers)
     steps_per_epoch = 1.3 * parts * (1 + parts * (1 + layers * (1 if parts == 1 else 3)))
-    steps = steps_per_epoch * (len(events) / settings.epoch_events + 3)
+    steps = steps_per_epoch * (len(events) / settings.sealing.epoch_events + 3)
     return Faults(
         barrier=rng.choice([0.3, 1.0, 2.0]) / steps_per_epoch,
         tick=rng.choice([0.3, 0.6, 2.0]) / steps_per_epoch,
@@ -293,7 +293,7 @@ def eager(case: Case, *, ticking: bool = False) -> Case:
         faults.tick *= 4
     else:
         faults.barrier *= 4
-    settings = replace(case.settings, marker_interval_ms=1, epoch_events=4)
+    settings = sealed_by(case.settings, marker_interval_ms=1, epoch_events=4)
     return replace(case, faults=faults, settings=settings, events=case.events.slice(0, min(len(case.events), 120)))
 
 

@@ -221,7 +221,7 @@ class Simulation:
     def _feed(self, k: int) -> None:
         """Some events of lane `k`: whole messages, in a block or two, between which no barrier comes."""
         lane, begin = self.lanes[k], self._positions[k]
-        end = min(begin + self.random.randint(1, 2 * self.settings.epoch_events), len(lane))
+        end = min(begin + self.random.randint(1, 2 * self.settings.sealing.epoch_events), len(lane))
         while end < len(lane) and lane.position[end] == lane.position[end - 1]:
             end += 1
         self._positions[k] = end

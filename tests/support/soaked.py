@@ -22,10 +22,12 @@ import psutil
 from gnn.model import save_model
 from job.local.runtime import READ_POSITION, open_store
 from operators.dataflow import PARTITIONER, SINK
+from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.factory import load_plan, make_stage
 from operators.outcome import Outcome
 from operators.output_folders import EPOCHS
+from operators.parser.config import LetterConfig
 from operators.parser.dead_letters import DeadLetter
 from operators.stage import Stage
 from state.block_columns import ROWS
@@ -120,12 +122,13 @@ class Soak:
             job_settings(model, 1, 1),
             model=str(folder / "model"),
             out=str(folder / "out"),
-            cut_log=str(folder / "cuts" / "cuts.jsonl"),
-            dead_letters=str(folder / "out" / "dead_letters" / "dead_letters.jsonl"),
+            cuts=CutLogConfig(str(folder / "cuts" / "cuts.jsonl")),
+            letters=LetterConfig(
+                str(folder / "out" / "dead_letters" / "dead_letters.jsonl"), dead_letters_max_bytes=_DEAD_LETTERS_MAX
+            ),
             sources=("events.jsonl",),
-            marker_interval_ms=10_000,
+            sealing=SealingConfig(epoch_events=1, marker_interval_ms=10_000),
             job_id="soak",
-            dead_letters_max=_DEAD_LETTERS_MAX,
         )
         self._width = load_plan(self.settings.model).out_width
         self._events = to_events(random_records(random.Random(1), _EVENTS, IN_WIDTH, vertices=300), IN_WIDTH)

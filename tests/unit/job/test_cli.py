@@ -124,7 +124,7 @@ def test_flags_reach_the_runner(freshet: Any, files: dict[str, Path], stand_in: 
     (((config,), _),) = calls
     assert isinstance(config, RunConfig)
     assert config.events == [str(files["E"])] * 2
-    assert (config.runtime, config.parts, config.epoch_ms, config.partitioner) == ("local", 4, 0, "hdrf")
+    assert (config.runtime, config.parts, config.epoch_ms, config.strategy) == ("local", 4, 0, "hdrf")
     assert (config.undirected, config.memory_bytes, config.checkpoint_interval_s) == (True, 1 << 30, 0.5)
     assert config.snapshot == files["S"]
 

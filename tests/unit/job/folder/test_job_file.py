@@ -11,6 +11,7 @@ from job.errors import UsageError
 from job.folder import layout
 from job.folder.job_file import SavedJob, job_of_state, paths_of
 from job.kafka.topic_specs import TopicInput
+from operators.epochs.config import CutLogConfig
 from operators.factory import load_plan
 from operators.settings import Settings
 from tests.support.models import IN_WIDTH, conv, make_model
@@ -25,7 +26,9 @@ def model(tmp_path: Path) -> Path:
 
 
 def saved_in(out: Path, model: Path) -> SavedJob:
-    settings = Settings(str(model), parts=2, job_id=JOB, cut_log=str(out / "checkpoints" / "cuts"), **paths_of(out))
+    settings = Settings(
+        str(model), parts=2, job_id=JOB, cuts=CutLogConfig(str(out / "checkpoints" / "cuts")), **paths_of(out)
+    )
     topic = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 7})
     saved = SavedJob(settings, load_plan(str(model)).sha256, None, "flink", (topic,), {"epoch_ms": 5})
     saved.write(out)

@@ -18,6 +18,7 @@ from job.kafka.topic_specs import TopicOutput
 from job.options.config_file import load_run_config
 from job.options.run_config import RunConfig
 from job.run.outputs import Outputs, outlet_settings, plan_outputs, refuse_large_records
+from operators.settings import OutletConfig
 
 
 class Brokers:
@@ -149,8 +150,8 @@ def test_the_outputs_of_a_run(brokers: Brokers) -> None:
     assert found.embeddings is not None
     assert found.embeddings.transactional_id_prefix == "freshet-id"
     assert found.letters == TopicOutput(bootstrap="h:1", topic="short")
-    assert outlet_settings(options_of(), "a" * 64) == {}
-    assert outlet_settings(config, "a" * 64) == {"model": "a" * 12, "form": "base64", "epochs": 1000, "ms": 500}
+    assert outlet_settings(options_of(), "a" * 64) is None
+    assert outlet_settings(config, "a" * 64) == OutletConfig("a" * 12, "base64", 1000, 500)
 
 
 def test_the_connector_is_told_to_be_patient() -> None:

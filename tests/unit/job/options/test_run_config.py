@@ -29,7 +29,7 @@ def refusal(**flags: Any) -> str:
 def test_defaults_are_those_of_the_interface() -> None:
     config = load()
     assert (config.runtime, config.parallelism, config.part_count) == ("flink", 1, 1)
-    assert (config.epoch_events, config.epoch_ms, config.partitioner) == (1000, 20, "hybrid")
+    assert (config.epoch_events, config.epoch_ms, config.strategy) == (1000, 20, "hybrid")
     assert config.checkpoint_interval_s == 10.0
     assert checkpoint_folder(config.checkpoint_dir, config.out) == Path("O/checkpoints")
     assert dead_letters_to(config.dead_letters, config.out) == str(Path("O/dead_letters.jsonl").absolute())

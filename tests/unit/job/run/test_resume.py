@@ -19,13 +19,17 @@ from job.flink.checkpoints import follow_move, prune, replace_paths
 from job.folder import run_file
 from job.folder.layout import checkpoint_folder
 from job.machine.processes import began_s
+from job.options import told
 from job.options.config_file import load_run_config
+from job.options.run_config import option_name
+from job.run.outputs import outlet_settings
 from job.run.prepare import prepare
 from job.run.resume import has_finished, options_for_life, resume, state_to_resume
 from job.run.runner import _spec
 from job.run.stop import stop
 from operators.epochs.cut import Cut
 from operators.parser.file_stage import read_plan
+from operators.settings import OutletConfig
 from tests.support.models import IN_WIDTH, conv, make_model
 
 EVENTS = b"".join(orjson.dumps({"op": "add_edge", "src": n, "dst": n + 1}) + b"\n" for n in range(20))
@@ -69,17 +73,17 @@ def state(config: Any, folder: Path) -> str | None:
 def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) -> None:
     config, job = resumed(folder)
     settings = job.settings
-    for path in (settings.model, settings.out, settings.image, settings.chunks, settings.cut_log):
+    for path in (settings.model, settings.out, settings.image, settings.chunks, settings.cuts.folder):
         assert Path(path).is_relative_to(folder)
     assert {Path(chunk.path) for chunk in read_plan(Path(settings.chunks))} == {folder / "events.jsonl"}
     assert settings.sources == (str(begun / "events.jsonl"),), "the change log goes on with the names that it has"
-    assert (config.parallelism, config.epoch_ms, settings.epoch_ms, settings.parts) == (2, 0, 0, 2)
-    assert settings.partitioner["strategy"] == "hdrf"
+    assert (config.parallelism, config.epoch_ms, settings.sealing.epoch_ms, settings.parts) == (2, 0, 0, 2)
+    assert settings.partitioning.strategy == "hdrf"
     assert job.sources.records == 20
 
 
 def test_the_seed_of_its_hashes_is_drawn_with_the_job_and_stays(folder: Path, tmp_path: Path) -> None:
-    saved = orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["partitioner"]
+    saved = orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["partitioning"]
     _, job = resumed(folder)
     assert (
         job.settings.partitioning.hash_seed == saved["hash_seed"] == resumed(folder)[1].settings.partitioning.hash_seed
@@ -90,10 +94,10 @@ def test_the_seed_of_its_hashes_is_drawn_with_the_job_and_stays(folder: Path, tm
 
 def test_epochs_may_change_from_the_next_one_on(folder: Path) -> None:
     _, job = resumed(folder, epoch_events=5, epoch_ms=7, parallelism=1)
-    assert (job.settings.epoch_events, job.settings.epoch_ms) == (5, 7)
-    assert job.settings.block_events == 1000, "the Parser's blocks stay: the local runtime counts them"
+    assert (job.settings.sealing.epoch_events, job.settings.sealing.epoch_ms) == (5, 7)
+    assert job.settings.parsing.block_events == 1000, "the Parser's blocks stay: the local runtime counts them"
     config, job = resumed(folder)
-    assert (job.settings.epoch_events, config.parallelism) == (5, 1), "as in the attempt before"
+    assert (job.settings.sealing.epoch_events, config.parallelism) == (5, 1), "as in the attempt before"
 
 
 @pytest.mark.parametrize(
@@ -235,8 +239,39 @@ def test_pruning_leaves_what_is_no_checkpoint(tmp_path: Path) -> None:
 def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
     config = load_run_config(flags(folder) | {"out": folder / "another"})
     had = options_for_life(prepare(config, folder / "another").settings)
-    assert {"parts", "partitioner", "undirected", "id_type", "events_map"} < had.keys()
-    assert all(had[name] == getattr(config, name) for name in had.keys() - {"parts", "id_type"})
+    assert {"parts", "strategy", "undirected", "id_kind", "events_map"} < had.keys()
+    assert all(had[name] == getattr(config, name) for name in had.keys() - {"parts", "id_kind"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "read"),
+    [
+        ("epoch_events", (7, 5), lambda settings: settings.sealing.epoch_events),
+        ("keep_cuts", (True, False), lambda settings: settings.cuts.keep_cuts),
+        ("dead_letters_max_bytes", ("5MiB", "6MiB"), lambda settings: settings.letters.dead_letters_max_bytes),
+    ],
+)
+def test_an_option_for_life_may_be_in_any_part_of_the_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: tuple[Any, Any], read: Any
+) -> None:
+    """As if this option were one: it is told when the job begins, and not again."""
+    monkeypatch.setattr(told, "that_hold", lambda how_long: [(name, None)])
+    option, out = option_name(name), folder / "another"
+    flags_of = flags(folder, **{option: options[0]}) | {"out": out}
+    began = read(prepare(load_run_config(flags_of), out).settings)
+    assert began == getattr(load_run_config(flags_of), name)
+    run_file.update_run(out, pids={}, state="stopped")
+    _, job = resume(load_run_config(flags_of | {"resume": "latest", option: options[1]}), out)
+    assert read(job.settings) == began
+
+
+def test_the_outlet_keeps_what_it_has_for_its_life(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(told, "that_hold", lambda how_long: [("coalesce_epochs", None)])
+    config = load_run_config(flags(folder, embeddings_to="kafka://h:1/t", coalesce_epochs=7, embedding_format="list"))
+    began = outlet_settings(config, "a" * 64)
+    assert began == OutletConfig("a" * 12, "list", 7, 500)
+    later = load_run_config(flags(folder, embeddings_to="kafka://h:1/t", coalesce="2s"))
+    assert outlet_settings(later, "a" * 64, began) == OutletConfig("a" * 12, "base64", 7, 2000)
 
 
 # -- a folder that many jobs share ------------------------------------------------------------------------------------
@@ -255,15 +290,15 @@ def shared_by_two(folder: Path, tmp_path: Path) -> list[tuple[Any, Any, Path]]:
 def test_jobs_that_share_a_folder_have_cut_logs_and_checkpoints_of_their_own(folder: Path, tmp_path: Path) -> None:
     (config, one, out), (_, two, _) = shared_by_two(folder, tmp_path)
     shared, ids = tmp_path / "shared", [one.settings.job_id, two.settings.job_id]
-    assert [job.settings.cut_log for job in (one, two)] == [str(shared / job / "cuts") for job in ids]
-    assert one.settings.checkpoints == str(shared / ids[0])
+    assert [job.settings.cuts.folder for job in (one, two)] == [str(shared / job / "cuts") for job in ids]
+    assert one.settings.cuts.checkpoints == str(shared / ids[0])
     assert _spec(one, config, out).checkpoint_uri == f"file://{shared}/{ids[0]}"
     assert _spec(one, config, out).savepoint_uri == f"file://{shared}/{ids[0]}/savepoints"
     kept = shared / ids[1] / ("b" * 32) / "chk-1"
     checkpoint(kept, 200)
     again = load_run_config(flags(folder, resume="latest") | {"out": out})
     going_on, job = resume(again, out)
-    assert job.settings.cut_log == one.settings.cut_log
+    assert job.settings.cuts.folder == one.settings.cuts.folder
     assert state_to_resume(going_on, out, ids[0]) is None, "the newest state is the other job's"
     mine = checkpoint(shared / ids[0] / ("a" * 32) / "chk-3", 100)
     assert state_to_resume(going_on, out, ids[0]) == str(mine)
@@ -297,7 +332,7 @@ def test_a_job_that_starts_anew_reads_nothing_of_the_one_before(folder: Path, tm
     log.close()
     shutil.rmtree(out)
     anew = prepare(config, out).settings
-    assert anew.cut_log != one.settings.cut_log
+    assert anew.cuts.folder != one.settings.cuts.folder
     assert anew.open_cut_log().last == 0
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from operators.epochs.config import SealingConfig
+from operators.epochs.config import WAITING_BYTES, SealingConfig
 from operators.epochs.cut import FILES, Cut, LostCutError, Share
 from operators.epochs.cut_log import CutLog
 from operators.epochs.input_positions import position_columns
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.epochs.waiting_events import WAITING_BYTES, Lanes
+from operators.epochs.waiting_events import Lanes
 from operators.outcome import Outcome
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of

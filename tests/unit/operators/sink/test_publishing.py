@@ -11,7 +11,7 @@ from operators.epochs.cut import Cut, Share
 from operators.epochs.cut_log import CutLog
 from tests.support.sealed import Job, ends
 
-LARGE = {"publish_ms": 9_000, "marker_interval_ms": 10**9}  # a state whose markers are far apart
+LARGE = {"publish_ms": 10_000, "marker_interval_ms": 10**9}  # a state whose markers are far apart
 
 
 def published(job: Job) -> list[int]:
@@ -41,7 +41,7 @@ def test_a_pause_publishes_once_with_an_empty_epoch() -> None:
 
 def test_an_idle_job_that_has_published_all_writes_nothing_more() -> None:
     log = CutLog()
-    job = Job(log, publish_ms=9_000, marker_interval_ms=10_000)
+    job = Job(log, publish_ms=10_000, marker_interval_ms=10_000)
     job.receive(4, 50_000)
     job.receive(4, 51_000, first=4)
     for now_ms in range(51_020, 500_000, 1_000):
@@ -71,7 +71,7 @@ def test_a_slow_stream_is_published_as_it_comes() -> None:
 
 
 def test_files_of_a_small_state_close_at_markers_alone() -> None:
-    job = Job(CutLog(), publish_ms=9_000, marker_interval_ms=10_000)
+    job = Job(CutLog(), publish_ms=10_000, marker_interval_ms=10_000)
     for k in range(600):
         job.receive(4, 1e6 + 100.0 * k, first=4 * k)
     assert marked(job) == [91, 181, 271, 361, 451, 541]
@@ -79,7 +79,7 @@ def test_files_of_a_small_state_close_at_markers_alone() -> None:
 
 
 def test_a_marker_that_comes_first_closes_the_files() -> None:
-    job = Job(CutLog(), publish_ms=9_000, marker_interval_ms=1_000)
+    job = Job(CutLog(), publish_ms=10_000, marker_interval_ms=1_000)
     for k in range(200):
         job.receive(4, 1e6 + 100.0 * k, first=4 * k)
     assert len(marked(job)) == 19

@@ -1,0 +1,33 @@
+"""What a Parser is told: the shape of the records, and where those go that it rejects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from operators.limits import ID_BYTES_MAX, RECORD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ParserConfig:
+    """How records become blocks of events, for the job's life.
+
+    `events_map` makes events of foreign records: JMESPath by field. `id_bytes_max` is of string ids and names of edge
+    types. `block_events` is what blocks are cut by; 0: by the events of an epoch.
+    """
+
+    events_map: dict[str, str] = field(default_factory=dict)
+    id_bytes_max: int = ID_BYTES_MAX
+    block_events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LetterConfig:
+    """Where rejected records go.
+
+    Units: bytes. `record_bytes` is the largest record that a topic as `target` takes, `dead_letters_max_bytes` the
+    size of its files together where it is a file; 0: no limit.
+    """
+
+    target: str = ""
+    record_bytes: int = RECORD_BYTES
+    dead_letters_max_bytes: int = 0
