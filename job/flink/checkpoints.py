@@ -68,13 +68,11 @@ def find_latest(folder: Path) -> Path:
     return found
 
 
-def find_state(where: str, checkpoints: Path) -> Path:
-    """Return the folder that `--resume WHERE` means: `latest`, a checkpoint, a savepoint, or a folder of them.
+def find_state(where: str) -> Path:
+    """Return the folder that `--resume WHERE` means: a checkpoint, a savepoint, or a folder of them.
 
     Raises: NoCheckpointError.
     """
-    if where == "latest":
-        return find_latest(checkpoints)
     path = local_path(where)
     return path if (path / _METADATA).is_file() else find_latest(path)
 

@@ -231,7 +231,7 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
 def _state_of(stopped: Stopped, state: str | None) -> str:
     """The savepoint or checkpoint, as Flink is told of it; nothing is removed, unlike by a resume."""
     states = _states(stopped)
-    found = states.latest() if state is None else states.named(state)
+    found = states.latest() if state in (None, "latest") else states.named(state)
     if found is None:
         message = (
             f"{stopped.out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"

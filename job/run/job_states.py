@@ -53,7 +53,7 @@ class JobStates:
             return given
         own = local_path(given) / self.job_id
         try:
-            found = find_state(str(own) if own.is_dir() else given, self.folder)
+            found = find_state(str(own) if own.is_dir() else given)
         except NoCheckpointError as error:
             message = f"{self.flag} {given}: {error}"
             raise UsageError(message) from None

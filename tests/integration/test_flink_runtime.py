@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from job.flink.checkpoints import find_state
+from job.flink.checkpoints import find_latest
 from job.flink.job_spec import JobSpec
 from job.folder.run_file import read_run
 from job.run.stop import stop_job
@@ -129,7 +129,7 @@ def test_the_end_of_python_ends_java_and_the_newest_checkpoint_goes_on(job: Job)
     process.kill()
     process.wait()
     wait_for(lambda: not psutil.pid_exists(java), 5)
-    state = find_state("latest", job.out / "checkpoints")
+    state = find_latest(job.out / "checkpoints")
     code, errors = job.run(chunks=400, parallelism=1, resume=str(state))
     assert code == 0, errors
     job.assert_complete(chunks=400)

@@ -136,9 +136,9 @@ def test_the_newest_complete_checkpoint_is_found(tmp_path: Path) -> None:
     newest = write(tmp_path / "job2" / "chk-3", 200)
     write(tmp_path / "job2" / "chk-4", 300, "_metadata.inprogress")
     savepoint = write(tmp_path / "savepoints" / "savepoint-ab-cd", 150)
-    assert find_latest(tmp_path) == find_state("latest", tmp_path) == newest
-    assert find_state(str(savepoint), tmp_path) == savepoint
-    assert find_state(f"file://{savepoint.parent}", tmp_path) == savepoint
+    assert find_latest(tmp_path) == find_state(str(tmp_path)) == newest
+    assert find_state(str(savepoint)) == savepoint
+    assert find_state(f"file://{savepoint.parent}") == savepoint
 
 
 def test_a_savepoint_that_was_not_there_before_is_found_whatever_the_clock_says(tmp_path: Path) -> None:

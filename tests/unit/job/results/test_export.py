@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pytest
 from gnn.model import save_model
 from job.errors import UsageError
 from job.folder import run_file
+from job.folder.job_file import SavedJob
+from job.kafka.client import ClientProperties
 from job.local.runtime import LocalRuntime
 from job.options.config_file import load_run_config
-from job.results.export import export
+from job.results.export import Stopped, _state_of, export
 from job.run.prepare import prepare
 from job.run.resume import resume
 from operators.epochs.cut import LostCutError
@@ -161,6 +164,25 @@ def test_without_a_state_the_events_are_taken_in_again(
     next((job / "epochs").glob("*.parquet")).unlink()
     with pytest.raises(UsageError, match=f"epochs/ does not have all epochs up to {expected['epoch']}"):
         export(tmp_path / "S3", job)
+
+
+def test_the_latest_state_is_the_one_that_a_resume_takes(done: Given, tmp_path: Path) -> None:
+    """A savepoint that was written elsewhere counts, and in another store it is known where it is."""
+    job = tmp_path / "O"
+    shutil.copytree(done.folder / "O", job)
+    elsewhere = tmp_path / "savepoint-1"
+    for state, when in ((job / "checkpoints" / ("a" * 32) / "chk-3", 100), (elsewhere, 300)):
+        state.mkdir(parents=True)
+        (state / "_metadata").write_bytes(b"x")
+        os.utime(state / "_metadata", (when, when))
+    run_file.update_run(job, state="stopped", savepoint=str(elsewhere))
+    saved = SavedJob.read(job)
+    assert saved is not None
+    stopped = Stopped(job, saved.settings, saved, run_file.read_run(job), ClientProperties())
+    assert _state_of(stopped, "latest") == _state_of(stopped, None) == str(elsewhere)
+    away = replace(stopped, saved=replace(saved, options={**saved.options, "checkpoint_dir": "s3://bucket"}))
+    run_file.update_run(job, savepoint="s3://bucket/savepoint-2")
+    assert _state_of(away, "latest") == "s3://bucket/savepoint-2"
 
 
 def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
