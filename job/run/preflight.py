@@ -9,6 +9,7 @@ from job.errors import UsageError
 from job.folder import layout
 from job.kafka.address import is_kafka
 from job.options.run_config import RunConfig
+from job.uris import is_remote, local_path
 from operators.parser.formats import SUFFIXES, begins_as, format_of
 
 
@@ -88,7 +89,7 @@ def check_out(out: Path, resume: str | None) -> None:
     if resume is not None and not used:
         msg = f"--resume {resume}: nothing in --out {out} to go on from; give the folder of the run that stopped"
         raise UsageError(msg)
-    if resume is not None and resume != "latest" and "://" not in resume and not Path(resume).exists():
+    if resume not in (None, "latest") and not is_remote(resume) and not local_path(resume).exists():
         msg = f"--resume {resume}: no such checkpoint or savepoint; give its folder, or `latest`"
         raise UsageError(msg)
 

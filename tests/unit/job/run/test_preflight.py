@@ -94,6 +94,9 @@ def test_the_output_folder_is_new_or_empty_unless_resumed(tmp_path: Path) -> Non
     check_out(out, "latest")
     with pytest.raises(UsageError, match="no such checkpoint"):
         check_out(out, str(tmp_path / "chk-7"))
+    with pytest.raises(UsageError, match="no such checkpoint"):
+        check_out(out, f"file://{tmp_path}/chk-7")
+    check_out(out, f"file://{out}")
     check_out(out, "s3://bucket/chk-7")
     with pytest.raises(UsageError, match="a file; expected a folder"):
         check_out(out / "run.json", None)
