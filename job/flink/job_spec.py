@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from job.folder import layout
 from job.kafka.topic_specs import TopicInput, TopicOutput
-from job.options.runtime_options import MANAGED_MB, MANAGED_MB_MIN, StateBackend
+from job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
 from job.uris import file_uri, is_remote, local_path
 
 
@@ -40,7 +40,7 @@ class JobSpec(BaseModel):
     epoch_ms: int = Field(default=20, ge=0)
 
     parallelism: int = Field(default=1, ge=1)
-    max_parallelism: int = Field(default=128, ge=1, le=32768)
+    max_parallelism: int = Field(default=FLINK_PARTS_MAX, ge=1, le=32768)
     cluster: str | None = None  # HOST:PORT of a cluster's REST endpoint; None: embedded
     state_backend: StateBackend = "rocksdb"
     checkpoint_dir: str = ""  # default: out/checkpoints

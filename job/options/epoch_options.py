@@ -19,7 +19,10 @@ class EpochOptions(Options):
     """Epochs and parts."""
 
     parts: Annotated[Count | None, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default=None, ge=1, le=PARTS_MAX, description="Parts of the graph, for the job's life (default: --parallelism)."
+        default=None,
+        ge=1,
+        le=PARTS_MAX,
+        description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism).",
     )
     epoch_events: Annotated[Count, Option(EPOCHS, Holds.KEPT)] = Field(
         default=_SEALING.epoch_events, ge=1, description="Accepted events that make an epoch."

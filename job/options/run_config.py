@@ -11,7 +11,7 @@ from job.options.epoch_options import EpochOptions
 from job.options.input_options import GraphOptions, InputOptions
 from job.options.marks import Holds, Option
 from job.options.output_options import OutputOptions
-from job.options.runtime_options import FaultOptions, RuntimeOptions
+from job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
 
 # Options of the interface that this version does not have yet, and what one does without them.
 LATER = {
@@ -35,13 +35,23 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
         if self.runtime == "local" and self.cluster:
             msg = "--cluster: goes with --runtime flink only; leave one of the two out"
             raise ValueError(msg)
-        if self.runtime == "flink" and self.parts is not None and self.parts < self.parallelism:
+        if self.runtime == "flink":
+            self._fit_flink()
+        return self
+
+    def _fit_flink(self) -> None:
+        for name, given in (("--parallelism", self.parallelism), ("--parts", self.parts or 1)):
+            if given > FLINK_PARTS_MAX and self.resume is None:  # else its parts and its runtime are the job's
+                msg = (
+                    f"{name}: got {given}, expected at most {FLINK_PARTS_MAX} with --runtime flink; give a lower number"
+                )
+                raise ValueError(msg)
+        if self.parts is not None and self.parts < self.parallelism:
             msg = (
                 f"--parts: got {self.parts} with --parallelism {self.parallelism}, expected at least as many parts as "
                 f"subtasks; give --parts {self.parallelism} or a lower --parallelism"
             )
             raise ValueError(msg)
-        return self
 
     def _fit_kafka(self) -> None:
         topics = any(map(is_kafka, self.events))

@@ -12,6 +12,7 @@ Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
 ProcessorName = Literal["host", "portable", "any"]
 PARTS_MAX = 1024
+FLINK_PARTS_MAX = 128  # its key groups, for the job's life: a savepoint is divided by them
 MANAGED_MB, MANAGED_MB_MIN = 512, 64  # RocksDB's caches and write buffers
 
 

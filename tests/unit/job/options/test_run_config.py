@@ -100,6 +100,8 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"dead_letters_max": "5kB"}, "--dead-letters-max: got 5000 bytes, expected at least 1MiB"),
         ({"stay": True, "runtime": "local"}, "--stay: --runtime local ends when its input does"),
         ({"events": []}, "--events: got []"),
+        ({"parts": 129}, "--parts: got 129, expected at most 128 with --runtime flink"),
+        ({"parallelism": 129}, "--parallelism: got 129, expected at most 128 with --runtime flink"),
         ({"parts": 2, "parallelism": 4}, "--parts: got 2 with --parallelism 4"),
     ],
 )
