@@ -33,16 +33,21 @@ def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if name not in FIELDS or name in columns:
             continue
-        array = column
-        if isinstance(array, pa.ChunkedArray):
-            array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-            if isinstance(array, pa.ChunkedArray):  # of no rows, or too large for one array
-                array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        array = one_array(column)
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         if array.null_count < len(array):
             columns[name] = array
     return columns
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column of a batch or of a table as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def valid(array: pa.Array) -> np.ndarray:

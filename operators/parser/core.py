@@ -24,6 +24,7 @@ from operators.parser.columns import (
     is_text,
     known_columns,
     number_lists,
+    one_array,
     op_codes,
     pick_int_ids,
     pick_string_ids,
@@ -190,7 +191,7 @@ class Parser:
 
     def _parse_table(self, table: pa.Table | pa.RecordBatch, place: Place) -> tuple[Events, list[DeadLetter]]:
         if self._map is not None:
-            every = dict(zip(table.schema.names, map(_one_array, table.columns), strict=True))
+            every = dict(zip(table.schema.names, map(one_array, table.columns), strict=True))
             return self._parse_rows(every, place)
         columns = known_columns(table)
         early = self._decide_id_kind(columns, table.num_rows) if self.id_kind is None else {}
@@ -347,12 +348,6 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         arrival_ms=events.arrival_ms,
         attr=None if events.attr is None else events.attr[rows],
     )
-
-
-def _one_array(column: Any) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _not_json(line: bytes, cause: Exception) -> str:
