@@ -122,9 +122,7 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
     sources, width = list(settings.sources), plan.out_width
     told = settings.sealing
     publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
-    return Sink(
-        part, settings.parts, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms
-    )
+    return Sink(part, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms)
 
 
 def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:

@@ -88,7 +88,6 @@ class Sink(Core):
     def __init__(
         self,
         part: int,
-        parts: int,
         out_folder: str | Path,
         width: int,
         id_kind: str,

@@ -51,7 +51,7 @@ class Run:
 
     def _restored(self, at: int) -> OutletStage:
         outlet = Outlet(0, WIDTH, "int", Lines("m"), self.held)
-        core = Sink(0, 1, self.out, WIDTH, "int", ["events"], clock_ms=lambda: 0.0, outputs=[outlet])
+        core = Sink(0, self.out, WIDTH, "int", ["events"], clock_ms=lambda: 0.0, outputs=[outlet])
         stage = OutletStage("sink-0", core, 1)
         stage.restore(self.state.items())
         for epoch in range(stage.epoch + 1, at + 1):

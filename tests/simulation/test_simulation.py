@@ -159,7 +159,7 @@ def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.T
         settings = case.settings
         sizes = {"rows_per_file": 40, "group_rows": 30}
         simulation.make_sink = lambda part: Sink(
-            part, settings.parts, out, case.plan.out_width, settings.id_kind, ["file", "topic"], **sizes
+            part, out, case.plan.out_width, settings.id_kind, ["file", "topic"], **sizes
         )
 
     simulation = simulate(case, log, case.seed, faults, hook)

@@ -69,7 +69,7 @@ def start(
     plan = compile_plan(model)
     simulation = Simulation(settings, plan, events, log, seed, faults)
     simulation.make_sink = lambda part: Sink(
-        part, settings.parts, out, plan.out_width, settings.id_kind, ["events"], clock_ms=lambda: 0.0
+        part, out, plan.out_width, settings.id_kind, ["events"], clock_ms=lambda: 0.0
     )
     return simulation
 

@@ -43,8 +43,8 @@ def control(events=1, arrival=0, streamed=0, **values):
     return control_values(events=events, arrival_ms=arrival, streamed_ms=streamed, **values)
 
 
-def sink_of(out, part=0, parts=1, kind="int", **options):
-    return Sink(part, parts, out, WIDTH, kind, SOURCES, **{"clock_ms": lambda: 0.0} | options)
+def sink_of(out, part=0, kind="int", **options):
+    return Sink(part, out, WIDTH, kind, SOURCES, **{"clock_ms": lambda: 0.0} | options)
 
 
 def rows_in(path):

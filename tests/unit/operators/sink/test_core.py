@@ -85,7 +85,7 @@ def test_an_epoch_without_input_has_its_row_too(tmp_path):
 
 
 def test_only_part_0_writes_epochs(tmp_path):
-    sink = sink_of(tmp_path, part=1, parts=2)
+    sink = sink_of(tmp_path, part=1)
     sink.apply(1, [block(1, [1], control=control(flags=2))])
     sink.close()
     assert files(tmp_path) == ["part-1-00000000.parquet"]
@@ -120,7 +120,7 @@ def test_blocks_that_contradict_each_other_are_errors(tmp_path, first, second, s
 
 
 def test_rows_of_another_width_are_an_error(tmp_path):
-    sink = Sink(0, 1, tmp_path, WIDTH + 1, "int", SOURCES)
+    sink = Sink(0, tmp_path, WIDTH + 1, "int", SOURCES)
     with pytest.raises(BadEpochError, match=r"2 keys for rows \[\(2, 3\)\], width 4"):
         sink.apply(1, [block(1, [7, 9], control=control())])
     sink.close(write=False)
