@@ -36,9 +36,9 @@ def import_model(
     if not weights.is_file() or weights.suffix not in (".safetensors", ".pt"):
         msg = f"--weights {weights}: expected an existing .safetensors or .pt file"
         raise UsageError(msg)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        msg = f"--out {out}: expected a folder that is new or empty"
-        raise UsageError(msg)
+    from job.run.preflight import check_new
+
+    check_new(out)
     importing = _import_with_torch()
     importing.import_model(factory, weights, out, edge_types=edge_type or None)
 

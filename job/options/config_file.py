@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
+from job.options.marks import flag_of
 from job.options.run_config import LATER, RunConfig, option_names
 
 
@@ -23,7 +24,7 @@ def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -
     written = read_config_file(config_file) if config_file else {}
     options = {**written, **flags}
     for key in options.keys() & LATER.keys():
-        msg = f"{_flag(key)}: not in this version of Freshet; {LATER[key]}"
+        msg = f"{flag_of(key)}: not in this version of Freshet; {LATER[key]}"
         raise UsageError(msg)
     try:
         return RunConfig.model_validate(options)
@@ -81,10 +82,6 @@ def load_properties(config: Path | None) -> ClientProperties:
     return ClientProperties(found)
 
 
-def _flag(key: str) -> str:
-    return "--" + key.replace("_", "-")
-
-
 def _key(problem: Mapping[str, Any]) -> str:
     return str(problem["loc"][0]) if problem["loc"] else ""
 
@@ -93,10 +90,10 @@ def _explain(problem: Mapping[str, Any], where: str) -> str:
     """Word one of pydantic's problems: the option, what it got, what was expected."""
     key, text = _key(problem), str(problem["msg"])
     if problem["type"] == "missing":
-        return f"{_flag(key)}: missing; give the flag, or `{key.replace('_', '-')}:` in the --config file"
+        return f"{flag_of(key)}: missing; give the flag, or `{key.replace('_', '-')}:` in the --config file"
     if problem["type"] == "extra_forbidden":
-        return f"{where}{_flag(key)}: unknown option; see `freshet run --help`"
+        return f"{where}{flag_of(key)}: unknown option; see `freshet run --help`"
     if problem["type"] == "value_error":
         own = text.removeprefix("Value error, ")
-        return f"{where}{_flag(key)}: {own}" if key else own
-    return f"{where}{_flag(key)}: got {problem['input']!r}, expected {text.removeprefix('Input should be ')}"
+        return f"{where}{flag_of(key)}: {own}" if key else own
+    return f"{where}{flag_of(key)}: got {problem['input']!r}, expected {text.removeprefix('Input should be ')}"

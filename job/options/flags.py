@@ -12,7 +12,7 @@ import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from job.options.marks import Option
+from job.options.marks import Option, flag_of
 from job.options.run_config import LATER, option_fields
 from job.units import format_duration, format_size, seconds, size_in_bytes
 
@@ -29,7 +29,7 @@ def parameters() -> list[Parameter]:
         for name, (field, mark) in option_fields().items()
         if mark.panel
     }
-    flags |= {name: Annotated[str | None, typer.Option(_spelled(name), hidden=True)] for name in LATER}
+    flags |= {name: Annotated[str | None, typer.Option(flag_of(name), hidden=True)] for name in LATER}
     return [parameter(name, annotation) for name, annotation in flags.items()]
 
 
@@ -39,16 +39,12 @@ def parameter(name: str, annotation: Any) -> Parameter:
     return Parameter(spelled, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _spelled(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
     text, default = f"{field.description}", field.default
     if not field.is_required() and default is not None and not isinstance(default, bool):
         shown = _SHOWN.get(_unit_of(field), str)(default)
         text = f"{text.removesuffix('.')} (default: {shown})."
-    flag = mark.flag or (f"{_spelled(name)}/--no-{_spelled(name)[2:]}" if field.annotation is bool else _spelled(name))
+    flag = mark.flag or (f"{flag_of(name)}/--no-{flag_of(name)[2:]}" if field.annotation is bool else flag_of(name))
     metavar = "PATH" if name == "events" else None
     return typer.Option(flag, help=text, rich_help_panel=mark.panel, show_default=False, metavar=metavar)
 

@@ -50,6 +50,11 @@ class Option:
     is_place: bool = False
 
 
+def flag_of(name: str) -> str:
+    """How the flag of an option is written, by its name in the --config file."""
+    return "--" + name.replace("_", "-")
+
+
 class Options(BaseModel):
     """A group of options; every field has its mark."""
 

@@ -94,6 +94,16 @@ def check_out(out: Path, resume: str | None) -> None:
         raise UsageError(msg)
 
 
+def check_new(out: Path) -> None:
+    """Check that a folder to write is new or empty.
+
+    Raises: UsageError otherwise.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f"--out {out}: expected a folder that is new or empty"
+        raise UsageError(msg)
+
+
 def _is_used(out: Path) -> bool:
     """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
     return (out / layout.SAVED_JOB).exists() or any(item.name != layout.JOB for item in out.iterdir())
