@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,27 +11,35 @@ from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
 from operators.dataflow import PARSER, PARTITIONER
 from operators.flink.opening import await_others, counted_as_loading
-from operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell
+from operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell, set_timer
 from operators.stage import ChunkStage, TopicStage
 
 # A topic's status goes on being written when its stream pauses.
 STATUS_MS = 600
 
 
-class ParserShell(Shell, ProcessFunction):
-    """Turns chunk numbers into blocks of events, in the order of the numbers."""
+class _ParserShell(Shell):
+    """What the Parsers' shells share: they begin when the operators that the events go to are there."""
 
-    def __init__(self, config: str, finish_after: int) -> None:
-        """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
-        super().__init__(PARSER, config, [PARTITIONER_KEY], [PARTITIONER])
-        self.finish_after = finish_after
+    _stage: Any
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Wait for the operators that the events go to."""
         with counted_as_loading(self):
             super().open(runtime_context)
-        self._stage: ChunkStage | None = None
+        self._stage = None
         await_others()
+
+
+class ParserShell(_ParserShell, ProcessFunction):
+    """Turns chunk numbers into blocks of events, in the order of the numbers."""
+
+    _stage: ChunkStage | None
+
+    def __init__(self, config: str, finish_after: int) -> None:
+        """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
+        super().__init__(PARSER, config, [PARTITIONER_KEY], [PARTITIONER])
+        self.finish_after = finish_after
 
     def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
         """Read and parse one chunk."""
@@ -44,19 +51,14 @@ class ParserShell(Shell, ProcessFunction):
             yield Row(PARTITIONER_KEY, FINISH)
 
 
-class MessageParserShell(Shell, KeyedProcessFunction):
+class MessageParserShell(_ParserShell, KeyedProcessFunction):
     """Turns batches of a topic's messages into blocks of events; keyed for the sake of timers alone."""
+
+    _stage: TopicStage | None
 
     def __init__(self, operator: str, config: str) -> None:
         """Take plain data; `operator` names the topic's Parser."""
         super().__init__(operator, config, [PARTITIONER_KEY], [PARTITIONER])
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Wait for the operators that the events go to."""
-        with counted_as_loading(self):
-            super().open(runtime_context)
-        self._stage: TopicStage | None = None
-        await_others()
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
         """Parse a batch."""
@@ -74,9 +76,7 @@ class MessageParserShell(Shell, KeyedProcessFunction):
         yield from self._events(blocks)
         yield from self._letters(stage)
         if stage.status_behind:
-            # a multiple of the wait, so that timers of about the same time are one
-            due = (int(time.time() * 1e3) // STATUS_MS + 1) * STATUS_MS
-            ctx.timer_service().register_processing_time_timer(due)
+            set_timer(ctx, STATUS_MS)
 
 
 class StartShell(ProcessFunction):

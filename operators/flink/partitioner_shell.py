@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
 from operators.dataflow import PARTITIONER, STORAGE
 from operators.epochs.flush_intervals import monotonic_ms
-from operators.flink.shell import FINISH, START, KeyedShell
+from operators.flink.shell import FINISH, START, KeyedShell, set_timer
 from operators.stage import SealingStage
 
 MAX_TIMESTAMP = 2**63 - 1
@@ -79,7 +78,4 @@ class PartitionerShell(KeyedShell):
         return self._apply(self._act(stage.finish))
 
     def _set_timer(self, ctx: Any) -> None:
-        wait = self.epoch_ms if self.epoch_ms > 0 else WAKE_MS
-        timers = ctx.timer_service()
-        # A multiple of the interval, so that the timer restored with the state and a new one are the same timer.
-        timers.register_processing_time_timer((int(time.time() * 1e3) // wait + 1) * wait)
+        set_timer(ctx, self.epoch_ms if self.epoch_ms > 0 else WAKE_MS)

@@ -169,6 +169,14 @@ class Shell:
             yield self._letters_tag, Row(block)
 
 
+def set_timer(ctx: Any, wait_ms: int) -> None:
+    """Have `on_timer` called in at most so long.
+
+    At a multiple of the wait, so that timers of about the same time, and one that was restored with the state, are one.
+    """
+    ctx.timer_service().register_processing_time_timer((int(time.time() * 1e3) // wait_ms + 1) * wait_ms)
+
+
 def _encoded(as_it_is: str | None, fn: Callable[..., Any], *args: Any) -> Any:
     """What a stage's function returns, its messages as bytes save those to the receiver in the same task."""
     result = fn(*args)

@@ -17,6 +17,7 @@ from job.local.runtime import LocalRuntime
 from job.options.config_file import load_run_config
 from job.run.prepare import prepare
 from operators.flink import partitioner_shell
+from operators.flink import shell as flink_shell
 from operators.flink.partitioner_shell import PartitionerShell
 from tests.support.models import IN_WIDTH, conv, make_model
 
@@ -26,8 +27,8 @@ def set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wall clock that goes back by a minute each time it is asked."""
     minutes = itertools.count(30_000_000, -1)
     clock = SimpleNamespace(**vars(time) | {"time": lambda: 60.0 * next(minutes)})
-    for module in (local_runtime, partitioner_shell):
-        monkeypatch.setattr(module, "time", clock)
+    for module in (local_runtime, flink_shell, partitioner_shell):
+        monkeypatch.setattr(module, "time", clock, raising=False)
 
 
 def test_markers_come_in_the_local_runtime(tmp_path: Path, set_back: None) -> None:
