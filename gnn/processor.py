@@ -84,11 +84,11 @@ def hold(job: Processor) -> None:
     """
     here = running() if job else {}
     if here != job:
-        message = (
+        msg = (
             f"the job computes with {told(job)}, this process with {told(here)}: the last bits of rows would "
             f"differ. {_cure(job, here)}; or go on all the same with --resume ... --processor any"
         )
-        raise ProcessorError(message)
+        raise ProcessorError(msg)
 
 
 def told(processor: Processor) -> str:

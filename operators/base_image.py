@@ -40,8 +40,8 @@ def build_image(
         if change.rejected:
             row, reason = change.rejected[0]
             edge = f"{events.a.slice(row, row + 1).to_list()[0]} -> {events.b.slice(row, row + 1).to_list()[0]}"
-            message = f"the snapshot's edge {edge}: {reason}"
-            raise SnapshotError(message)
+            msg = f"the snapshot's edge {edge}: {reason}"
+            raise SnapshotError(msg)
         vertices = core.vertices
     else:
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0

@@ -54,8 +54,8 @@ class PartitionerConfig:
             ("hash_seed", 0 <= self.hash_seed < 1 << SEED_BITS, f"0 to 2**{SEED_BITS} - 1"),
         ):
             if not good:
-                message = f"{name}: expected {expected}, got {getattr(self, name)!r}"
-                raise ValueError(message)
+                msg = f"{name}: expected {expected}, got {getattr(self, name)!r}"
+                raise ValueError(msg)
 
     @property
     def strategy_code(self) -> int:

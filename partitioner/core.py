@@ -38,8 +38,8 @@ class Partitioner:
 
     def __init__(self, parts: int, in_width: int, config: PartitionerConfig | None = None) -> None:
         if not 1 <= parts <= 32_767:
-            message = f"parts: expected 1 to 32767, got {parts}"
-            raise ValueError(message)
+            msg = f"parts: expected 1 to 32767, got {parts}"
+            raise ValueError(msg)
         self.parts, self.in_width = parts, in_width
         self.config = PartitionerConfig() if config is None else config
         self._t = t.GraphTables(parts)
@@ -122,11 +122,11 @@ class Partitioner:
 
     def _check(self, events: Events) -> None:
         if events.a.kind != self.config.id_kind and len(events):
-            message = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
-            raise ValueError(message)
+            msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
+            raise ValueError(msg)
         if len(events.x) and events.in_width != self.in_width:
-            message = f"expected features of width {self.in_width}, got {events.in_width}"
-            raise ValueError(message)
+            msg = f"expected features of width {self.in_width}, got {events.in_width}"
+            raise ValueError(msg)
 
     def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
         """A rejected event, and the reason in words."""

@@ -96,8 +96,8 @@ class Ids:
         """All rows of the parts, which have one kind (one without rows has any)."""
         parts = [part for part in parts if len(part)] or parts[:1]
         if len({part.kind for part in parts}) != 1:
-            message = f"expected ids of one kind, got {[part.kind for part in parts]}"
-            raise ValueError(message)
+            msg = f"expected ids of one kind, got {[part.kind for part in parts]}"
+            raise ValueError(msg)
         if parts[0].kind == INT:
             return Ids(INT, np.concatenate([part.ints for part in parts]))
         packed = [part.compact() for part in parts]
@@ -297,8 +297,8 @@ class Events:
         """
         block = decode(data)
         if block.header.kind != EVENTS:
-            message = f"expected a block of events (kind {EVENTS}), got kind {block.header.kind}"
-            raise ValueError(message)
+            msg = f"expected a block of events (kind {EVENTS}), got kind {block.header.kind}"
+            raise ValueError(msg)
         columns = block.columns
         ctl = columns["ctl"].tolist()
         op = block.get("op")

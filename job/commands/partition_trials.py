@@ -61,8 +61,8 @@ class Trial:
         try:
             self.core = Partitioner(parts, 1, config)
         except ValueError as error:
-            message = f"--{error}"
-            raise UsageError(message) from None
+            msg = f"--{error}"
+            raise UsageError(msg) from None
         self.strategy = strategy
         self.seconds = 0.0
         self.events = self.edges = 0
@@ -113,8 +113,8 @@ def _run(
                 trial.apply(epoch)
         rejected = counted.rejected
     if not any(trial.events for trial in trials):
-        message = f"nothing to partition: the input holds no event ({rejected} records were rejected)"
-        raise UsageError(message)
+        msg = f"nothing to partition: the input holds no event ({rejected} records were rejected)"
+        raise UsageError(msg)
     return trials, rejected
 
 

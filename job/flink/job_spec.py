@@ -58,11 +58,11 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def _spread(self) -> JobSpec:
         if self.parts < self.parallelism:
-            message = f"parts {self.parts} < parallelism {self.parallelism}: a subtask would have no part"
-            raise ValueError(message)
+            msg = f"parts {self.parts} < parallelism {self.parallelism}: a subtask would have no part"
+            raise ValueError(msg)
         if self.parallelism > self.max_parallelism or self.parts > self.max_parallelism:
-            message = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
-            raise ValueError(message)
+            msg = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
+            raise ValueError(msg)
         return self
 
     @property

@@ -173,8 +173,8 @@ class FlinkRun:
             if self._java.returncode is None:
                 raise self._failed(error) from error
             tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
-            message = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
-            raise self._failed(JobFailed(message)) from error
+            msg = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
+            raise self._failed(JobFailed(msg)) from error
 
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""

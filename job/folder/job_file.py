@@ -55,8 +55,8 @@ class SavedJob:
         Raises: UsageError for another model than the job's.
         """
         if load_plan(str(model)).sha256 != self.model_sha256:
-            message = f"--model {model}: not the model that the job in {out} began with; give that one"
-            raise UsageError(message)
+            msg = f"--model {model}: not the model that the job in {out} began with; give that one"
+            raise UsageError(msg)
         return replace(self.settings, model=str(model), **paths_of(out))
 
     def cut_log(self, out: Path, beside: Path) -> Path | None:

@@ -77,8 +77,8 @@ def load_properties(config: Path | None) -> ClientProperties:
         return ClientProperties()
     found = read_config_file(config).get("kafka") or {}
     if not isinstance(found, Mapping):
-        message = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
-        raise UsageError(message)
+        msg = f"--config {config}: kafka: expected a mapping of client properties, got {type(found).__name__}"
+        raise UsageError(msg)
     return ClientProperties(found)
 
 

@@ -121,20 +121,20 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     """The job in a folder; `running`: it may still run."""
     saved = SavedJob.read(job)
     if saved is None:
-        message = f"{job}: no job in it; give the --out folder of a `freshet run`"
-        raise UsageError(message)
+        msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
+        raise UsageError(msg)
     run = run_file.read_run(job)
     if not running and (worker := _at_work(job, run)):
-        message = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
-        raise UsageError(message)
+        msg = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
+        raise UsageError(msg)
     folder = model.absolute() if model else Path(saved.settings.model)
     if not (folder / "model.json").is_file():
-        message = f"{job}: its model {folder} is not there; say where it is now: --model M"
-        raise UsageError(message)
+        msg = f"{job}: its model {folder} is not there; say where it is now: --model M"
+        raise UsageError(msg)
     settings = saved.settings_at(job, folder)
     if not (job / layout.IMAGE_DONE).exists():
-        message = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
-        raise UsageError(message)
+        msg = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
+        raise UsageError(msg)
     return Stopped(job, settings, saved, run, properties)
 
 
@@ -176,10 +176,8 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
     coverage = Coverage(stopped.out, sources)
     if stopped.is_local:
         if state is not None:
-            message = (
-                f"--from {state}: the local runtime has its state in {stopped.out / layout.STATE}; leave --from out"
-            )
-            raise UsageError(message)
+            msg = f"--from {state}: the local runtime has its state in {stopped.out / layout.STATE}; leave --from out"
+            raise UsageError(msg)
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
         say("the job has ended, and Flink keeps no state of such jobs: reading its events again")
@@ -233,8 +231,6 @@ def _state_of(stopped: Stopped, state: str | None) -> str:
     states = _states(stopped)
     found = states.latest() if state in (None, "latest") else states.named(state)
     if found is None:
-        message = (
-            f"{stopped.out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
-        )
-        raise UsageError(message)
+        msg = f"{stopped.out}: no checkpoint is complete; go on with `freshet run --resume latest` and stop that run"
+        raise UsageError(msg)
     return found

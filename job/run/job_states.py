@@ -37,10 +37,8 @@ class JobStates:
             if run.get("state") == run_file.STOPPED and savepoint:
                 return savepoint
             where = f"{self._own}/{run.get('job_id', 'JOB')}"
-            message = (
-                f"{self.flag} latest: can't look into {where}; give its newest checkpoint, {self.flag} {where}/chk-N"
-            )
-            raise UsageError(message)
+            msg = f"{self.flag} latest: can't look into {where}; give its newest checkpoint, {self.flag} {where}/chk-N"
+            raise UsageError(msg)
         found = newest_of_job(self.folder, savepoint)
         return None if found is None else self._taken(found, "latest")
 
@@ -55,8 +53,8 @@ class JobStates:
         try:
             found = find_state(str(own) if own.is_dir() else given)
         except NoCheckpointError as error:
-            message = f"{self.flag} {given}: {error}"
-            raise UsageError(message) from None
+            msg = f"{self.flag} {given}: {error}"
+            raise UsageError(msg) from None
         return self._taken(found, given)
 
     @property
@@ -66,7 +64,7 @@ class JobStates:
     def _taken(self, found: Path, given: str) -> str:
         owner = job_of_state(found)
         if owner not in (None, self.job_id):
-            message = f"{self.flag} {given}: {found} is a state of job {owner}, the job in {self.out} is {self.job_id}"
-            raise UsageError(message)
+            msg = f"{self.flag} {given}: {found} is a state of job {owner}, the job in {self.out} is {self.job_id}"
+            raise UsageError(msg)
         follow_move(found)
         return str(found)

@@ -162,21 +162,21 @@ def _starts(config: RunConfig, plan: Plan, found: Found) -> dict[int, dict[int, 
         return {}
     info = _snapshot(config, plan).info
     if info.get("undirected") and "undirected" not in config.model_fields_set:
-        message = (
+        msg = (
             f"--snapshot {config.snapshot}: the graph of an undirected job (every edge stands both ways): give "
             "--undirected to have events mirrored too, or --directed if they are not to be"
         )
-        raise UsageError(message)
+        raise UsageError(msg)
     positions = read_positions(info, config.snapshot)
     if config.ignore_positions or not positions:
         return {}
     starts = match(positions, found, config.snapshot, say)
     if found.topics and starts.keys() >= found.topics.keys() and "start_from" in config.model_fields_set:
-        message = (
+        msg = (
             f"--from {config.start_from}: the topics go on where {config.snapshot} stands; leave --from out, or give "
             "--ignore-positions"
         )
-        raise UsageError(message)
+        raise UsageError(msg)
     return starts
 
 
@@ -185,8 +185,8 @@ def _id_kind(config: RunConfig, plan: Plan, sources: Sources) -> str:
     if config.snapshot is not None:
         kind = _snapshot(config, plan).id_kind
         if config.id_kind not in (None, kind):
-            message = f"--id-type {config.id_kind}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
-            raise UsageError(message)
+            msg = f"--id-type {config.id_kind}: the snapshot {config.snapshot} has {kind} ids; leave --id-type out"
+            raise UsageError(msg)
         return kind
     if config.id_kind is not None:
         return config.id_kind

@@ -33,11 +33,11 @@ def of_new_job(config: RunConfig) -> Processor:
     here = running()
     wanted = PORTABLE_BLAS.get(platform.machine())
     if config.processor == PORTABLE and core_of(here) != wanted:
-        message = (
+        msg = (
             f"--processor portable: got {here['blas']}, expected OpenBLAS's {wanted} kernels, which this machine or "
             "numpy does not have; take --processor host"
         )
-        raise UsageError(message)
+        raise UsageError(msg)
     return here
 
 
@@ -51,6 +51,6 @@ def of_resumed_job(config: RunConfig, recorded: Processor) -> Processor:
     try:
         hold(recorded)
     except ProcessorError as error:
-        message = f"--resume: {error}"
-        raise UsageError(message) from None
+        msg = f"--resume: {error}"
+        raise UsageError(msg) from None
     return recorded or running()

@@ -37,8 +37,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     """
     saved = SavedJob.read(out)
     if saved is None:
-        message = f"--resume: {out} holds no job; start one without --resume, in a new folder"
-        raise UsageError(message)
+        msg = f"--resume: {out} holds no job; start one without --resume, in a new folder"
+        raise UsageError(msg)
     _refuse_running(out)
     config = _with_former_options(config, saved)
     former = saved.settings_at(out, config.model.absolute())
@@ -60,8 +60,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     run_file.update_run(out, model=settings.model, processor=settings.processor, **run_file.this_process())
     if not (out / layout.IMAGE_DONE).exists():
         if saved.snapshot and config.snapshot is None:
-            message = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
-            raise UsageError(message)
+            msg = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
+            raise UsageError(msg)
         make_image(settings, config)
     return config, Job(settings, sources, outputs)
 
@@ -91,20 +91,20 @@ def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
 def _refuse_running(out: Path) -> None:
     process = run_file.running_process(out)
     if process is not None:
-        message = f"--out {out}: process {process} is still working on it; end it with `freshet stop {out}` first"
-        raise UsageError(message)
+        msg = f"--out {out}: process {process} is still working on it; end it with `freshet stop {out}` first"
+        raise UsageError(msg)
 
 
 def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
     """The options as given, else as the job had them."""
     if "runtime" in config.model_fields_set and config.runtime != saved.runtime:
-        message = f"--runtime {config.runtime}: the job has its state in the runtime {saved.runtime}; leave it out"
-        raise UsageError(message)
+        msg = f"--runtime {config.runtime}: the job has its state in the runtime {saved.runtime}; leave it out"
+        raise UsageError(msg)
     given = config.model_fields_set
     had = saved.options.get("delivery", config.delivery)
     if saved.options.get("embeddings_to") and "delivery" in given and config.delivery != had:
-        message = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
-        raise UsageError(message)
+        msg = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
+        raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
     return config.model_copy(update={**former, "runtime": saved.runtime})
 
@@ -123,16 +123,16 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         given, option = getattr(config, name), option_name(name).replace("_", "-")
         if name not in config.model_fields_set or given == had[name]:
             continue
-        message = f"--{option} {given}: the job in {out} has {had[name]} for its life; leave --{option} out"
+        msg = f"--{option} {given}: the job in {out} has {had[name]} for its life; leave --{option} out"
         if not mark.panel:  # of the --config file alone, and long
-            message = f"{option}: the job in {out} has another one for its life; leave it out"
-        raise UsageError(message)
+            msg = f"{option}: the job in {out} has another one for its life; leave it out"
+        raise UsageError(msg)
     if config.snapshot is not None and snapshot is None:
-        message = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
-        raise UsageError(message)
+        msg = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
+        raise UsageError(msg)
     if config.runtime == "flink" and config.parallelism > former.parts:
-        message = f"--parallelism {config.parallelism}: the job in {out} has {former.parts} parts; give at most that"
-        raise UsageError(message)
+        msg = f"--parallelism {config.parallelism}: the job in {out} has {former.parts} parts; give at most that"
+        raise UsageError(msg)
 
 
 def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[TopicInput], out: Path) -> Sources:
@@ -144,8 +144,8 @@ def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[Topic
     same = [file.source for file in found.files] == [file.index for file in was.files]
     same = same and all(map(FileSource.may_be, was.files, found.files))
     if not same or tuple(found.topics) != former.topics:
-        message = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
-        raise UsageError(message)
+        msg = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
+        raise UsageError(msg)
     files = [file.at(now.path) for file, now in zip(was.files, found.files, strict=True)]
     topics = [_moved_topic(config, topic, found.topics[topic.index], out) for topic in was.topics]
     return Sources(tuple(files), tuple(topics))
@@ -157,12 +157,12 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
     Raises: UsageError for another topic, or options that can't be changed: their offsets are in the state.
     """
     if given.topic != topic.spec.topic:
-        message = f"--events {given}: the job in {out} reads the topic {topic.spec.topic}; give that one"
-        raise UsageError(message)
+        msg = f"--events {given}: the job in {out} reads the topic {topic.spec.topic}; give that one"
+        raise UsageError(msg)
     if "start_from" in config.model_fields_set:
-        message = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
-        raise UsageError(message)
+        msg = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
+        raise UsageError(msg)
     if config.until is not None and topic.end is None:
-        message = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
-        raise UsageError(message)
+        msg = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
+        raise UsageError(msg)
     return topic.at(given)

@@ -38,8 +38,8 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     out = out.absolute()
     run = run_file.read_run(out)
     if run.get("runtime") == "local" and savepoint is not None:
-        message = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
-        raise UsageError(message)
+        msg = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
+        raise UsageError(msg)
     if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
         state = stop_process(out, timeout_s)
         path = run_file.read_run(out).get("savepoint")
@@ -64,8 +64,8 @@ def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
     run = run_file.read_run(out)
     _client_of(run).send(signal.SIGTERM)
     if not _await_process(run, timeout_s):
-        message = f"process {process} has not ended {timeout_s:.0f} s after SIGTERM"
-        raise JobFailed(message)
+        msg = f"process {process} has not ended {timeout_s:.0f} s after SIGTERM"
+        raise JobFailed(msg)
     run = run_file.read_run(out)
     if run.get("state") == run_file.FAILED:
         raise JobFailed(str(run.get("error")))
@@ -86,8 +86,8 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     else:
         _refuse_ended(out)
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
-        message = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
-        raise NothingToStopError(message)
+        msg = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
+        raise NothingToStopError(msg)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/{layout.SAVEPOINTS}")
     before = savepoints_in(target)
     request = {"job_id": run["job_id"], "savepoint_dir": target, "before": before}
@@ -120,8 +120,8 @@ def _refuse_ended(out: Path) -> dict[str, Any]:
     run = run_file.read_run(out)
     state = run.get("state")
     if state in (None, *run_file.ENDED):
-        message = f"{out}: no running job ({layout.RUN} says {state or 'nothing'})"
-        raise NothingToStopError(message)
+        msg = f"{out}: no running job ({layout.RUN} says {state or 'nothing'})"
+        raise NothingToStopError(msg)
     return run
 
 
@@ -130,12 +130,12 @@ def _process_of(out: Path) -> int:
     pid = run_file.running_process(out)  # before the state: a process that ends now has written its state first
     run = _refuse_ended(out)
     if run.get("host") != socket.gethostname():
-        message = f"{out}: its job runs on the machine {run.get('host')}; stop it there"
-        raise NothingToStopError(message)
+        msg = f"{out}: its job runs on the machine {run.get('host')}; stop it there"
+        raise NothingToStopError(msg)
     if pid is None:
         process = run.get("pids", {}).get("client")
-        message = f"{out}: no running job: process {process} is gone (killed?); go on with --resume latest"
-        raise NothingToStopError(message)
+        msg = f"{out}: no running job: process {process} is gone (killed?); go on with --resume latest"
+        raise NothingToStopError(msg)
     return pid
 
 

@@ -33,8 +33,8 @@ def refuse_foreign(owner: str, job: str) -> None:
         ForeignStateError: it is not.
     """
     if owner and job and owner != job:
-        message = f"the state is that of job {owner}, expected one of job {job}: give --resume a state of this job"
-        raise ForeignStateError(message)
+        msg = f"the state is that of job {owner}, expected one of job {job}: give --resume a state of this job"
+        raise ForeignStateError(msg)
 
 
 class Share(NamedTuple):

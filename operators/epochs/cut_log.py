@@ -88,8 +88,8 @@ class CutLog:
         self.last = live[0].first - 1 if live else 0
         for segment in live:  # those that were kept are read when a state asks for them
             if segment.first != self.last + 1:
-                message = f"{path}: epoch {segment.first} follows epoch {self.last}; the cut log has lost an entry"
-                raise LostCutError(message)
+                msg = f"{path}: epoch {segment.first} follows epoch {self.last}; the cut log has lost an entry"
+                raise LostCutError(msg)
             self._cuts = read_segment(segment, follows.get(segment), self.job)
             self.last = max(self._cuts, default=self.last)
 
@@ -116,8 +116,8 @@ class CutLog:
             OSError: it can't be written whole (and then is not there at all).
         """
         if cut.epoch != self.last + 1:
-            message = f"cut of epoch {cut.epoch} can't follow that of epoch {self.last}"
-            raise LostCutError(message)
+            msg = f"cut of epoch {cut.epoch} can't follow that of epoch {self.last}"
+            raise LostCutError(msg)
         if self.path is None:
             self._cuts[cut.epoch] = cut
         else:

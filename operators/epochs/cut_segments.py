@@ -93,14 +93,12 @@ def take_over(log: Path, run: int | None = None) -> Attempt:
             _make(log)
             time.sleep(0.001)
             if time.monotonic() > deadline:
-                message = (
-                    f"{log}: expected a cut log, got no attempt-N-run-M in it; restore it, or start from a snapshot"
-                )
-                raise LostCutError(message)
+                msg = f"{log}: expected a cut log, got no attempt-N-run-M in it; restore it, or start from a snapshot"
+                raise LostCutError(msg)
             continue
         if run is not None and newest.run > run:
-            message = f"run {newest.run} of the job has taken over {log}; this is run {run}, and ends"
-            raise FencedError(message)
+            msg = f"run {newest.run} of the job has taken over {log}; this is run {run}, and ends"
+            raise FencedError(msg)
         number, mine = newest.number + 1, newest.run if run is None else run
         path = log / _attempt_name(number, mine)
         with suppress(FileNotFoundError):  # another one was faster
@@ -156,16 +154,16 @@ def read_segment(segment: Segment, until: int | None, job: str = "") -> dict[int
             break
         cut = Cut.decode(line)
         if cut is None:
-            message = f"{segment.path}: line {number} is no cut: {line[:80]!r}"
-            raise LostCutError(message)
+            msg = f"{segment.path}: line {number} is no cut: {line[:80]!r}"
+            raise LostCutError(msg)
         if cut.epoch != expected:
-            message = f"{segment.path}: epoch {cut.epoch} follows epoch {expected - 1}; the cut log has lost an entry"
-            raise LostCutError(message)
+            msg = f"{segment.path}: epoch {cut.epoch} follows epoch {expected - 1}; the cut log has lost an entry"
+            raise LostCutError(msg)
         cuts[expected] = cut
         expected += 1
     if until is not None and expected <= until:
-        message = f"{segment.path}: epoch {until + 1} follows epoch {expected - 1}; the cut log has lost an entry"
-        raise LostCutError(message)
+        msg = f"{segment.path}: epoch {until + 1} follows epoch {expected - 1}; the cut log has lost an entry"
+        raise LostCutError(msg)
     return cuts
 
 
@@ -182,11 +180,11 @@ def _check_header(segment: Segment, line: bytes, job: str) -> None:
     except (ValueError, TypeError, KeyError):
         found, owner, same = None, "", False
     if found != FORMAT or not same:
-        message = f"{segment.path}: expected a cut log of format {FORMAT} that fits its name, got {line[:80]!r}"
-        raise LostCutError(message)
+        msg = f"{segment.path}: expected a cut log of format {FORMAT} that fits its name, got {line[:80]!r}"
+        raise LostCutError(msg)
     if job and owner != job:
-        message = f"{segment.path}: the cut log of job {owner or '(without id)'}, expected that of job {job}"
-        raise ForeignLogError(message)
+        msg = f"{segment.path}: the cut log of job {owner or '(without id)'}, expected that of job {job}"
+        raise ForeignLogError(msg)
 
 
 class SegmentWriter:
@@ -224,8 +222,8 @@ class SegmentWriter:
             while done < len(line):
                 written = os.write(self._file, line[done:])
                 if not written:
-                    message = f"{self.segment.path}: nothing more can be written"
-                    raise OSError(message)
+                    msg = f"{self.segment.path}: nothing more can be written"
+                    raise OSError(msg)
                 done += written
         except OSError:
             os.ftruncate(self._file, self.size)

@@ -76,8 +76,8 @@ class Cutter:
         try:
             pieces = self._lanes.withdraw(counts)
         except LostCutError as error:
-            message = f"epoch {cut.epoch} {error}"
-            raise LostCutError(message) from None
+            msg = f"epoch {cut.epoch} {error}"
+            raise LostCutError(msg) from None
         self._positions.refuse_changed(cut, pieces)
         return Epoch(cut, pieces)
 
@@ -126,8 +126,8 @@ class Cutter:
             LostCutError: it does, so the input has lost events.
         """
         if self.is_decided(epoch):
-            message = f"the input ends at event {self._lanes.accepted}, but {self._lacks(epoch)}"
-            raise LostCutError(message)
+            msg = f"the input ends at event {self._lanes.accepted}, but {self._lacks(epoch)}"
+            raise LostCutError(msg)
 
     def _lacks(self, epoch: int) -> str:
         return self._positions.describe_missing(self._log.cut_of(epoch), self._lanes.waiting_by_lane())

@@ -55,12 +55,12 @@ class InputPositions:
         for share in cut.shares:
             got = now.get(self._lane_of(share), share)
             if share.position != UNKNOWN and got[:2] + got[3:] != share[:2] + share[3:]:
-                message = (
+                msg = (
                     f"epoch {cut.epoch} ended with {share.events} events of {self._name(share)} before position "
                     f"{share.position:,} when it was cut; now the same number ends in {self._name(got)} before "
                     f"position {got.position:,}: {_WHAT_TO_DO}"
                 )
-                raise LostCutError(message)
+                raise LostCutError(msg)
 
     def refuse_passed(self, cut: Cut, waiting: Mapping[Lane, int], read_up_to: Mapping[Lane, tuple[int, int]]) -> None:
         """Make sure that the events of a cut can still come.
@@ -75,12 +75,12 @@ class InputPositions:
             lane = self._lane_of(share)
             here, at = waiting.get(lane, 0), read_up_to.get(lane, (UNKNOWN, UNKNOWN))
             if here < share.events and share.position != UNKNOWN and at >= (share.source, share.position):
-                message = (
+                msg = (
                     f"epoch {cut.epoch} had {share.events} events of {self._name(share)} up to position "
                     f"{share.position:,} when it was cut; now it has {here} of them, and has been read up to position "
                     f"{at[1]:,}: {_WHAT_TO_DO}"
                 )
-                raise LostCutError(message)
+                raise LostCutError(msg)
 
     def describe_missing(self, cut: Cut, waiting: Mapping[Lane, int]) -> str:
         """What a cut waits for."""

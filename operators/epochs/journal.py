@@ -67,8 +67,8 @@ class Journal:
         for at, lanes in orjson.loads(markers) if markers is not None else ():
             told[at] = _Marker(at, {(source, partition): end for source, partition, end in lanes})
         if epoch not in told:
-            message = f"the state does not say where the input stood at epoch {epoch}: another version wrote it"
-            raise UnknownFormatError(message)
+            msg = f"the state does not say where the input stood at epoch {epoch}: another version wrote it"
+            raise UnknownFormatError(msg)
         self._markers = [told[epoch]]
         return told[epoch].ends
 

@@ -95,8 +95,8 @@ class Lanes:
         lane = self.lane_of(events)
         one = self._lanes.setdefault(lane, _Lane())
         if not one.blocks and first > one.sealed:
-            message = f"the journal begins at event {first}, the cut to replay from is at {one.sealed}"
-            raise LostCutError(message)
+            msg = f"the journal begins at event {first}, the cut to replay from is at {one.sealed}"
+            raise LostCutError(msg)
         end = first + len(events)
         one.read_up_to = max(one.read_up_to, (events.end_source, events.end_position))
         self.accepted += max(0, end - one.accepted)
@@ -168,11 +168,11 @@ class Lanes:
             counts[lane_of(share.source, share.partition, self._topics)] += share.events
         rest = cut.end - self.sealed - counts.total()
         if cut.shares and rest:
-            message = (
+            msg = (
                 f"epoch {cut.epoch} ends at event {cut.end}, but the {counts.total()} events of its cut end at "
                 f"{cut.end - rest}"
             )
-            raise LostCutError(message)
+            raise LostCutError(msg)
         if rest:
             counts[FILES] = rest
         return counts
@@ -215,8 +215,8 @@ class Lanes:
                 yield piece
         if one.sealed < end:
             begin = end - count
-            message = f"has events {begin} to {end}, the journal has {one.sealed - begin} of them"
-            raise LostCutError(message if lane == FILES else f"{message} (source {lane[0]}, partition {lane[1]})")
+            msg = f"has events {begin} to {end}, the journal has {one.sealed - begin} of them"
+            raise LostCutError(msg if lane == FILES else f"{msg} (source {lane[0]}, partition {lane[1]})")
 
     def _load_first(self, blocks: deque[_Block]) -> Events:
         """The events of a lane's first block, which is in memory from now on."""

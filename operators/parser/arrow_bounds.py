@@ -41,8 +41,8 @@ class _Table:
 
     def _read(self, form: str, at: int) -> int:
         if at < 0:
-            message = f"metadata points outside of itself, to {at}"
-            raise ValueError(message)
+            msg = f"metadata points outside of itself, to {at}"
+            raise ValueError(msg)
         return int(struct.unpack_from(form, self._data, at)[0])
 
     def _place(self, number: int) -> int:
@@ -118,12 +118,12 @@ class Bounds:
             if length < 8:
                 continue
             if offset < 0 or offset + length > body.size:
-                message = f"a buffer of {length} bytes at {offset} in a body of {body.size}"
-                raise ValueError(message)
+                msg = f"a buffer of {length} bytes at {offset} in a body of {body.size}"
+                raise ValueError(msg)
             size = int(struct.unpack("<q", body.slice(offset, 8).to_pybytes())[0])
             if size < -1:
-                message = f"a buffer of {size} bytes"
-                raise ValueError(message)
+                msg = f"a buffer of {size} bytes"
+                raise ValueError(msg)
             self._bytes += size if size >= 0 else length
         if self._bytes > self._bytes_max:
             what = "a record batch" if self._by_batch else "an Arrow IPC stream"
@@ -141,13 +141,13 @@ def messages_of_file(data: pa.Buffer) -> Iterator[pa.ipc.Message]:
     tail = data.slice(data.size - 10, 10).to_pybytes()
     size = struct.unpack("<i", tail[:4])[0]
     if tail[4:] != _MAGIC or not 0 < size <= data.size - 10:
-        message = "not an Arrow IPC file: it has no footer"
-        raise ValueError(message)
+        msg = "not an Arrow IPC file: it has no footer"
+        raise ValueError(msg)
     footer = _Table.root(data.slice(data.size - 10 - size, size).to_pybytes())
     for number in (2, 3):
         for offset, head, body in footer.int64s(number, 3).tolist():
             head &= 0xFFFFFFFF  # an int32 and padding
             if offset < 0 or body < 0 or offset + head + body > data.size:
-                message = f"not an Arrow IPC file: a batch of {body} bytes at {offset} in {data.size}"
-                raise ValueError(message)
+                msg = f"not an Arrow IPC file: a batch of {body} bytes at {offset} in {data.size}"
+                raise ValueError(msg)
             yield pa.ipc.read_message(data.slice(offset, head + body))

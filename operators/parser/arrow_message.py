@@ -48,13 +48,13 @@ def _refuse_shared(table: pa.Table) -> None:
             continue
         kind = column.type.value_type
         if pa.types.is_nested(kind):
-            message = f"column {name[:80]!r} of an Arrow IPC stream: expected plain values, got a dictionary of {kind}"
-            raise PastBoundError(message[:200])
+            msg = f"column {name[:80]!r} of an Arrow IPC stream: expected plain values, got a dictionary of {kind}"
+            raise PastBoundError(msg[:200])
         for chunk in (
             column.chunks if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ()
         ):
             lengths = pc.binary_length(chunk.dictionary).fill_null(0).to_numpy().astype(np.int64)
             size += int(lengths[chunk.indices.drop_null().to_numpy()].sum()) if len(lengths) else 0
     if size > BYTES_MAX:
-        message = f"too much in an Arrow IPC stream: expected at most {BYTES_MAX >> 20:,} MiB of texts by dictionaries"
-        raise PastBoundError(message)
+        msg = f"too much in an Arrow IPC stream: expected at most {BYTES_MAX >> 20:,} MiB of texts by dictionaries"
+        raise PastBoundError(msg)

@@ -77,30 +77,30 @@ def list_files(paths: Sequence[str]) -> list[EventFile]:
         if path.is_dir():
             inside = sorted(entry for entry in path.iterdir() if entry.name[0] not in "._")
             if not inside:
-                message = f"{given}: the folder has no event files"
-                raise EventFileError(message)
+                msg = f"{given}: the folder has no event files"
+                raise EventFileError(msg)
             found += [
                 _event_file(entry, str(Path(given) / entry.name), len(found) + k) for k, entry in enumerate(inside)
             ]
         else:
             found.append(_event_file(path, given, len(found)))
     if len(found) > _SOURCES_MAX:
-        message = f"at most {_SOURCES_MAX} event files are taken, got {len(found)}"
-        raise EventFileError(message)
+        msg = f"at most {_SOURCES_MAX} event files are taken, got {len(found)}"
+        raise EventFileError(msg)
     return found
 
 
 def _event_file(path: Path, name: str, source: int) -> EventFile:
     if not path.exists():
-        message = f"{name}: no such file or folder"
-        raise EventFileError(message)
+        msg = f"{name}: no such file or folder"
+        raise EventFileError(msg)
     if path.is_dir():
-        message = f"{name}: a folder within a folder of events; name it on its own"
-        raise EventFileError(message)
+        msg = f"{name}: a folder within a folder of events; name it on its own"
+        raise EventFileError(msg)
     kind = format_of(path)
     if kind is None:
-        message = f"{name}: expected a name that ends in {', '.join(SUFFIXES)}, got {path.suffix or 'none of them'!r}"
-        raise EventFileError(message)
+        msg = f"{name}: expected a name that ends in {', '.join(SUFFIXES)}, got {path.suffix or 'none of them'!r}"
+        raise EventFileError(msg)
     return EventFile(str(path.resolve()), name, source, kind)
 
 
@@ -162,8 +162,8 @@ def _line_ends(file: EventFile) -> Iterator[np.ndarray]:
             if last < size:
                 yield np.array([size])
     except OSError as error:
-        message = f"{file.name}: cannot be read: {error.strerror or error}"
-        raise EventFileError(message) from error
+        msg = f"{file.name}: cannot be read: {error.strerror or error}"
+        raise EventFileError(msg) from error
     yield np.empty(0, np.int64)
 
 
@@ -268,8 +268,8 @@ class ChunkReader:
         batch = self._rest if self._rest is not None else next(self._batches, None)
         if batch is None:
             self._path = ""
-            message = f"{chunk.name}: expected {chunk.first + chunk.count} rows, got {self._row}: the file has changed"
-            raise EventFileError(message)
+            msg = f"{chunk.name}: expected {chunk.first + chunk.count} rows, got {self._row}: the file has changed"
+            raise EventFileError(msg)
         self._rest = batch.slice(rows) if batch.num_rows > rows else None
         taken = batch.slice(0, rows)
         self._row += taken.num_rows
@@ -291,9 +291,9 @@ def _read_bytes(chunk: Chunk) -> bytes:
             stream.seek(chunk.begin)
             data = stream.read(chunk.end - chunk.begin)
     except OSError as error:
-        message = f"{chunk.name}: cannot be read: {error.strerror or error}"
-        raise EventFileError(message) from error
+        msg = f"{chunk.name}: cannot be read: {error.strerror or error}"
+        raise EventFileError(msg) from error
     if len(data) < chunk.end - chunk.begin:
-        message = f"{chunk.name}: expected {chunk.end} bytes, got {chunk.begin + len(data)}: the file has changed"
-        raise EventFileError(message)
+        msg = f"{chunk.name}: expected {chunk.end} bytes, got {chunk.begin + len(data)}: the file has changed"
+        raise EventFileError(msg)
     return data

@@ -26,8 +26,8 @@ class EventMap:
     def __init__(self, expressions: Mapping[str, str]) -> None:
         unknown = sorted(set(expressions) - set(FIELDS))
         if unknown:
-            message = f"events_map: expected fields among {', '.join(FIELDS)}, got {', '.join(unknown)}"
-            raise ValueError(message)
+            msg = f"events_map: expected fields among {', '.join(FIELDS)}, got {', '.join(unknown)}"
+            raise ValueError(msg)
         self._compiled = {}
         for field, expression in expressions.items():
             try:
@@ -36,8 +36,8 @@ class EventMap:
                     warnings.simplefilter("ignore", PendingDeprecationWarning)
                     self._compiled[field] = jmespath.compile(expression)
             except (JMESPathError, TypeError) as error:
-                message = f"events_map: {field}: {expression!r} is no JMESPath expression: {error}"
-                raise ValueError(message) from error
+                msg = f"events_map: {field}: {expression!r} is no JMESPath expression: {error}"
+                raise ValueError(msg) from error
 
     def __call__(self, record: Any) -> dict[str, Any]:
         """The event's fields.
@@ -50,6 +50,6 @@ class EventMap:
             try:
                 fields[field] = expression.search(record)
             except Exception as error:  # a foreign expression on foreign data fails in any way it likes
-                message = f"{field}: events_map does not apply: {error}"
-                raise MapFailedError(message) from error
+                msg = f"{field}: events_map does not apply: {error}"
+                raise MapFailedError(msg) from error
         return fields

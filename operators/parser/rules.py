@@ -55,8 +55,8 @@ class Rules:
         id_bytes_max: int = ID_BYTES_MAX,
     ) -> None:
         if id_kind not in (None, INT, STRING):
-            message = f"id kind: expected int, string or None, got {id_kind!r}"
-            raise ValueError(message)
+            msg = f"id kind: expected int, string or None, got {id_kind!r}"
+            raise ValueError(msg)
         self.in_width, self.id_bytes_max = in_width, id_bytes_max
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None

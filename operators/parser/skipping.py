@@ -20,8 +20,8 @@ def plan_from(file: EventFile, first: int) -> list[Chunk]:
     chunks = plan_file(file)
     records = records_of(chunks)
     if first > records:
-        message = f"{file.name}: has {records:,} records, but {first:,} are recorded as read: it is another file"
-        raise EventFileError(message)
+        msg = f"{file.name}: has {records:,} records, but {first:,} are recorded as read: it is another file"
+        raise EventFileError(msg)
     left = [chunk for chunk in chunks if chunk.first + chunk.count > first]
     return [_from(left[0], first - left[0].first), *left[1:]] if left else []
 

@@ -78,8 +78,8 @@ def open_snapshot(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        message = f"{folder}: expected a snapshot folder (vertices.parquet, edges.parquet), found none"
-        raise SnapshotError(message)
+        msg = f"{folder}: expected a snapshot folder (vertices.parquet, edges.parquet), found none"
+        raise SnapshotError(msg)
     schemas, counts = {}, {}
     for name in ("vertices", "edges"):
         path = folder / f"{name}.parquet"
@@ -87,16 +87,16 @@ def open_snapshot(
             with pq.ParquetFile(path) as file:
                 schemas[name], counts[name] = file.schema_arrow, file.metadata.num_rows
         except (OSError, pa.ArrowException) as error:
-            message = f"{path}: cannot be read as Parquet: {error}"
-            raise SnapshotError(message) from error
+            msg = f"{path}: cannot be read as Parquet: {error}"
+            raise SnapshotError(msg) from error
         missing = [column for column in _REQUIRED[name] if column not in schemas[name].names]
         if missing:
-            message = f"{path}: expected columns {', '.join(_REQUIRED[name])}, missing {', '.join(missing)}"
-            raise SnapshotError(message)
+            msg = f"{path}: expected columns {', '.join(_REQUIRED[name])}, missing {', '.join(missing)}"
+            raise SnapshotError(msg)
     width = getattr(schemas["vertices"].field("x").type, "list_size", in_width)
     if width != in_width:
-        message = f"{folder / 'vertices.parquet'}: x: expected the model's {in_width} features, got {width}"
-        raise SnapshotError(message)
+        msg = f"{folder / 'vertices.parquet'}: x: expected the model's {in_width} features, got {width}"
+        raise SnapshotError(msg)
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
@@ -114,14 +114,14 @@ def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) ->
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             kinds[column] = STRING
         else:
-            message = f"{folder / name}.parquet: {column}: expected integers or strings, got {kind}"
-            raise SnapshotError(message)
+            msg = f"{folder / name}.parquet: {column}: expected integers or strings, got {kind}"
+            raise SnapshotError(msg)
     if len(set(kinds.values())) > 1:
-        message = f"{folder}: expected ids of one kind, got {kinds}"
-        raise SnapshotError(message)
+        msg = f"{folder}: expected ids of one kind, got {kinds}"
+        raise SnapshotError(msg)
     if wanted is not None and kinds["id"] != wanted:
-        message = f"{folder}: expected ids of the kind {wanted}, got {kinds['id']}"
-        raise SnapshotError(message)
+        msg = f"{folder}: expected ids of the kind {wanted}, got {kinds['id']}"
+        raise SnapshotError(msg)
     return kinds["id"]
 
 
@@ -132,11 +132,11 @@ def _read_info(folder: Path) -> dict[str, Any]:
     try:
         info = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        message = f"{path}: cannot be read as JSON: {error}"
-        raise SnapshotError(message) from error
+        msg = f"{path}: cannot be read as JSON: {error}"
+        raise SnapshotError(msg) from error
     if not isinstance(info, dict):
-        message = f"{path}: expected a JSON object, got {type(info).__name__}"
-        raise SnapshotError(message)
+        msg = f"{path}: expected a JSON object, got {type(info).__name__}"
+        raise SnapshotError(msg)
     return info
 
 
@@ -153,18 +153,18 @@ def _blocks(path: Path, name: str, parser: Parser, block_rows: int) -> Iterator[
                 table = pa.table([ops, *batch.columns], names=["op", *columns])
                 events, letters = parser.parse_table(table, Origin(name=str(path)), first, time.time() * 1e3)
                 if letters:
-                    message = f"{path}: row {letters[0].offset}: {letters[0].error}"
-                    raise SnapshotError(message)
+                    msg = f"{path}: row {letters[0].offset}: {letters[0].error}"
+                    raise SnapshotError(msg)
                 first += batch.num_rows
                 if len(events):
                     yield events
     except (OSError, pa.ArrowException) as error:
-        message = f"{path}: cannot be read: {error}"
-        raise SnapshotError(message) from error
+        msg = f"{path}: cannot be read: {error}"
+        raise SnapshotError(msg) from error
 
 
 def _refuse_nulls(path: Path, first: int, name: str, array: pa.Array) -> None:
     if array.null_count:
         row = first + int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        message = f"{path}: row {row}: {name}: missing"
-        raise SnapshotError(message)
+        msg = f"{path}: row {row}: {name}: missing"
+        raise SnapshotError(msg)

@@ -55,8 +55,8 @@ def bad_input(
     try:
         outcome = BadInput(case, folder, say).run()
     except TooFewError as error:
-        message = f"--events {events} --share {share}: {error}"
-        raise UsageError(message) from None
+        msg = f"--events {events} --share {share}: {error}"
+        raise UsageError(msg) from None
     except Exception as error:  # a job that does not end is a finding, too
         outcome = Outcome(notes=[f"{type(error).__name__}: {error}"])
     finally:
@@ -74,7 +74,7 @@ def _folder(out: Path | None) -> Path:
     if out is None:
         return Path(tempfile.mkdtemp(prefix="freshet-bad-input-"))
     if out.exists() and any(out.iterdir()):
-        message = f"--out {out}: expected a new or empty folder"
-        raise UsageError(message)
+        msg = f"--out {out}: expected a new or empty folder"
+        raise UsageError(msg)
     out.mkdir(parents=True, exist_ok=True)
     return out.absolute()

@@ -103,8 +103,8 @@ def ways_for(count: int, rng: random.Random, ways: list[Way]) -> list[Way]:
     found = heavy * each
     light = [way for way in ways if not way.heavy]
     if count < len(found) + len(light):
-        message = f"expected at least {len(found) + len(light)} malformed records, one of each way, got {count}"
-        raise TooFewError(message)
+        msg = f"expected at least {len(found) + len(light)} malformed records, one of each way, got {count}"
+        raise TooFewError(msg)
     found += [light[k % len(light)] for k in range(count - len(found))]
     rng.shuffle(found)
     return found

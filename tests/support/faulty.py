@@ -57,8 +57,8 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
             done = Path(fault["folder"]) / f"failed-{operator}-{part}-{fault['epoch']}"
             if stage.epoch >= fault["epoch"] and not done.exists():
                 done.touch()
-                message = f"on purpose, at epoch {stage.epoch}"
-                raise RuntimeError(message)
+                msg = f"on purpose, at epoch {stage.epoch}"
+                raise RuntimeError(msg)
         return outcome
 
     stage.act = faulty_act

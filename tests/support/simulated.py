@@ -346,8 +346,8 @@ def reopen(simulation: Simulation, path: Path, lost: Callable[[list[bytes]], Non
     except FencedError:
         before.close()
     else:
-        message = "an attempt that was thought dead has cut an epoch"
-        raise AssertionError(message)
+        msg = "an attempt that was thought dead has cut an epoch"
+        raise AssertionError(msg)
 
 
 # -- jobs that are broken on purpose ----------------------------------------------------------------------------------

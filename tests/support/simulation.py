@@ -282,11 +282,11 @@ class Simulation:
         entries = checkpoint.states[place] = dict(self._backends[place].entries)
         journal = sum(len(block) for _, _, block in journaled_blocks(entries))
         if place == _PARTITIONER and journal != self._partitioner.levels["journal_bytes"].now:
-            message = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
-            raise AssertionError(message)
+            msg = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
+            raise AssertionError(msg)
         if place != _PARTITIONER and self._stages[place].waiting:
-            message = f"{place}: {self._stages[place].waiting} blocks wait at an aligned barrier"
-            raise AssertionError(message)
+            msg = f"{place}: {self._stages[place].waiting} blocks wait at an aligned barrier"
+            raise AssertionError(msg)
         for to in self._receivers(place):
             self._put(place, to, BARRIER)
         if len(checkpoint.states) == 1 + len(self._stages) and not self._is_old:  # nobody waits for that one

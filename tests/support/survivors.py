@@ -38,8 +38,8 @@ class RecordingSink(Core):
             for key, row in zip(block.get("key").tolist(), block.columns.get("row", ()), strict=True):
                 rows[self.names.get(key, key)] = row.tobytes()
         if self.seen.setdefault(epoch, rows) != rows:
-            message = f"epoch {epoch} came back with other rows than a reader has seen"
-            raise AssertionError(message)
+            msg = f"epoch {epoch} came back with other rows than a reader has seen"
+            raise AssertionError(msg)
         return []
 
 

@@ -25,8 +25,8 @@ def test_what_fails_on_flink_fails_the_job(tmp_path: Path, monkeypatch: Any, err
     (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
 
     def run_job(*_: object) -> None:
-        message = "the root\ncause"
-        raise error(message)
+        msg = "the root\ncause"
+        raise error(msg)
 
     monkeypatch.setattr(runtime, "run_job", run_job)
     options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
