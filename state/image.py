@@ -27,25 +27,36 @@ class DamagedImageError(InputError):
     """A base image does not hold what its manifest says."""
 
 
-def write_image(tables: TableSet, folder: Path, epoch: int) -> None:
-    """Write the tables as they stand; complete once `image.json` is there."""
+def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> None:
+    """Write a part of the tables as they stand; complete once `image.json` is there."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "image.json").unlink(missing_ok=True)
     entries = {}
     for table in tables:
-        written = np.ascontiguousarray(table.data[: table.extent])
+        written = _written(table, part)
         written.tofile(folder / f"{table.name}.bin")
         crc32 = zlib.crc32(written.data) if written.size else 0
-        shape = list(written.shape)
-        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": table.rows, "crc32": crc32}
+        shape, rows = list(written.shape), int(table.part_rows[part])
+        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32": crc32}
     manifest = orjson.dumps({"format": IMAGE_FORMAT, "epoch": epoch, "tables": entries}, option=orjson.OPT_INDENT_2)
     aside = folder / ".image.json"
     aside.write_bytes(manifest)
     os.replace(aside, folder / "image.json")
 
 
-def load_image(tables: TableSet, folder: Path) -> int:
-    """Fill the tables from an image; returns its epoch.
+def _written(table: Table, part: int) -> np.ndarray:
+    """All that a part ever had, in whole pages: the image does not tell how much room the part had."""
+    extent = table.extent_of(part)
+    written = np.ascontiguousarray(table.part(part)[:extent])
+    if len(written) == extent:
+        return written
+    padded = np.full((extent, *written.shape[1:]), table.fill, table.dtype)
+    padded[: len(written)] = written
+    return padded
+
+
+def load_image(tables: TableSet, folder: Path, part: int = 0) -> int:
+    """Fill a part of the tables, which is empty, from its image; returns the epoch of that.
 
     Raises:
         UnknownFormatError: an image of another format version.
@@ -60,7 +71,7 @@ def load_image(tables: TableSet, folder: Path) -> int:
         message = f"base image {folder}: has tables {sorted(manifest['tables'])}, the operator has {sorted(wanted)}"
         raise DamagedImageError(message)
     for name, entry in manifest["tables"].items():
-        _load_table(tables[name], entry, folder)
+        _load_table(tables[name], entry, folder, part)
     return int(manifest["epoch"])
 
 
@@ -77,10 +88,10 @@ def _manifest(folder: Path) -> bytes:
         raise DamagedImageError(message) from None
 
 
-def _load_table(table: Table, entry: dict[str, Any], folder: Path) -> None:
+def _load_table(table: Table, entry: dict[str, Any], folder: Path, part: int) -> None:
     path = folder / f"{table.name}.bin"
     data = np.fromfile(path, table.dtype) if path.is_file() else np.empty(0, table.dtype)
-    written, rows, shape = entry["shape"][0], entry["rows"], entry["shape"]
+    shape = entry["shape"]
     fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
     if not fits or data.size != int(np.prod(shape)):
         message = f"base image {folder}: table {table.name} has {data.size} values, its manifest says {entry}"
@@ -88,6 +99,4 @@ def _load_table(table: Table, entry: dict[str, Any], folder: Path) -> None:
     if data.size and zlib.crc32(data.data) != entry["crc32"]:
         message = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
         raise DamagedImageError(message)
-    table.reserve(max(written, rows))
-    table.data[:written] = data.reshape(shape)
-    table.rows = rows
+    table.load_rows(data.reshape(shape), entry["rows"], part)

@@ -99,8 +99,7 @@ class Sweeper:
             name, _, number = page.rpartition("/")
             self.tables[name].load_page(int(number), entries[f"{page}@{tag}"])
         for name, rows in meta["rows"].items():
-            self.tables[name].reserve(rows)
-            self.tables[name].rows = rows
+            self.tables[name].set_rows(rows)
         self.epoch = meta["epoch"]
 
     def mark(self, epoch: int) -> Mutations:
@@ -115,7 +114,7 @@ class Sweeper:
         owed = sum(table.freeze() for table in self.tables)
         self._waits = owed > 0
         self._pace = max(1, -(-owed // self._spread))
-        meta = {"epoch": epoch, "rows": {table.name: table.rows for table in self.tables}}
+        meta = {"epoch": epoch, "rows": {table.name: int(table.part_rows[0]) for table in self.tables}}
         out.puts.append((f"{_META}@{self.marker}", orjson.dumps(meta)))
         out.extend(self.stamp())
         return out

@@ -3,6 +3,10 @@
 A core computes on plain numpy arrays; keyed state holds them as pages. Kernels call `touch(view, row)` before they
 write a row, Python code `table.touch_rows(rows)`. A page that is waiting to be written as of a marker is copied aside
 by the first touch (copy before change), so the marker's image stays true while the table moves on.
+
+A table may hold several parts of its operator side by side, so that one act works on all of them: the k-th part has the
+rows from `k * stride` on. Its pages are numbered, and have the bytes, as if it were alone: a state knows nothing of who
+shared a table with whom.
 """
 
 from __future__ import annotations
@@ -19,15 +23,17 @@ from gnn.kernel import kernel, quick
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
 _HUGE_BYTES = 4 << 20
+_STRIDE_MIN = 16
+_VALUES_AT_ONCE = 1 << 16
 
 
 class View(NamedTuple):
     """What a kernel gets of a table."""
 
     data: np.ndarray
-    flags: np.ndarray  # (pages,) uint8: CLEAN, DIRTY since the last marker, or PENDING: owed to it and unchanged
+    flags: np.ndarray  # (parts * pages,) uint8: CLEAN, DIRTY since the last marker, PENDING: owed to it and unchanged
     shadow: np.ndarray  # (copies, page_rows, ...) pages as of the last marker
-    where: np.ndarray  # (pages,) int32: the page's place in `shadow`
+    where: np.ndarray  # (parts * pages,) int32: the page's place in `shadow`
     copied: np.ndarray  # (copies,) uint8: whether that place is filled
     shift: int  # log2 of the rows in a page
 
@@ -58,44 +64,55 @@ def _touch_rows(view: View, rows: np.ndarray) -> None:
         touch(view, row)
 
 
-def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Zeros, mapped lazily, in huge pages where they are large: random rows in small ones wait for address look-ups."""
+def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any], parts: int) -> np.ndarray:
+    """Zeros, mapped lazily, in huge pages where they are large: random rows in small ones wait for address look-ups.
+
+    Where a part's share is small, a huge page would hold what several parts have not used yet.
+    """
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, dtype)
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    memory.madvise(mmap.MADV_HUGEPAGE if nbytes // parts >= _HUGE_BYTES else mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, dtype).reshape(shape)
 
 
 class Table:
     """A numpy array that grows, with pages of about 64 KiB whose changes are tracked.
 
-    Shapes: data (capacity,) or (capacity, width); rows from `rows` on hold `fill`.
+    One part: `stride` is the capacity, in whole pages. Several: `stride` is the smallest power of two, from 16 on, that
+    holds what any part ever asked for, so tables whose parts ask alike have one stride; while it is smaller than a page
+    a part has a single, shorter page.
+
+    Shapes: data (parts * stride,) or (parts * stride, width); a part's rows from `part_rows` on hold `fill`.
     Invariant: a page that differs from its image at the last marker is DIRTY.
     """
 
-    def __init__(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> None:
-        self.name, self.fill, self.width = name, fill, width
+    def __init__(self, name: str, dtype: str, width: int | None = None, fill: float = 0, parts: int = 1) -> None:
+        self.name, self.fill, self.width, self.parts = name, fill, width, parts
         self.dtype = np.dtype(dtype)
         row_bytes = self.dtype.itemsize * max(1, 1 if width is None else width)
-        self.shift = max(4, (PAGE_BYTES // row_bytes).bit_length() - 1)
-        self.page_rows = 1 << self.shift
-        self.rows = 0
+        self._page_shift = max(4, (PAGE_BYTES // row_bytes).bit_length() - 1)
+        self.page_rows = 1 << self._page_shift
+        self.shift = self._page_shift if parts == 1 else _STRIDE_MIN.bit_length() - 1
+        self.part_rows = np.zeros(parts, np.int64)
         self._bits = np.dtype(f"u{self.dtype.itemsize}")
         self._fill_bits = np.array([fill], self.dtype).view(self._bits)[0]
         self._row_shape: tuple[int, ...] = () if width is None else (width,)
+        self.stride = 0
         self.data = np.full((0, *self._row_shape), fill, self.dtype)
         self._flags = np.zeros(0, np.uint8)
         self._where = np.zeros(0, np.int32)
-        self._pending: list[int] = []
+        self._pending: list[list[int]] = [[] for _ in range(parts)]
+        self._owed = 0
         self._no_shadow()
-        self._view: View | None = None
+        if parts > 1:
+            self._grow(_STRIDE_MIN)
 
     def _no_shadow(self) -> None:
-        self._shadow = np.empty((1, self.page_rows, *self._row_shape), self.dtype)
+        self._shadow = np.empty((1, 1 << self.shift, *self._row_shape), self.dtype)
         self._copied = np.zeros(1, np.uint8)
-        self._view = None
+        self._view: View | None = None
 
     @property
     def view(self) -> View:
@@ -104,22 +121,76 @@ class Table:
             self._view = View(self.data, self._flags, self._shadow, self._where, self._copied, self.shift)
         return self._view
 
-    def reserve(self, rows: int) -> None:
-        """Make room for at least `rows` rows; new ones hold `fill`."""
-        self.rows = max(self.rows, int(rows))
-        capacity = self.data.shape[0]
-        if rows <= capacity:
-            return
-        pages = -(-max(rows, capacity + capacity // 2) // self.page_rows)
-        shape = (pages * self.page_rows, *self._row_shape)
-        grown = _allocate(shape, self.dtype)
+    @property
+    def rows(self) -> int:
+        """How many rows are in use, in the part that has the most."""
+        return int(self.part_rows.max())
+
+    def part(self, part: int) -> np.ndarray:
+        """The rows of one part (a view); stale after `reserve`."""
+        return self.data[part * self.stride : (part + 1) * self.stride]
+
+    def reserve(self, rows: int | np.ndarray) -> None:
+        """Make room for at least `rows` rows in every part, or `rows[part]` in each; new ones hold `fill`."""
+        np.maximum(self.part_rows, rows, out=self.part_rows)
+        need = rows.max() if isinstance(rows, np.ndarray) else rows
+        if need > self.stride:
+            self._grow(int(need))
+
+    def set_rows(self, rows: int, part: int = 0) -> None:
+        """Say that a part has exactly so many rows, as after a restore, which makes whole pages."""
+        self.part_rows[part] = rows
+        if rows > self.stride:
+            self._grow(rows)
+
+    def _grow(self, need: int) -> None:
+        before = self.stride
+        if self.parts == 1:
+            self.stride = -(-max(need, before + before // 2) // self.page_rows) * self.page_rows
+        else:
+            self.stride = 1 << (max(need, _STRIDE_MIN) - 1).bit_length()
+        grown = _allocate((self.parts * self.stride, *self._row_shape), self.dtype, self.parts)
+        by_part = grown.reshape(self.parts, self.stride, *self._row_shape)
         if self.fill:
-            grown[capacity:] = self.fill
-        grown[:capacity] = self.data
+            by_part[:, before:] = self.fill
+        if self.parts == 1:
+            grown[:before] = self.data
+        elif before:
+            self._lay_out(grown)
         self.data = grown
-        self._flags = np.concatenate([self._flags, np.zeros(pages - self._flags.size, np.uint8)])
-        self._where = np.concatenate([self._where, np.zeros(pages - self._where.size, np.int32)])
+        self.shift = min(self._page_shift, self.stride.bit_length() - 1) if self.parts > 1 else self._page_shift
+        self._flags, self._where = self._spread(self._flags), self._spread(self._where)
+        self._widen_shadow()
         self._view = None
+
+    def _lay_out(self, grown: np.ndarray) -> None:
+        """Copy what the parts hold to their new places; pages of zeros stay unmapped there."""
+        values = (1 << self.shift) * math.prod(self._row_shape)
+        old, new = (
+            data.view(self._bits).reshape(self.parts, len(data) // self.parts >> self.shift, values)
+            for data in (self.data, grown)
+        )
+        held = np.bitwise_or.reduce(old, axis=2) != 0
+        for part, page in np.argwhere(held | bool(self.fill)).tolist():
+            new[part, page] = old[part, page]
+
+    def _spread(self, by_page: np.ndarray) -> np.ndarray:
+        """The same for more pages in each part."""
+        spread = np.zeros((self.parts, self.stride >> self.shift), by_page.dtype)
+        old = by_page.reshape(self.parts, -1)
+        spread[:, : old.shape[1]] = old
+        return spread.reshape(-1)
+
+    def _widen_shadow(self) -> None:
+        """Of parts smaller than a page: their pages have become longer, and so have the copies of them."""
+        before, rows = self._shadow.shape[1], 1 << self.shift
+        if before == rows:
+            return
+        wider = np.empty((len(self._shadow), rows, *self._row_shape), self.dtype)
+        copied = np.flatnonzero(self._copied)
+        wider[copied, :before] = self._shadow[copied]
+        wider[copied, before:] = self.fill
+        self._shadow = wider
 
     def touch_rows(self, rows: np.ndarray) -> None:
         """Say that these rows are about to change."""
@@ -128,72 +199,108 @@ class Table:
 
     def touch_all(self) -> None:
         """Say that every row is about to change."""
-        self.touch_rows(np.arange(0, self.rows, self.page_rows))
+        for part, rows in enumerate(self.part_rows.tolist()):
+            begin = part * self.stride
+            self.touch_rows(np.arange(begin, begin + rows, 1 << self.shift))
 
     def freeze(self) -> int:
-        """At a marker: the dirty pages become owed to it. Returns how many.
+        """At a marker: the dirty pages become owed to it. Returns how many there are, of all parts.
 
         Raises:
             RuntimeError: pages of the marker before are still owed.
         """
-        if self._pending:
-            message = f"table {self.name}: {len(self._pending)} pages of the last marker were not written"
+        if self._owed:
+            message = f"table {self.name}: {self._owed} pages of the last marker were not written"
             raise RuntimeError(message)
         dirty = np.flatnonzero(self._flags == DIRTY)
         self._flags[dirty] = PENDING
         self._where[dirty] = np.arange(dirty.size, dtype=np.int32)
-        self._pending = dirty[::-1].tolist()
-        self._shadow = np.empty((max(1, dirty.size), self.page_rows, *self._row_shape), self.dtype)
+        pages = self.stride >> self.shift
+        bounds = np.searchsorted(dirty, np.arange(self.parts + 1) * pages).tolist()
+        for part in range(self.parts):
+            self._pending[part] = (dirty[bounds[part] : bounds[part + 1]] - part * pages)[::-1].tolist()
+        self._owed = int(dirty.size)
+        self._shadow = np.empty((max(1, dirty.size), 1 << self.shift, *self._row_shape), self.dtype)
         self._copied = np.zeros(max(1, dirty.size), np.uint8)
         self._view = None
-        return int(dirty.size)
+        return self._owed
 
-    def take_owed(self, limit: int) -> Iterator[tuple[int, bytes]]:
-        """Up to `limit` of the owed pages, as of the marker, without the `fill` at their end.
+    def take_owed(self, limit: int, part: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Up to `limit` of a part's owed pages, as of the marker, without the `fill` at their end.
 
         So a small table costs what it holds and not a page at every marker.
         """
-        for _ in range(min(limit, len(self._pending))):
-            page = self._pending.pop()
-            place = self._where[page]
+        pending = self._pending[part]
+        for _ in range(min(limit, len(pending))):
+            page = pending.pop()
+            self._owed -= 1
+            index = part * (self.stride >> self.shift) + page
+            place = self._where[index]
             if self._copied[place]:
                 image = self._shadow[place]
             else:
-                image = self.data[page * self.page_rows : (page + 1) * self.page_rows]
-                self._flags[page] = CLEAN
+                image = self.data[index << self.shift : (index + 1) << self.shift]
+                self._flags[index] = CLEAN
             bits = image.reshape(-1).view(self._bits)
-            held = np.flatnonzero(bits != self._fill_bits)
-            yield page, bits[: held[-1] + 1 if held.size else 0].tobytes()
-        if not self._pending and self._shadow.shape[0] > 1:
+            yield page, bits[: self._held(bits)].tobytes()
+        if not self._owed and self._shadow.shape[0] > 1:
             self._no_shadow()
+
+    def _held(self, bits: np.ndarray) -> int:
+        """How many values come before the `fill` at the end."""
+        for end in range(bits.size, 0, -_VALUES_AT_ONCE):
+            begin = max(0, end - _VALUES_AT_ONCE)
+            held = np.flatnonzero(bits[begin:end] != self._fill_bits)
+            if held.size:
+                return begin + int(held[-1]) + 1
+        return 0
 
     @property
     def owed(self) -> int:
         """How many pages the last marker still waits for."""
-        return len(self._pending)
+        return self._owed
 
-    def load_page(self, page: int, data: bytes) -> None:
+    def owed_by(self, part: int) -> int:
+        """How many pages of a part the last marker still waits for."""
+        return len(self._pending[part])
+
+    def load_page(self, page: int, data: bytes, part: int = 0) -> None:
         """Restore a page from its bytes; what is missing at their end is `fill`.
 
         Raises:
             ValueError: more bytes than a page has.
         """
-        self.reserve(max(self.rows, (page + 1) * self.page_rows))
-        flat = self.data[page * self.page_rows : (page + 1) * self.page_rows].reshape(-1)
+        width = math.prod(self._row_shape)
         # Format 1 had pages, of tables filled with zeros, from which single zero bytes were cut.
         held = np.frombuffer(data + bytes(-len(data) % self.dtype.itemsize), self.dtype)
-        if held.size > flat.size:
-            message = f"table {self.name}: page {page} has {held.size} values, at most {flat.size} fit"
+        if held.size > self.page_rows * width:
+            message = f"table {self.name}: page {page} has {held.size} values, at most {self.page_rows * width} fit"
             raise ValueError(message)
+        first = page * self.page_rows
+        held_rows = -(-held.size // max(1, width))
+        # One of several parts asks for what it holds, since the stride of all follows.
+        end = first + self.page_rows if self.parts == 1 else (first + held_rows if held_rows else 0)
+        self.set_rows(max(int(self.part_rows[part]), end), part)
+        flat = self.part(part)[first : first + self.page_rows].reshape(-1)
         flat[: held.size], flat[held.size :] = held, self.fill
 
-    @property
-    def extent(self) -> int:
-        """Rows up to the end of the last page that changed since the last marker; what lies beyond holds `fill`.
+    def load_rows(self, values: np.ndarray, rows: int, part: int = 0) -> None:
+        """Fill an empty part, of `rows` rows in use, from its first values: (n,) or (n, width)."""
+        size = len(values)
+        if self.parts > 1:
+            size = -(-self._held(values.reshape(-1).view(self._bits)) // max(1, math.prod(self._row_shape)))
+        self.set_rows(max(size, rows), part)
+        self.part(part)[:size] = values[:size]
+        self.part_rows[part] = rows
 
-        Of a table that has not passed a marker that is all that was ever written.
+    def extent_of(self, part: int = 0) -> int:
+        """A part's rows to the end of the last page that changed since the last marker; beyond it they hold `fill`.
+
+        Of a table that has not passed a marker that is all that was ever written. In whole pages, though a part may
+        have less than one.
         """
-        changed = np.flatnonzero(self._flags)
+        pages = self.stride >> self.shift
+        changed = np.flatnonzero(self._flags[part * pages : (part + 1) * pages])
         return int(changed[-1] + 1) * self.page_rows if changed.size else 0
 
     @property
@@ -203,12 +310,13 @@ class Table:
 
 
 class TableSet:
-    """The named tables of one core.
+    """The named tables of one core, which has `parts` parts of its operator.
 
     Invariant: names are unique; what a core must not forget stands in one of its tables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parts: int = 1) -> None:
+        self.parts = parts
         self._tables: dict[str, Table] = {}
 
     def add(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> Table:
@@ -216,7 +324,7 @@ class TableSet:
         if name in self._tables:
             message = f"table {name!r} exists already"
             raise ValueError(message)
-        table = self._tables[name] = Table(name, dtype, width, fill)
+        table = self._tables[name] = Table(name, dtype, width, fill, self.parts)
         return table
 
     def __getitem__(self, name: str) -> Table:
