@@ -76,7 +76,7 @@ MUTATIONS = [
         'out.deletes += [f"{page}@{tag}" for tag in older]',
     ),
     Mutation("the cut of a restore goes", "state/sweep.py", "{_META}@{self.marker - 1}", "{_META}@{self.marker}"),
-    Mutation("a restored table ends with a page", "state/sweep.py", "            self.tables[name].set_rows(rows)\n"),
+    Mutation("a restored table ends with a page", "state/sweep.py", ".set_rows(rows, self.part)", ".part_rows"),
     Mutation("a page is written as it is now", "state/table.py", "if self._copied[place]:", "if False:"),
     Mutation("checksums are not looked at", "state/image.py", "if data.size and zlib", "if False and zlib"),
     Mutation("an old manifest stays", "state/image.py", '    (folder / "image.json").unlink(missing_ok=True)\n'),

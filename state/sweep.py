@@ -4,6 +4,9 @@ After a marker epoch E_k every page that is dirty is owed to marker k, and is wr
 k; all are written before E_k+1 is passed. Cut k is, for each page, the newest tag <= k. A restore finds the last marker
 k that was passed, loads cut k-1 (whose pages are all there) and the caller replays the epochs after E_k-1.
 
+An operator's parts may share tables (state/table.py), and then pass their markers together. Each has a state of its
+own, which is the same as if it were alone.
+
 Keys of the entries: `table/page@tag` for pages, `meta@tag` for what goes with a cut (JSON: epoch and rows per table),
 `format`, and `image` (the hash of the base image, where there is one).
 Invariant: everything an operator holds after a restore and replay is bit-equal to what it held without a failure.
@@ -12,15 +15,18 @@ Source: RIPPLE++ and D3-GNN have no durable state; the scheme is Freshet's own, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import orjson
 
+from gnn.errors import InputError
 from state.codec import UnknownFormatError
 from state.image import DamagedImageError, image_id, load_image
-from state.table import TableSet
+from state.table import Table, TableSet
 
 STATE_FORMAT = 2
 _META, _FORMAT, _IMAGE = "meta", "format", "image"
@@ -39,52 +45,48 @@ class Mutations:
         self.deletes += other.deletes
 
 
-class Sweeper:
-    """Writes the changed pages of a core's tables behind its markers, and restores them.
+class UnevenPartsError(InputError):
+    """Parts that are to work on as one were saved at different epochs."""
 
-    A sweep is spread so that it ends after about `spread_epochs` epochs. `epoch` is what the tables stand at where
-    nothing is restored.
-    """
 
-    def __init__(self, tables: TableSet, image: Path | None = None, spread_epochs: int = 200, epoch: int = 0) -> None:
-        self.tables = tables
-        self.image = image
-        self.marker, self.epoch = 0, epoch
-        self._spread = spread_epochs
+class _Part:
+    """What is durable of one part of the tables, and what the last marker still waits for."""
+
+    def __init__(self, tables: TableSet, part: int, image: Path | None) -> None:
+        self.tables, self.part, self.image = tables, part, image
+        self.marker = 0
+        self.stamped = False
+        self.entries: dict[str, bytes] = {}  # of a restore, until they are loaded
         self._pace = 1
+        self._owing: list[Table] = []  # the next one is the last
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
-        self._stamped = self._loaded = False
-        self._waits = False  # whether the last marker waits for pages
 
-    def preload(self) -> None:
-        """Load the base image ahead of `restore`, which then only adds what changed since."""
-        if self.image is not None and not self._loaded:
-            self.epoch = load_image(self.tables, self.image)
-            self._loaded = True
-
-    def restore(self, items: Iterable[tuple[str, bytes]]) -> int:
-        """Load the newest complete cut; returns the epoch that the tables stand at.
-
-        Raises:
-            UnknownFormatError: the state was written in a format that this version does not read.
-            DamagedImageError: the base image is not the one that the state builds on.
-        """
-        entries = dict(items)
+    def read(self, items: Iterable[tuple[str, bytes]]) -> str:
+        """Take the entries of a restore; what they are, in words."""
+        entries = self.entries = dict(items)
         if entries:
             _check_format(entries.get(_FORMAT))
             _check_image(entries.get(_IMAGE), self.image)
-            self._stamped = True
+            self.stamped = True
         metas = sorted(int(key.split("@")[1]) for key in entries if key.startswith(f"{_META}@"))
         self.marker = max(metas[-1] - 1, 0) if metas else 0
-        self.preload()
-        if self.marker:
-            self._load_cut(entries)
-        return self.epoch
+        if not metas:
+            return "a state before its first marker" if entries else "no state"
+        before = f", after one at epoch {self.meta['epoch']}" if self.marker else ""
+        return f"a state with marker {metas[-1]} at epoch {self._meta(metas[-1])['epoch']}{before}"
 
-    def _load_cut(self, entries: dict[str, bytes]) -> None:
-        meta = orjson.loads(entries[f"{_META}@{self.marker}"])
-        newest: dict[str, int] = {}
+    def _meta(self, marker: int) -> dict[str, Any]:
+        return dict(orjson.loads(self.entries[f"{_META}@{marker}"]))
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What goes with the cut that is being restored."""
+        return self._meta(self.marker)
+
+    def load_cut(self) -> None:
+        """Load the pages of the cut."""
+        entries, newest = self.entries, dict[str, int]()
         for key in entries:
             page, _, number = key.rpartition("@")
             if "/" in page:
@@ -97,51 +99,43 @@ class Sweeper:
                 self._superseded += [f"{page}@{tag}" for tag in usable[:-1]]
         for page, tag in newest.items():
             name, _, number = page.rpartition("/")
-            self.tables[name].load_page(int(number), entries[f"{page}@{tag}"])
-        for name, rows in meta["rows"].items():
-            self.tables[name].set_rows(rows)
-        self.epoch = meta["epoch"]
+            self.tables[name].load_page(int(number), entries[f"{page}@{tag}"], self.part)
+        for name, rows in self.meta["rows"].items():
+            self.tables[name].set_rows(rows, self.part)
 
-    def mark(self, epoch: int) -> Mutations:
-        """`epoch` was a marker and has been applied: what the tables hold now is cut `marker + 1`."""
-        out = self._write(None)
-        out.deletes += self._superseded
+    def pass_marker(self, epoch: int, spread: int) -> Mutations:
+        """After all that the marker before waited for was written, and the tables are frozen."""
+        out = Mutations(deletes=self._superseded)
         if self.marker >= 2:
             out.deletes.append(f"{_META}@{self.marker - 1}")
         self._superseded = []
         self.marker += 1
-        self.epoch = epoch
-        owed = sum(table.freeze() for table in self.tables)
-        self._waits = owed > 0
-        self._pace = max(1, -(-owed // self._spread))
-        meta = {"epoch": epoch, "rows": {table.name: int(table.part_rows[0]) for table in self.tables}}
-        out.puts.append((f"{_META}@{self.marker}", orjson.dumps(meta)))
-        out.extend(self.stamp())
-        return out
-
-    def step(self) -> Mutations:
-        """A few of the pages that the last marker still waits for."""
-        out = self._write(self._pace) if self._waits else Mutations()
-        out.extend(self.stamp())
+        self._owing = [table for table in self.tables if table.owed_by(self.part)][::-1]
+        self._pace = max(1, -(-self.owed // spread))
+        rows = {table.name: int(table.part_rows[self.part]) for table in self.tables}
+        out.puts.append((f"{_META}@{self.marker}", orjson.dumps({"epoch": epoch, "rows": rows})))
         return out
 
     def stamp(self) -> Mutations:
-        """Format and base image, once: they go with the first entries that anybody puts, so no state is without."""
-        if self._stamped:
+        """Format and base image, where no entry has gone before."""
+        if self.stamped:
             return Mutations()
-        self._stamped = True
+        self.stamped = True
         out = Mutations([(_FORMAT, str(STATE_FORMAT).encode())])
         if self.image is not None:
             out.puts.append((_IMAGE, image_id(self.image)))
         return out
 
-    def _write(self, limit: int | None) -> Mutations:
+    def step(self) -> Mutations:
+        """As many pages as are due in an epoch."""
+        return self.write(self._pace)
+
+    def write(self, limit: int) -> Mutations:
+        """Up to so many of the pages that the last marker waits for."""
         out = Mutations()
-        left = limit
-        for table in self.tables:
-            if not table.owed:
-                continue
-            for number, image in table.take_owed(table.owed if left is None else left):
+        while self._owing and len(out.puts) < limit:
+            table = self._owing[-1]
+            for number, image in table.take_owed(limit - len(out.puts), self.part):
                 page = f"{table.name}/{number}"
                 tags = self._tags.setdefault(page, [])
                 if self.marker not in tags:
@@ -151,17 +145,131 @@ class Sweeper:
                 self._superseded += [f"{page}@{tag}" for tag in older]
                 self._tags[page] = [tag for tag in tags if tag >= self.marker]
                 out.puts.append((f"{page}@{self.marker}", image))
-                if left is not None:
-                    left -= 1
-            if left == 0:
-                return out
-        self._waits = False
+            if not table.owed_by(self.part):
+                self._owing.pop()
         return out
 
     @property
     def owed(self) -> int:
         """Pages that the last marker still waits for."""
+        return sum(table.owed_by(self.part) for table in self._owing)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are any."""
+        return bool(self._owing)
+
+
+class Sweeper:
+    """Writes the changed pages of a core's tables behind its markers, and restores them, each part for itself.
+
+    A sweep is spread so that it ends after about `spread_epochs` epochs. `images` has the base image of each part, or
+    is the only part's. `epoch` is what the tables stand at where nothing is restored.
+    """
+
+    def __init__(
+        self,
+        tables: TableSet,
+        images: Path | Sequence[Path] | None = None,
+        spread_epochs: int = 200,
+        epoch: int = 0,
+    ) -> None:
+        self.tables = tables
+        self.epoch = epoch
+        by_part = [None] * tables.parts if images is None else [images] if isinstance(images, Path) else images
+        self._parts = [_Part(tables, part, image) for part, image in zip(range(tables.parts), by_part, strict=True)]
+        self._spread = spread_epochs
+        self._loaded = False
+        self._waiting = list[_Part]()  # those whose last marker waits for pages
+        self._stamped = False
+
+    @property
+    def marker(self) -> int:
+        """The number of the last marker that was passed."""
+        return self._parts[0].marker
+
+    def preload(self) -> None:
+        """Load the base images ahead of `restore`, which then only adds what changed since.
+
+        Raises:
+            DamagedImageError: files that do not fit their manifest.
+            UnevenPartsError: the images are of different epochs.
+        """
+        if self._loaded:
+            return
+        epochs = [load_image(self.tables, one.image, one.part) for one in self._parts if one.image is not None]
+        _check_even([f"a base image of epoch {epoch}" for epoch in epochs])
+        self.epoch = epochs[0] if epochs else self.epoch
+        self._loaded = True
+
+    def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
+        """Load the newest complete cut, given each part's entries; returns the epoch that the tables stand at.
+
+        Raises:
+            UnknownFormatError: the state was written in a format that this version does not read.
+            DamagedImageError: a base image is not the one that the state builds on.
+            UnevenPartsError: the parts' states are of different epochs, or of different jobs.
+        """
+        _check_even([one.read(entries) for one, entries in zip(self._parts, items, strict=True)])
+        self._stamped = self._parts[0].stamped
+        self.preload()
+        if self.marker:
+            metas = [one.meta for one in self._parts]
+            for table in self.tables:  # for all parts at once: room that grows page by page is copied again and again
+                table.reserve(np.array([meta["rows"].get(table.name, 0) for meta in metas], np.int64))
+            self.epoch = metas[0]["epoch"]
+            for one in self._parts:
+                one.load_cut()
+        for one in self._parts:
+            one.entries = {}
+        return self.epoch
+
+    def mark(self, epoch: int) -> dict[int, Mutations]:
+        """`epoch` was a marker and has been applied: what the tables hold now is cut `marker + 1` of every part."""
+        out = {one.part: one.write(one.owed) for one in self._parts}
+        for table in self.tables:
+            table.freeze()
+        for one in self._parts:
+            out[one.part].extend(one.pass_marker(epoch, self._spread))
+        self.epoch = epoch
+        self._waiting = [one for one in self._parts if one.waits]
+        return _merged(out, self.stamp())
+
+    def step(self) -> dict[int, Mutations]:
+        """A few of the pages that the last marker still waits for, by part."""
+        if not self._waiting and self._stamped:
+            return {}
+        out = {one.part: one.step() for one in self._waiting}
+        self._waiting = [one for one in self._waiting if one.waits]
+        return _merged(out, self.stamp())
+
+    def stamp(self) -> dict[int, Mutations]:
+        """Format and base image, once: they go with the first entries that anybody puts, so no state is without."""
+        if self._stamped:
+            return {}
+        self._stamped = True
+        return {one.part: one.stamp() for one in self._parts if not one.stamped}
+
+    @property
+    def owed(self) -> int:
+        """Pages that the last marker still waits for."""
         return sum(table.owed for table in self.tables)
+
+
+def _check_even(stands: list[str]) -> None:
+    for part, stand in enumerate(stands):
+        if stand != stands[0]:
+            message = (
+                f"parts of an operator do not fit together: number {part} of a subtask has {stand}, number 0 has "
+                f"{stands[0]}; restore all of them from one checkpoint or savepoint"
+            )
+            raise UnevenPartsError(message)
+
+
+def _merged(first: dict[int, Mutations], second: dict[int, Mutations]) -> dict[int, Mutations]:
+    for part, mutations in second.items():
+        first.setdefault(part, Mutations()).extend(mutations)
+    return first
 
 
 def _check_format(stored: bytes | None) -> None:

@@ -217,7 +217,7 @@ class Table:
         self._where[dirty] = np.arange(dirty.size, dtype=np.int32)
         pages = self.stride >> self.shift
         bounds = np.searchsorted(dirty, np.arange(self.parts + 1) * pages).tolist()
-        for part in range(self.parts):
+        for part in range(self.parts if dirty.size else 0):
             self._pending[part] = (dirty[bounds[part] : bounds[part + 1]] - part * pages)[::-1].tolist()
         self._owed = int(dirty.size)
         self._shadow = np.empty((max(1, dirty.size), 1 << self.shift, *self._row_shape), self.dtype)

@@ -149,7 +149,7 @@ def test_a_restored_pool_is_the_same_one(seed: int) -> None:
     sweeper, entries = Sweeper(tables), dict[str, bytes]()
     for epoch in (1, 2):
         churn_python(rng, lists)
-        changes = sweeper.mark(epoch)
+        changes = sweeper.mark(epoch)[0]
         for key, value in changes.puts:
             entries[key] = value
         for key in changes.deletes:

@@ -136,7 +136,7 @@ def changed_after(folder: Path) -> tuple[TableSet, dict[str, bytes]]:
     for epoch in (1, 2):
         tables["key"].touch_rows(np.array([3]))
         tables["key"].data[3] = -epoch
-        entries |= dict(sweeper.mark(epoch).puts)
+        entries |= dict(sweeper.mark(epoch)[0].puts)
     return tables, entries
 
 
