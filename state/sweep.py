@@ -110,7 +110,7 @@ class _Part:
             out.deletes.append(f"{_META}@{self.marker - 1}")
         self._superseded = []
         self.marker += 1
-        self._owing = [table for table in self.tables if table.owed_by(self.part)][::-1]
+        self._find_owing()
         self._pace = max(1, -(-self.owed // spread))
         rows = {table.name: int(table.part_rows[self.part]) for table in self.tables}
         out.puts.append((f"{_META}@{self.marker}", orjson.dumps({"epoch": epoch, "rows": rows})))
@@ -129,6 +129,14 @@ class _Part:
     def step(self) -> Mutations:
         """As many pages as are due in an epoch."""
         return self.write(self._pace)
+
+    def _find_owing(self) -> None:
+        self._owing = [table for table in self.tables if table.owed_by(self.part)][::-1]
+
+    def write_rest(self) -> Mutations:
+        """All that the tables owe, be it to a marker of another sweeper."""
+        self._find_owing()
+        return self.write(self.owed)
 
     def write(self, limit: int) -> Mutations:
         """Up to so many of the pages that the last marker waits for."""
@@ -226,7 +234,7 @@ class Sweeper:
 
     def mark(self, epoch: int) -> dict[int, Mutations]:
         """`epoch` was a marker and has been applied: what the tables hold now is cut `marker + 1` of every part."""
-        out = {one.part: one.write(one.owed) for one in self._parts}
+        out = {one.part: one.write_rest() for one in self._parts}
         for table in self.tables:
             table.freeze()
         for one in self._parts:
