@@ -29,7 +29,8 @@ def build_image(
     The change log gets the rows of epoch 0. An existing image is overwritten.
     """
     plan = load_plan(settings.model)
-    core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+    settings = replace(settings, tasks=(settings.parts,))  # an image is of one part, whatever computed it
+    core = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
     flow = dataflow_of(settings, plan)
     stages = stages_of(replace(settings, image=""), plan, core_of=core_of, epoch=-1)
     pieces = list(blocks)
@@ -47,15 +48,16 @@ def build_image(
         change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
     sent = core.split(change, control_values(vertices=core.vertices), 0)
     network = Network(flow, stages)
-    network.send(Place(PARTITIONER, 0), [Message(STORAGE, part, 0, 0, block) for part, block in enumerate(sent)])
+    network.send(Place(PARTITIONER, 0), [Message(STORAGE, task, 0, 0, block) for task, block in enumerate(sent)])
     del change, sent, pieces
     while not network.idle:
         acted = network.step()
-        if acted is not None and acted[0].part == settings.parts - 1:
+        if acted is not None and acted[0].number == flow[acted[0].operator].tasks - 1:
             progress(f"{acted[0].operator}: initial values computed")
     folder = Path(settings.image)
     write_image(core.tables, folder / str(Place(PARTITIONER, 0)), 0)
     for place, stage in stages.items():
         stage.core.close()
-        write_image(stage.core.tables, folder / str(place), 0)
+        for k, part in enumerate(stage.parts):
+            write_image(stage.core.tables, folder / str(Place(place.operator, part)), 0, k)
     return vertices

@@ -1,4 +1,4 @@
-"""The dataflow: the one table of a job's operators, who sends to whom, and in how many parts.
+"""The dataflow: the one table of a job's operators, who sends to whom, and how many tasks each has.
 
     parser -> partitioner -> storage0 -> storage1 [+ tail1] -> ... -> storageL [+ tailL] -> sink
 
@@ -20,34 +20,35 @@ FEATURES = f"{STORAGE}0"  # the storage of the raw features
 
 
 class Place(NamedTuple):
-    """One part of an operator; as text, how its stage, its state and its base image are called."""
+    """One task of an operator, or one part; as text, how its stage, or its state and its base image, are called."""
 
     operator: str
-    part: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.operator}-{self.part}"
+        return f"{self.operator}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A row of the table: `receivers` are names, by the kind that a message is addressed to, the main one first.
 
-    `layer` counts a storage and its tail from the raw features (0) on. `topic` is that of a topic's Parser: its index
-    among the sources.
+    `tasks` is how many of it run: a Storage's and a Tail's have the job's parts between them, each of the Sink's has
+    one part, and the others are alone. `layer` counts a storage and its tail from the raw features (0) on. `topic` is
+    that of a topic's Parser: its index among the sources.
     """
 
     name: str
     kind: str
     receivers: Mapping[str, str] = field(default_factory=dict)
-    parts: int = 1
+    tasks: int = 1
     layer: int = 0
     topic: int | None = None
 
     @property
     def places(self) -> list[Place]:
-        """All its parts."""
-        return [Place(self.name, part) for part in range(self.parts)]
+        """All its tasks."""
+        return [Place(self.name, task) for task in range(self.tasks)]
 
 
 def topic_parser(topic: int) -> str:
@@ -58,8 +59,9 @@ def topic_parser(topic: int) -> str:
 class Dataflow(Mapping[str, Operator]):
     """The operators of a job by name, in the order of the flow."""
 
-    def __init__(self, layers: int, parts: int, topics: Iterable[int] = ()) -> None:
-        """`topics` are the indexes of those sources that are Kafka topics."""
+    def __init__(self, layers: int, parts: int, topics: Iterable[int] = (), tasks: int | None = None) -> None:
+        """`topics` are the indexes of those sources that are Kafka topics; `tasks`: by default one for each part."""
+        tasks = parts if tasks is None else tasks
         events = {PARTITIONER: PARTITIONER}
         rows = [Operator(PARSER, PARSER, events)]
         rows += [Operator(topic_parser(topic), PARSER, events, topic=topic) for topic in topics]
@@ -67,9 +69,9 @@ class Dataflow(Mapping[str, Operator]):
         for layer in range(layers + 1):
             onward = {STORAGE: f"{STORAGE}{layer + 1}"} if layer < layers else {SINK: SINK}
             tail = {TAIL: f"{TAIL}{layer}"} if layer and parts > 1 else {}
-            rows.append(Operator(f"{STORAGE}{layer}", STORAGE, onward | tail, parts, layer))
-            rows += [Operator(name, TAIL, onward, parts, layer) for name in tail.values()]
-        rows.append(Operator(SINK, SINK, parts=parts))
+            rows.append(Operator(f"{STORAGE}{layer}", STORAGE, onward | tail, tasks, layer))
+            rows += [Operator(name, TAIL, onward, tasks, layer) for name in tail.values()]
+        rows.append(Operator(SINK, SINK, tasks=parts))
         self._rows = {row.name: row for row in rows}
 
     def __getitem__(self, name: str) -> Operator:
@@ -95,8 +97,8 @@ class Dataflow(Mapping[str, Operator]):
         return [row for row in self._rows.values() if name in row.receivers.values()]
 
     def blocks_per_epoch(self, name: str) -> int:
-        """How many blocks an epoch brings to each part of an operator: one from each part of each sender."""
-        return sum(row.parts for row in self.senders(name))
+        """How many blocks an epoch brings to each task of an operator: one from each task of each sender."""
+        return sum(row.tasks for row in self.senders(name))
 
 
 def rank(name: str) -> tuple[int, int, int]:

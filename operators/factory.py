@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
 from operators.core import Core
-from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place
+from operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.parser.core import Origin, Parser
@@ -37,8 +37,8 @@ def load_plan(folder: str) -> Plan:
     return compile_plan(load_model(Path(folder)))
 
 
-def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
-    """The stage of one operator's part."""
+def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
+    """The stage of one operator's task."""
     settings = Settings.from_dict(config)
     plan = load_plan(settings.model)
     row = dataflow_of(settings, plan)[operator]
@@ -46,12 +46,12 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
         return make_parser(settings, plan, row)
     if row.kind == PARTITIONER:
         return make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator))
-    return _staged(settings, plan, row, part, make_core(settings, plan, row, part))
+    return _staged(settings, plan, row, task, make_core(settings, plan, row, task))
 
 
 def dataflow_of(settings: Settings, plan: Plan) -> Dataflow:
     """The table of a job's operators."""
-    return Dataflow(len(plan.layers), settings.parts, settings.topics)
+    return Dataflow(len(plan.layers), settings.parts, settings.topics, settings.task_parts.tasks)
 
 
 def stages_of(
@@ -67,23 +67,30 @@ def stages_of(
     """
     core_of = core_of or make_core
     return {
-        place: _staged(settings, plan, row, place.part, core_of(settings, plan, row, place.part), **options)
+        place: _staged(settings, plan, row, place.number, core_of(settings, plan, row, place.number), **options)
         for row in operators or dataflow_of(settings, plan).staged
         for place in row.places
     }
 
 
-def _staged(settings: Settings, plan: Plan, row: Operator, part: int, core: Core, **options: int) -> Stage:
-    place, senders = Place(row.name, part), dataflow_of(settings, plan).blocks_per_epoch(row.name)
+def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core, **options: int) -> Stage:
+    senders = dataflow_of(settings, plan).blocks_per_epoch(row.name)
+    parts = parts_of(settings, row, task)
+    images = [settings.image_of(Place(row.name, part)) for part in parts]
     kind = OutletStage if isinstance(core, Sink) and core.outlet is not None else Stage
-    return kind(str(place), core, senders, settings.image_of(place), **options)
+    return kind(str(Place(row.name, task)), core, senders, images, parts=parts, **options)
+
+
+def parts_of(settings: Settings, row: Operator, task: int) -> Sequence[int]:
+    """The parts of an operator's task."""
+    return settings.task_parts.parts_of[task] if row.kind in (STORAGE, TAIL) else [task]
 
 
 def make_partitioner(
     settings: Settings, plan: Plan, log: CutLog, dead_letters: LetterBox | None = None
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
-    graph = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+    graph = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
     sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
     return PartitionerStage(graph, sealing, log, image, dead_letters, settings.sources, settings.topics)
 
@@ -104,15 +111,15 @@ def parser_of(settings: Settings, plan: Plan) -> Parser:
     return Parser(plan.in_width, settings.id_kind, types, told.events_map, told.id_bytes_max)
 
 
-def make_core(settings: Settings, plan: Plan, row: Operator, part: int) -> Core:
-    """The core of an operator after the Partitioner."""
+def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
+    """The core of a task of an operator after the Partitioner."""
     if row.kind == SINK:
-        return make_sink(settings, plan, part)
-    parts, layers = settings.parts, plan.layers
+        return make_sink(settings, plan, task)
+    tasks, layers = settings.task_parts, plan.layers
     if row.layer == 0:
-        return FeatureStorage(part, parts, layers[0])
+        return FeatureStorage(task, tasks, layers[0])
     following = layers[row.layer] if row.layer < len(layers) else None
-    shape = LayerShape(part, parts, row.layer, layers[row.layer - 1], following)
+    shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following)
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
 
 

@@ -7,6 +7,7 @@ and the journal is replayed to the epoch that the job had sealed: what comes out
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,10 +37,11 @@ class LiveState:
     def __init__(self, settings: Settings, log: CutLog) -> None:
         """`settings` as the job has them; `log` is only read."""
         plan = load_plan(settings.model)
+        settings = replace(settings, tasks=(settings.parts,))
         self.settings = settings
         self.partitioner = make_partitioner(settings, plan, log)
         self.core = self.partitioner.core
-        self.storages = list(stages_of(settings, plan, [dataflow_of(settings, plan)[FEATURES]]).values())
+        (self.storage,) = stages_of(settings, plan, [dataflow_of(settings, plan)[FEATURES]]).values()
         self.positions: dict[Lane, int] = {}
         self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
@@ -52,8 +54,7 @@ class LiveState:
         entries = dict(entries_of(PARTITIONER, 0))
         self.partitioner.restore(entries.items())
         self._journal += ((first, block) for _, first, block in journaled_blocks(entries))
-        for part, storage in enumerate(self.storages):
-            storage.restore(entries_of(FEATURES, part))
+        self.storage.restore(*(entries_of(FEATURES, part) for part in self.storage.parts))
 
     def replay(self) -> Iterator[int]:
         """Go on to the epoch at which the state was saved; yields the epochs on the way."""
@@ -103,7 +104,7 @@ class LiveState:
         control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
-        self._deliver(Message(STORAGE, part, self.epoch, 0, block) for part, block in enumerate(blocks))
+        self._deliver(Message(STORAGE, task, self.epoch, 0, block) for task, block in enumerate(blocks))
 
     @property
     def epoch(self) -> int:
@@ -116,21 +117,16 @@ class LiveState:
 
     def features(self, graph: LiveGraph) -> np.ndarray:
         """The features of the graph's vertices, (n, in_width) float32."""
-        x = np.zeros((len(graph.ids), self.core.in_width), np.float32)
-        for part, storage in enumerate(self.storages):
-            rows = np.flatnonzero(graph.master == part)
-            if rows.size:
-                x[rows] = storage.core.owner.x.data[graph.slot[rows]]  # type: ignore[attr-defined]
-        return x
+        x = self.storage.core.tables["x"]
+        return x.data[graph.master.astype(np.int64) * x.stride + graph.slot]
 
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:
             if isinstance(message.block, Block) and "pos_next" in message.block.columns:
                 self._note(message.block)
-            storage = self.storages[message.part]
-            blocks = storage.offer(message.block)
+            blocks = self.storage.offer(message.block)
             if blocks is not None:
-                storage.act(blocks)
+                self.storage.act(blocks)
 
     def _note(self, block: Block) -> None:
         columns = [block.columns[name].tolist() for name in POSITIONS]

@@ -28,7 +28,7 @@ class Network:
     def send(self, sender: Place, messages: Iterable[Message]) -> None:
         """Put messages on their channels."""
         for message in messages:
-            to = Place(self._flow.receiver(sender.operator, message.to), message.part)
+            to = Place(self._flow.receiver(sender.operator, message.to), message.task)
             if to not in self.stages:
                 self.outside.append((sender, message))
                 continue

@@ -1,4 +1,4 @@
-"""What a stage hands back when it has acted: messages for other operators, and changes of its keyed state."""
+"""What a stage hands back when it has acted: messages for other operators, and changes of its parts' keyed state."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from state.sweep import Mutations
 
 
 class Message(NamedTuple):
-    """A block for one part of one operator: as it is within a process, encoded between processes.
+    """A block for one task of one operator: as it is within a process, encoded between processes.
 
-    `to` is the kind of the operator (see operators/dataflow.py); which one of that kind, its sender decides.
+    `to` is the kind of the operator (see operators/dataflow.py); which one of that kind, its sender decides. `task` is
+    that of the receiver, `source` that of the sender.
     """
 
     to: str
-    part: int
+    task: int
     epoch: int
     source: int
     block: Block | bytes
@@ -29,17 +30,27 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What acting on an epoch leads to: messages to send and entries of keyed state to change."""
+    """What acting on an epoch leads to: messages to send and, by part, entries of keyed state to change."""
 
     messages: list[Message] = field(default_factory=list)
-    mutations: Mutations = field(default_factory=Mutations)
+    mutations: dict[int, Mutations] = field(default_factory=dict)
+
+    def of(self, part: int) -> Mutations:
+        """The changes of a part's entries, to be added to."""
+        return self.mutations.setdefault(part, Mutations())
+
+    @property
+    def only(self) -> Mutations:
+        """The changes of the one part that the operator's task has."""
+        (mutations,) = self.mutations.values() or (Mutations(),)
+        return mutations
 
     @property
     def puts(self) -> list[tuple[str, bytes]]:
-        """Entries to set."""
-        return self.mutations.puts
+        """Entries to set, of the only part."""
+        return self.only.puts
 
     @property
     def deletes(self) -> list[str]:
-        """Entries to remove, after the puts."""
-        return self.mutations.deletes
+        """Entries to remove after the puts, of the only part."""
+        return self.only.deletes

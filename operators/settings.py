@@ -15,6 +15,7 @@ from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.letter_box import LetterBox, LetterQueue
 from partitioner.config import PartitionerConfig
+from state.task_parts import TaskParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Settings:
     job_id: str = ""  # for the job's life
     run: int = 0  # how often it was taken up
     processor: dict[str, str] = field(default_factory=dict)  # what it computes with (see gnn/processor.py); empty: any
+    tasks: tuple[int, ...] = ()  # how many parts each task of a Storage has in this run; empty: one each
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
@@ -73,6 +75,11 @@ class Settings:
     def id_kind(self) -> str:
         """The kind of vertex ids."""
         return self.partitioning.id_kind
+
+    @property
+    def task_parts(self) -> TaskParts:
+        """The parts of each task."""
+        return TaskParts.of(self.tasks or (1,) * self.parts)
 
     def image_of(self, place: Place) -> Path | None:
         """The base image of one part of an operator; None where the job starts from nothing."""

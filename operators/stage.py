@@ -1,12 +1,12 @@
-"""One part of an operator, without an engine: a core, the inbox before it, and the sweeps that make it durable.
+"""One task of an operator, without an engine: a core, the inbox before it, and the sweeps that make it durable.
 
 A sender sends exactly one block per epoch; the stage acts once, when it has the blocks of all its senders, merged by
-(kind, flags, source part). So its result does not depend on the order of arrival.
+(kind, flags, source task). So its result does not depend on the order of arrival.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from state.sweep import Sweeper
 
 
 class RunningStage(Protocol):
-    """What a runtime holds of each part of an operator."""
+    """What a runtime holds of each task of an operator."""
 
     def close(self) -> None:
         """Finish what it does in the background."""
@@ -44,8 +44,8 @@ class KeyedStage(RunningStage, Protocol):
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
 
-    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
-        """Load the newest complete cut of these entries."""
+    def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
+        """Load the newest complete cut of these entries, part by part."""
 
     @property
     def memory_bytes(self) -> int:
@@ -111,19 +111,23 @@ class OutOfOrderError(RuntimeError):
 
 
 class Stage:
-    """One operator's part: `restore`, then `offer` blocks; when an epoch is complete, `act` on it."""
+    """One operator's task: `restore`, then `offer` blocks; when an epoch is complete, `act` on it.
+
+    `parts` are those that the core's tables hold, in order, and `images` their base images.
+    """
 
     def __init__(
         self,
         name: str,
         core: Core,
         senders: int,
-        image: Path | None = None,
+        images: Sequence[Path | None] | None = None,
         epoch: int = 0,
         inbox_bytes: int = INBOX_BYTES,
+        parts: Sequence[int] = (0,),
     ) -> None:
-        self.name, self.core = name, core
-        self.sweeper = Sweeper(core.tables, image, epoch=epoch)
+        self.name, self.core, self.parts = name, core, parts
+        self.sweeper = Sweeper(core.tables, images, epoch=epoch)
         self.epoch = epoch
         self.inbox = Inbox(senders, inbox_bytes)
         self.levels: dict[str, Level] = {**self.inbox.levels, **core.levels}
@@ -132,9 +136,9 @@ class Stage:
         """Load what does not depend on keyed state."""
         self.sweeper.preload()
 
-    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
-        """Load the newest complete cut of these entries; the epochs after it will come again."""
-        self.epoch = self.sweeper.restore(items)
+    def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
+        """Load the newest complete cut of these entries, part by part; the epochs after it will come again."""
+        self.epoch = self.sweeper.restore(*items)
         self.core.after_restore()
 
     def offer(self, block: Block | bytes) -> list[Block | bytes] | None:
@@ -163,7 +167,8 @@ class Stage:
         messages = self.core.apply(epoch, decoded)
         self.epoch = epoch
         controls = [block.columns["ctl"] for block in decoded if "ctl" in block.columns]
-        return Outcome(messages, self.sweeper.mark(epoch) if any(map(is_marker, controls)) else self.sweeper.step())
+        changes = self.sweeper.mark(epoch) if any(map(is_marker, controls)) else self.sweeper.step()
+        return Outcome(messages, {self.parts[k]: mutations for k, mutations in changes.items()})
 
     def close(self) -> None:
         """Drop what waits, and let the core finish what it does in the background."""

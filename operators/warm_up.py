@@ -23,7 +23,7 @@ from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 
 _lock = threading.Lock()
-_done: set[tuple[str, int, str, bool]] = set()
+_done: set[tuple[str, tuple[int, ...], str, bool]] = set()
 
 
 def warm_up(config: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ def warm_up(config: dict[str, Any]) -> None:
     settings = Settings.from_dict(config)
     hold(settings.processor)
     with _lock:
-        shape = (settings.model, settings.parts, settings.id_kind, bool(settings.outlet))
+        shape = (settings.model, settings.task_parts.counts, settings.id_kind, bool(settings.outlet))
         if shape not in _done:
             _run(settings)
             _done.add(shape)
@@ -45,14 +45,14 @@ def warm_up(config: dict[str, Any]) -> None:
 def _run(settings: Settings) -> None:
     plan = load_plan(settings.model)
     plan.warm_up()
-    core = Partitioner(settings.parts, plan.in_width, settings.partitioning)
+    core = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
     partitioner = PartitionerStage(core, SealingConfig(epoch_events=4, marker_interval_ms=1), CutLog())
     flow = dataflow_of(settings, plan)
     # a Sink would write files
     stages = stages_of(replace(settings, image=""), plan, [row for row in flow.staged if row.kind != SINK])
     partitioner.restore(())
     for stage in stages.values():
-        stage.restore(())
+        stage.restore(*((),) * len(stage.parts))
     if settings.outlet:
         make_outlet(settings, plan, 0).warm_up()
     network = Network(flow, stages)

@@ -23,6 +23,7 @@ from partitioner.string_ids import gather_names, index_names, words_for
 from state.codec import Block
 from state.salt import make_salt
 from state.table import TableSet
+from state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_ATTR = np.empty(0, np.int32)
@@ -36,11 +37,15 @@ class Partitioner:
     `after_restore`, answers the same events with the same bytes.
     """
 
-    def __init__(self, parts: int, in_width: int, config: PartitionerConfig | None = None) -> None:
+    def __init__(
+        self, parts: int, in_width: int, config: PartitionerConfig | None = None, tasks: TaskParts | None = None
+    ) -> None:
+        """`tasks`: those that the parts are dealt to, by default one each."""
         if not 1 <= parts <= 32_767:
             msg = f"parts: expected 1 to 32767, got {parts}"
             raise ValueError(msg)
         self.parts, self.in_width = parts, in_width
+        self.tasks = TaskParts.dealt(parts, parts) if tasks is None else tasks
         self.config = PartitionerConfig() if config is None else config
         self._t = t.GraphTables(parts)
         self._salt = make_salt(self.config.hash_seed)
@@ -79,8 +84,8 @@ class Partitioner:
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
     ) -> list[Block]:
-        """The TOPOLOGY block of each part; the first one also carries the input positions (columns `pos_*`)."""
-        return split(change, self.parts, ctl, epoch, positions or {})
+        """The TOPOLOGY block of each task; the first one also carries the input positions (columns `pos_*`)."""
+        return split(change, self.tasks, ctl, epoch, positions or {})
 
     def after_restore(self) -> None:
         """Build what is not durable from the tables."""

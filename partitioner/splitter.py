@@ -1,4 +1,4 @@
-"""The Splitter: an epoch's net change as one TOPOLOGY block per part (its columns: state/block_columns.py)."""
+"""The Splitter: an epoch's net change as one TOPOLOGY block per task (its columns: state/block_columns.py)."""
 
 from __future__ import annotations
 
@@ -34,117 +34,132 @@ from partitioner.net_change import (
 )
 from state.block_columns import TOPOLOGY, Columns
 from state.codec import Block, Header, seal
+from state.task_parts import TaskParts
 
 
 class _Group:
-    """The records of one group, by part."""
+    """The records of one group, by task."""
 
-    def __init__(self, records: np.ndarray, count: int, parts: int, by: int = TO) -> None:
+    def __init__(self, records: np.ndarray, count: int, tasks: TaskParts, by: int = TO) -> None:
         self._records = records[:, :count]
-        self._count = count
+        self._count, self._tasks, self._by = count, tasks, by
         self._order: np.ndarray | None = None
-        if parts > 1 and count:
-            to = self._records[by].astype(np.int16)
-            self._order = np.argsort(to, kind="stable")
-            self._ends = np.cumsum(np.bincount(to, minlength=parts)).tolist()
+        if tasks.tasks > 1 and count:
+            task = tasks.task_of[self._records[by]]
+            self._order = np.argsort(task, kind="stable")
+            self._ends = np.cumsum(np.bincount(task, minlength=tasks.tasks)).tolist()
             self._records = self._records[:, self._order]
 
-    def rows(self, part: int) -> slice:
-        """Where the part's records stand."""
+    def rows(self, task: int) -> slice:
+        """Where the task's records stand."""
         if self._order is None:
             return slice(0, self._count)
-        return slice(self._ends[part - 1] if part else 0, self._ends[part])
+        return slice(self._ends[task - 1] if task else 0, self._ends[task])
 
-    def column(self, k: int, part: int) -> np.ndarray:
-        """A column of the part's records."""
-        return self._records[k, self.rows(part)]
+    def column(self, k: int, task: int) -> np.ndarray:
+        """A column of the task's records."""
+        return self._records[k, self.rows(task)]
 
-    def beside(self, values: np.ndarray, part: int) -> np.ndarray:
-        """The part's share of an array that stands beside the records."""
+    def to(self, name: str, task: int) -> Columns:
+        """The parts that the task's records go to, as a column, where the task has more than one."""
+        if len(self._tasks.parts_of[task]) == 1:
+            return {}
+        return {f"{name}_to": self.column(self._by, task).astype(np.int16)}
+
+    def beside(self, values: np.ndarray, task: int) -> np.ndarray:
+        """The task's share of an array that stands beside the records."""
         if self._order is None:
             return values[: self._count]
-        return values[self._order[self.rows(part)]]
+        return values[self._order[self.rows(task)]]
 
 
 def split(
-    change: EpochChange, parts: int, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray]
+    change: EpochChange, tasks: TaskParts, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray]
 ) -> list[Block]:
-    """One block per part, in the order of parts; each carries `ctl`, the first one `positions`."""
+    """One block per task, in the order of tasks; each carries `ctl`, the first one `positions`."""
     records, counts = change.records, change.records.counts
-    shared: list[Columns] = [{"ctl": ctl} for _ in range(parts)]
+    shared: list[Columns] = [{"ctl": ctl} for _ in range(tasks.tasks)]
     shared[0].update(positions)
-    _masters(change, shared)
-    if parts > 1 and counts[[REPLICAS, FREED, SPLIT, WHOLE]].any():
-        _replicas(change, shared)
+    _masters(change, tasks, shared)
+    if tasks.parts > 1 and counts[[REPLICAS, FREED, SPLIT, WHOLE]].any():
+        _replicas(change, tasks, shared)
     for name, found, group, weights in (
         ("del", records.deleted, DELETED, ("w",)),
         ("rew", records.reweighted, REWEIGHTED, ("old", "new")),
         ("add", records.added, ADDED, ("w",)),
     ):
         if counts[group]:
-            edges = _Group(found, int(counts[group]), parts)
-            for part, columns in enumerate(shared):
-                columns[f"{name}_src"] = edges.column(SLOT, part)
-                columns[f"{name}_dst"] = edges.column(DST_SLOT, part)
+            edges = _Group(found, int(counts[group]), tasks)
+            for task, columns in enumerate(shared):
+                columns |= edges.to(name, task)
+                columns[f"{name}_src"] = edges.column(SLOT, task)
+                columns[f"{name}_dst"] = edges.column(DST_SLOT, task)
                 for k, suffix in enumerate(weights, EDGE_WEIGHT):
-                    columns[f"{name}_{suffix}"] = edges.column(k, part).view(np.float32)
+                    columns[f"{name}_{suffix}"] = edges.column(k, task).view(np.float32)
     if counts[FEATURES]:
-        features = _Group(records.features, int(counts[FEATURES]), parts)
-        for part, columns in enumerate(shared):
-            columns["x0_slot"] = features.column(SLOT, part)
-            columns["x0"] = _features_of(change.x, features.column(X_ROW, part))
+        features = _Group(records.features, int(counts[FEATURES]), tasks)
+        for task, columns in enumerate(shared):
+            columns |= features.to("x0", task)
+            columns["x0_slot"] = features.column(SLOT, task)
+            columns["x0"] = _features_of(change.x, features.column(X_ROW, task))
     # Copies: the records are the core's, and the next epoch overwrites them.
     return [
-        seal(Header(TOPOLOGY, epoch, 0, part), {name: column.copy() for name, column in columns.items() if column.size})
-        for part, columns in enumerate(shared)
+        seal(Header(TOPOLOGY, epoch, 0, task), {name: column.copy() for name, column in columns.items() if column.size})
+        for task, columns in enumerate(shared)
     ]
 
 
-def _masters(change: EpochChange, shared: list[Columns]) -> None:
+def _masters(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:
     """Columns of new masters, of those that go, and of those with a new context."""
-    records, counts, parts = change.records, change.records.counts, len(shared)
+    records, counts = change.records, change.records.counts
     if counts[BORN]:
-        born = _Group(records.born, int(counts[BORN]), parts)
-        for part, columns in enumerate(shared):
-            columns["m_slot"] = born.column(SLOT, part)
-            columns["m_key"] = born.beside(records.born_keys, part)
+        born = _Group(records.born, int(counts[BORN]), tasks)
+        for task, columns in enumerate(shared):
+            columns |= born.to("m", task)
+            columns["m_slot"] = born.column(SLOT, task)
+            columns["m_key"] = born.beside(records.born_keys, task)
             if change.names is not None:
                 rows = np.arange(int(counts[BORN]))
-                columns["m_off"], columns["m_name"] = _names_of(change.names, born.beside(rows, part))
+                columns["m_off"], columns["m_name"] = _names_of(change.names, born.beside(rows, task))
     if counts[DEAD]:
-        dead = _Group(records.dead, int(counts[DEAD]), parts)
-        for part, columns in enumerate(shared):
-            columns["d_slot"] = dead.column(SLOT, part)
-            columns["d_key"] = dead.beside(records.dead_keys, part)
+        dead = _Group(records.dead, int(counts[DEAD]), tasks)
+        for task, columns in enumerate(shared):
+            columns |= dead.to("d", task)
+            columns["d_slot"] = dead.column(SLOT, task)
+            columns["d_key"] = dead.beside(records.dead_keys, task)
     if counts[CONTEXTS]:
-        contexts = _Group(records.contexts, int(counts[CONTEXTS]), parts)
-        for part, columns in enumerate(shared):
-            columns["c_slot"] = contexts.column(SLOT, part)
-            columns["c_count"] = contexts.column(IN_EDGES, part)
-            columns["c_degree"] = contexts.beside(records.degrees, part)
-            columns["c_loop"] = contexts.column(LOOP_WEIGHT, part).view(np.float32)
+        contexts = _Group(records.contexts, int(counts[CONTEXTS]), tasks)
+        for task, columns in enumerate(shared):
+            columns |= contexts.to("c", task)
+            columns["c_slot"] = contexts.column(SLOT, task)
+            columns["c_count"] = contexts.column(IN_EDGES, task)
+            columns["c_degree"] = contexts.beside(records.degrees, task)
+            columns["c_loop"] = contexts.column(LOOP_WEIGHT, task).view(np.float32)
 
 
-def _replicas(change: EpochChange, shared: list[Columns]) -> None:
+def _replicas(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:
     """Columns of replicas, where they are and at their masters, and of masters that become split or whole."""
-    records, counts, parts = change.records, change.records.counts, len(shared)
-    here, at_master = (_Group(records.replicas, int(counts[REPLICAS]), parts, by) for by in (TO, HOME_PART))
-    freed = _Group(records.freed, int(counts[FREED]), parts)
-    retired = _Group(records.retired, int(counts[RETIRED]), parts)
-    becoming_split = _Group(records.split, int(counts[SPLIT]), parts)
-    becoming_whole = _Group(records.whole, int(counts[WHOLE]), parts)
-    for part, columns in enumerate(shared):
-        columns["r_slot"] = here.column(SLOT, part)
-        columns["r_part"] = here.column(HOME_PART, part).astype(np.int16)
-        columns["r_home"] = here.column(HOME_SLOT, part)
-        columns["ra_slot"] = at_master.column(HOME_SLOT, part)
-        columns["ra_part"] = at_master.column(TO, part).astype(np.int16)
-        columns["ra_rslot"] = at_master.column(SLOT, part)
-        columns["f_slot"] = freed.column(SLOT, part)
-        columns["rd_slot"] = retired.column(SLOT, part)
-        columns["rd_part"] = retired.column(REPLICA_PART, part).astype(np.int16)
-        columns["s_slot"] = becoming_split.column(SLOT, part)
-        columns["u_slot"] = becoming_whole.column(SLOT, part)
+    records, counts = change.records, change.records.counts
+    here, at_master = (_Group(records.replicas, int(counts[REPLICAS]), tasks, by) for by in (TO, HOME_PART))
+    freed = _Group(records.freed, int(counts[FREED]), tasks)
+    retired = _Group(records.retired, int(counts[RETIRED]), tasks)
+    becoming_split = _Group(records.split, int(counts[SPLIT]), tasks)
+    becoming_whole = _Group(records.whole, int(counts[WHOLE]), tasks)
+    for task, columns in enumerate(shared):
+        columns |= here.to("r", task)
+        columns["r_slot"] = here.column(SLOT, task)
+        columns["r_part"] = here.column(HOME_PART, task).astype(np.int16)
+        columns["r_home"] = here.column(HOME_SLOT, task)
+        columns |= at_master.to("ra", task)
+        columns["ra_slot"] = at_master.column(HOME_SLOT, task)
+        columns["ra_part"] = at_master.column(TO, task).astype(np.int16)
+        columns["ra_rslot"] = at_master.column(SLOT, task)
+        columns |= retired.to("rd", task)
+        columns["rd_slot"] = retired.column(SLOT, task)
+        columns["rd_part"] = retired.column(REPLICA_PART, task).astype(np.int16)
+        for name, group in (("f", freed), ("s", becoming_split), ("u", becoming_whole)):
+            columns |= group.to(name, task)
+            columns[f"{name}_slot"] = group.column(SLOT, task)
 
 
 def _features_of(x: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -28,6 +28,7 @@ from operators.control import control_values  # noqa: E402
 from operators.storage.layer import LayerShape, LayerStorage  # noqa: E402
 from state.block_columns import SYNC  # noqa: E402
 from state.codec import Block, Header  # noqa: E402
+from state.task_parts import TaskParts  # noqa: E402
 
 QUIET = control_values()
 
@@ -44,7 +45,7 @@ class Sums:
         weights = {f"layers.0.{name}": value for name, value in (("lin_rel.weight", eye), ("lin_root.weight", zeros))}
         weights["layers.0.lin_rel.bias"] = np.zeros(width, np.float32)
         plan = compile_plan(build_model(layers=[spec], head=[], edge_types=[], weights=weights))
-        self.core = LayerStorage(LayerShape(0, 1, 1, plan.layers[0], None))
+        self.core = LayerStorage(LayerShape(0, TaskParts.dealt(1, 1), 1, plan.layers[0], None))
         self.src, self.dst = src.astype(np.int32), dst.astype(np.int32)
         self.values = np.zeros((vertices, width), np.float32)
         self.present = np.zeros(src.size, bool)

@@ -2,6 +2,9 @@
 
 A list lives in a chunk of a shared pool (state/chunks.py); one that outgrows its chunk moves to another of twice the
 size and gives the old one back, so the pool follows the number of entries and not the number of changes.
+
+Where tables hold several parts, each part has a pool of its own, and a list's place is one in its part's pool: what
+stands in a part's tables does not depend on which parts are beside it.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import kernel
-from state.chunks import give_back, hand_out, order_of
-from state.table import TableSet, View, touch
+from state.chunks import hand_out, order_of
+from state.table import TableSet, View, align, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
-_END = 31  # the row of `free` that holds the end of the pool; rows 0..30 head the chains of free chunks
+_FREE_ROWS = 32  # of `free`, for each part
+_END = 31  # the one of them that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
 _STRIDE = 16
 
@@ -23,43 +27,55 @@ _STRIDE = 16
 class ListsView(NamedTuple):
     """What a kernel gets of the lists."""
 
-    head: View  # (rows, 3) int32: place in the pool, length, capacity
-    pool: View  # (entries,) int32
-    weight: View  # (entries,) float32, or a stand-in where the lists carry none
-    free: View  # (32,) int64
+    head: View  # (rows, 3) int32: place in the part's pool, length, capacity
+    pool: View  # (parts * stride,) int32
+    weight: View  # (parts * stride,) float32, or a stand-in where the lists carry none
+    free: View  # (parts * 32,) int64
     weighted: bool
+    stride: int  # entries of a part's pool
+    shift: int  # row >> shift is the index of the row's part
 
 
 @kernel
-def _leave_chunk(lists: ListsView, at: int, capacity: int) -> None:
-    k = order_of(capacity)
-    touch(lists.free, k)
-    give_back(lists.free.data, lists.pool, at, k)
+def place_of(lists: ListsView, row: int) -> np.int64:
+    """Where the list of `row` begins in the pools."""
+    return np.int64(row >> lists.shift) * lists.stride + np.int64(lists.head.data[row, _AT])
+
+
+@kernel
+def _leave_chunk(lists: ListsView, row: int, at: int, capacity: int) -> None:
+    part = np.int64(row >> lists.shift)
+    head, first = part * _FREE_ROWS + order_of(capacity), part * lists.stride + at
+    touch(lists.free, head)
+    touch(lists.pool, first)
+    lists.pool.data[first] = lists.free.data[head]
+    lists.free.data[head] = at + 1
 
 
 @kernel
 def _grow(lists: ListsView, row: int) -> bool:
     """Move the list of `row` to a chunk of twice the size; False when the pool has no room."""
     head, pool, free = lists.head.data, lists.pool.data, lists.free.data
-    old_at, length, old_capacity = head[row, _AT], head[row, _LENGTH], head[row, _CAPACITY]
+    part = np.int64(row >> lists.shift)
+    base, heads = part * lists.stride, part * _FREE_ROWS
+    old_at, length, old_capacity = np.int64(head[row, _AT]), head[row, _LENGTH], head[row, _CAPACITY]
     capacity = max(FIRST_CAPACITY, old_capacity * 2)
-    k, room = order_of(capacity), len(pool)
-    if lists.weighted:  # after a restore the two tables may have grown differently
-        room = min(room, len(lists.weight.data))
-    touch(lists.free, k)
-    touch(lists.free, _END)
-    at = hand_out(free, free[_END:], pool, room, k)
+    k = order_of(capacity)
+    touch(lists.free, heads + k)
+    touch(lists.free, heads + _END)
+    at = hand_out(free[heads:], free[heads + _END :], pool[base:], lists.stride, k)
     if at < 0:
         return False
+    new, old = base + at, base + old_at
     for i in range(length):
-        touch(lists.pool, at + i)
-        pool[at + i] = pool[old_at + i]
+        touch(lists.pool, new + i)
+        pool[new + i] = pool[old + i]
     if lists.weighted:
         for i in range(length):
-            touch(lists.weight, at + i)
-            lists.weight.data[at + i] = lists.weight.data[old_at + i]
+            touch(lists.weight, new + i)
+            lists.weight.data[new + i] = lists.weight.data[old + i]
     if old_capacity:
-        _leave_chunk(lists, old_at, old_capacity)
+        _leave_chunk(lists, row, old_at, old_capacity)
     touch(lists.head, row)
     head[row, _AT] = at
     head[row, _CAPACITY] = capacity
@@ -72,7 +88,7 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     head = lists.head.data
     if head[row, _LENGTH] == head[row, _CAPACITY] and not _grow(lists, row):
         return False
-    at = head[row, _AT] + head[row, _LENGTH]
+    at = place_of(lists, row) + head[row, _LENGTH]
     touch(lists.pool, at)
     lists.pool.data[at] = value
     if lists.weighted:
@@ -85,10 +101,9 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
 
 @kernel
 def find(lists: ListsView, row: int, value: int, weight: float) -> int:
-    """Where in the pool the entry stands (with that weight, where weights are kept), or -1."""
-    at, length = lists.head.data[row, _AT], lists.head.data[row, _LENGTH]
-    pool = lists.pool.data
-    begin, end = at, at + length
+    """Where in the pools the entry stands (with that weight, where weights are kept), or -1."""
+    begin, pool = place_of(lists, row), lists.pool.data
+    end = begin + lists.head.data[row, _LENGTH]
     while begin + _STRIDE <= end:  # a stride without the value is passed in a few vector instructions
         hit = np.int32(0)
         for i in range(_STRIDE):
@@ -108,7 +123,7 @@ def find(lists: ListsView, row: int, value: int, weight: float) -> int:
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     head, pool = lists.head.data, lists.pool.data
-    last = head[row, _AT] + head[row, _LENGTH] - 1
+    last = place_of(lists, row) + head[row, _LENGTH] - 1
     touch(lists.pool, place)
     pool[place] = pool[last]
     if lists.weighted:
@@ -117,7 +132,7 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
     touch(lists.head, row)
     head[row, _LENGTH] -= 1
     if head[row, _LENGTH] == 0:
-        _leave_chunk(lists, head[row, _AT], head[row, _CAPACITY])
+        _leave_chunk(lists, row, np.int64(head[row, _AT]), head[row, _CAPACITY])
         head[row, _AT] = 0
         head[row, _CAPACITY] = 0
 
@@ -136,38 +151,52 @@ class Lists:
     """Lists of int32 per row, in the tables `name.head`, `name.pool`, `name.free` (and `name.weight`)."""
 
     def __init__(self, tables: TableSet, name: str, weighted: bool = False) -> None:
-        self.weighted = weighted
+        self.weighted, self._parts = weighted, tables.parts
         self.head = tables.add(f"{name}.head", "i4", 3)
         self.pool = tables.add(f"{name}.pool", "i4")
         self.free = tables.add(f"{name}.free", "i8")
         self.weight = tables.add(f"{name}.weight", "f4") if weighted else None
-        self.free.reserve(32)
+        self.free.reserve(_FREE_ROWS)
 
-    def reserve(self, rows: int) -> None:
-        """Make room for the lists of that many rows."""
+    def reserve(self, rows: int | np.ndarray) -> None:
+        """Make room for the lists of that many rows in every part, or of `rows[part]` in each."""
         self.head.reserve(rows)
 
     def reserve_entries(self, entries: int) -> None:
-        """Make room in the pool for about that many more entries."""
-        self.pool.reserve(int(self.free.data[_END]) + entries)
+        """Make room in the pool of every part for about that many more entries."""
+        self.pool.reserve(self._ends() + entries)
         if self.weight is not None:
-            self.weight.reserve(self.pool.data.shape[0])
+            self.weight.reserve(self.pool.part_rows if self._parts > 1 else self.pool.stride)
+        if self.weight is not None and self._parts > 1:
+            align(self.pool, self.weight)
+
+    def after_restore(self) -> None:
+        """Have room for all that was ever handed out: in another layout pools may have been larger than their rows."""
+        self.reserve_entries(0)
+
+    def _ends(self) -> np.ndarray:
+        """Where the pool of each part was never used yet."""
+        return self.free.data.reshape(self._parts, -1)[:, _END]
 
     def grow(self) -> None:
-        """Make room after a kernel said that the pool is full."""
-        self.reserve_entries(max(1024, self.pool.data.shape[0], 4 * int(self.head.data[:, _CAPACITY].max(initial=0))))
+        """Make room after a kernel said that a pool is full."""
+        self.reserve_entries(max(1024, self.pool.stride, 4 * int(self.head.data[:, _CAPACITY].max(initial=0))))
 
     @property
     def view(self) -> ListsView:
         """The lists as kernels see them."""
         stand_in = self.free.view._replace(data=_NO_WEIGHTS)
         weight = stand_in if self.weight is None else self.weight.view
-        return ListsView(self.head.view, self.pool.view, weight, self.free.view, self.weighted)
+        # after a restore the two tables may have grown differently
+        room = self.pool.stride if self.weight is None else min(self.pool.stride, self.weight.stride)
+        return ListsView(
+            self.head.view, self.pool.view, weight, self.free.view, self.weighted, room, self.head.part_shift
+        )
 
     def of(self, row: int) -> np.ndarray:
         """The values of one list (a view)."""
-        at, length = self.head.data[row, _AT], self.head.data[row, _LENGTH]
-        return self.pool.data[at : at + length]
+        at = (row >> self.head.part_shift) * self.pool.stride + int(self.head.data[row, _AT])
+        return self.pool.data[at : at + self.head.data[row, _LENGTH]]
 
 
 _NO_WEIGHTS = np.zeros(1, np.float32)

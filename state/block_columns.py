@@ -1,8 +1,8 @@
 """The columns of every kind of block: what each means, its dtype, and who sends and reads it.
 
-A sender leaves out what is empty. Slots are rows of the tables of the block's part. What stands here is the layout of
-blocks beside state/codec.py: a job's journal holds blocks of events, so what is renamed or changed here needs a new
-format version.
+A sender leaves out what is empty. Slots are numbered by part; a task has one or more parts. What stands here is the
+layout of blocks beside state/codec.py: a job's journal holds blocks of events, so what is renamed or changed here needs
+a new format version.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ class BlockKind(NamedTuple):
     columns: tuple[Column, ...]
 
 
+def _to(records: str) -> Column:
+    return Column(
+        f"{records}_to", "i2", "of the records that follow: their part; left out where the task has one alone"
+    )
+
+
 _CONTROL = Column("ctl", "i8", "control values of the epoch (operators/control.py)")
 _NAMES = (
     Column("m_key", "i8", "of new vertices: their keys"),
@@ -45,37 +51,49 @@ _POSITIONS = (
     Column("pos_next", "i8", "offset of the first record that is not covered whole"),
     Column("pos_events", "i8", "events of the epoch that came from there"),
 )
-# Set by the Splitter; each part's operators pass them on to the next ones of the same part.
+# Set by the Splitter; each task's operators pass them on to the next ones of the same task.
 _TRAVELLING = (
     _CONTROL,
+    _to("m"),
     Column("m_slot", "i4", "new masters"),
     *_NAMES,
+    _to("d"),
     Column("d_slot", "i4", "masters that go at the end of the epoch"),
     Column("d_key", "i8", "their keys"),
+    _to("r"),
     Column("r_slot", "i4", "new replicas"),
     Column("r_part", "i2", "part of their master"),
     Column("r_home", "i4", "its slot there"),
+    _to("f"),
     Column("f_slot", "i4", "replicas that go at the end of the epoch"),
+    _to("del"),
     Column("del_src", "i4", "edges deleted: source"),
     Column("del_dst", "i4", "destination"),
     Column("del_w", "f4", "the weight that they had"),
+    _to("rew"),
     Column("rew_src", "i4", "edges with another weight: source"),
     Column("rew_dst", "i4", "destination"),
     Column("rew_old", "f4", "the weight that they had"),
     Column("rew_new", "f4", "the weight that they have now"),
+    _to("add"),
     Column("add_src", "i4", "edges added: source"),
     Column("add_dst", "i4", "destination"),
     Column("add_w", "f4", "weight"),
+    _to("c"),
     Column("c_slot", "i4", "masters with a new context"),
     Column("c_count", "i4", "in-edges, in all parts"),
     Column("c_degree", "f8", "their weights together, without self-loops"),
     Column("c_loop", "f4", "weight of the self-loop, NaN for none"),
+    _to("ra"),
     Column("ra_slot", "i4", "masters with a replica more"),
     Column("ra_part", "i2", "part of the replica"),
     Column("ra_rslot", "i4", "its slot there"),
+    _to("rd"),
     Column("rd_slot", "i4", "masters with a replica less"),
     Column("rd_part", "i2", "part of the replica that goes"),
+    _to("s"),
     Column("s_slot", "i4", "masters that become split: they have in-edges in other parts"),
+    _to("u"),
     Column("u_slot", "i4", "masters that become whole (dead ones stand in d_slot alone)"),
     *_POSITIONS,
 )
@@ -86,6 +104,7 @@ TABLE = {
         "Storage 0",
         (
             *_TRAVELLING,
+            _to("x0"),
             Column("x0_slot", "i4", "masters whose features are set"),
             Column("x0", "f4", "the features", "in_width"),
         ),
@@ -94,22 +113,28 @@ TABLE = {
         "Storage or Tail",
         "Storage of the next layer",
         (
-            *_TRAVELLING,  # to the own part, from a Storage
-            Column("o_slot", "i4", "to the own part: vertices with new rows"),
+            *_TRAVELLING,  # to the own task, from a Storage
+            _to("o"),
+            Column("o_slot", "i4", "to the own task: vertices with new rows, those of the first rows of zo"),
             Column("zo", "f4", "what they send as sources, and beside it their own row", "message_width + self_width"),
-            Column("z_slot", "i4", "to other parts: the replicas there"),
-            Column("z", "f4", "what they send as sources", "message_width"),
+            _to("z"),
+            Column("z_slot", "i4", "replicas of vertices with new rows"),
+            Column("z_row", "i4", "which row of zo (own task) or z is theirs; left out where that is the same one"),
+            Column("z", "f4", "to other tasks: what vertices send as sources", "message_width"),
         ),
     ),
     PARTIAL: BlockKind(
         "Storage",
         "Tail of the layer",
         (
-            *_TRAVELLING,  # to the own part
+            *_TRAVELLING,  # to the own task
+            _to("p"),
+            Column("p_from", "i2", "part that holds the synopsis; left out where each part is a task"),
             Column("p_slot", "i4", "split vertices that are mastered there"),
             Column("p", "f4", "the sender's synopsis of each", "message_width"),
             Column("p_count", "i4", "in-edges that it holds messages of; 0: the sender has none any more"),
-            Column("t_slot", "i4", "to the own part: split vertices with new own rows"),
+            _to("t"),
+            Column("t_slot", "i4", "to the own task: split vertices with new own rows"),
             Column("t", "f4", "those rows", "message_width or self_width"),
         ),
     ),

@@ -178,7 +178,7 @@ class Sweeper:
     def __init__(
         self,
         tables: TableSet,
-        images: Path | Sequence[Path] | None = None,
+        images: Path | Sequence[Path | None] | None = None,
         spread_epochs: int = 200,
         epoch: int = 0,
     ) -> None:

@@ -23,6 +23,7 @@ from gnn.kernel import kernel, quick
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
 _HUGE_BYTES = 4 << 20
+_ONE_PART = 31  # rows are int32, so this shift gives 0 for all of them
 _STRIDE_MIN = 16
 _VALUES_AT_ONCE = 1 << 16
 
@@ -126,6 +127,11 @@ class Table:
         """How many rows are in use, in the part that has the most."""
         return int(self.part_rows.max())
 
+    @property
+    def part_shift(self) -> int:
+        """`row >> part_shift` is the part of a row."""
+        return _ONE_PART if self.parts == 1 else self.stride.bit_length() - 1
+
     def part(self, part: int) -> np.ndarray:
         """The rows of one part (a view); stale after `reserve`."""
         return self.data[part * self.stride : (part + 1) * self.stride]
@@ -136,6 +142,11 @@ class Table:
         need = rows.max() if isinstance(rows, np.ndarray) else rows
         if need > self.stride:
             self._grow(int(need))
+
+    def widen(self, stride: int) -> None:
+        """Have at least this stride, where several tables are to have the same one."""
+        if stride > self.stride:
+            self._grow(stride)
 
     def set_rows(self, rows: int, part: int = 0) -> None:
         """Say that a part has exactly so many rows, as after a restore, which makes whole pages."""
@@ -307,6 +318,14 @@ class Table:
     def nbytes(self) -> int:
         """Bytes held in memory."""
         return int(self.data.nbytes + self._shadow.nbytes + self._flags.nbytes + self._where.nbytes)
+
+
+def align(*tables: Table) -> int:
+    """Give tables of several parts the same stride, which is returned."""
+    stride = max(table.stride for table in tables)
+    for table in tables:
+        table.widen(stride)
+    return stride
 
 
 class TableSet:

@@ -40,12 +40,13 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
+    tasks = spec.stage.get("tasks", ())
     places = {"out": str(spec.out_path), "logs": str(spec.logs)}
     letters = {"letters": spec.letters_to is not None}
-    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
+    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters, "tasks": tasks})
     events, parsers = _events(env, spec, config)
-    # With one part nothing is dealt out anew: light neighbours share a task, and blocks pass without being copied.
-    alone = spec.parts == 1
+    # One task deals nothing out anew: light neighbours share it, and blocks pass without being copied.
+    alone, one_part = spec.parts == 1 or len(tasks) == 1, spec.parts == 1
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
     streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
     if spec.letters_to is not None:
@@ -53,9 +54,9 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     for row in flow.staged:
         first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
         stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
-        chained = alone and (row.kind == SINK or row.name == FEATURES)
+        chained = one_part if row.kind == SINK else alone and row.name == FEATURES
         if row.kind != SINK:
-            to_sink = alone and SINK in row.receivers
+            to_sink = one_part and SINK in row.receivers
             shell = StageShell(row.name, config, keys, list(row.receivers), to_sink)
             streams[row.name] = _stage(stream, shell, spec.parallelism, chained)
         elif spec.embeddings_to is None:

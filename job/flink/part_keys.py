@@ -8,6 +8,10 @@ Source: org.apache.flink.types.Row.hashCode, org.apache.flink.util.MathUtils.mur
 
 from __future__ import annotations
 
+from collections import Counter
+
+from state.task_parts import TaskParts
+
 _MASK = 0xFFFFFFFF
 
 
@@ -39,6 +43,13 @@ def murmur(code: int) -> int:
 def key_group(key: int, max_parallelism: int) -> int:
     """Return the key group that Flink assigns to an int key of a PyFlink stream."""
     return murmur(row_hash(key)) % max_parallelism
+
+
+def parts_by_subtask(parts: int, parallelism: int, max_parallelism: int) -> TaskParts:
+    """Return the parts whose keys land on each subtask; with at least as many parts as subtasks each has some."""
+    groups = (-(-part * max_parallelism // parts) for part in range(parts))
+    found = Counter(group * parallelism // max_parallelism for group in groups)
+    return TaskParts.of(found[subtask] for subtask in sorted(found))
 
 
 def part_keys(parts: int, max_parallelism: int) -> list[int]:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +61,7 @@ class Work:
     def of(outcome: Outcome, replay: bool, chunk: int, block: int) -> Work:
         """What an outcome of the Partitioner begins with."""
         messages = [(_PARTITIONER, message) for message in outcome.messages]
-        return Work(messages, {PARTITIONER: outcome.mutations}, replay, chunk, block)
+        return Work(messages, {PARTITIONER: outcome.only}, replay, chunk, block)
 
 
 @dataclass(slots=True)
@@ -132,6 +132,8 @@ class LocalRuntime:
     def __init__(self, settings: Settings, chunks: int, state: Path) -> None:
         keep_freed_memory()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        # Whatever is in one process acts as one task: cost follows the change, not the parts.
+        settings = replace(settings, tasks=(settings.parts,))
         self.settings, self.chunks = settings, chunks
         self.flow = dataflow_of(settings, load_plan(settings.model))
         self.times = StageTimes()
@@ -191,7 +193,8 @@ class LocalRuntime:
         for row in self.flow.staged:
             for place in row.places:
                 stage = stages[place] = make_stage(self._config, *place)
-                stage.restore(self._store.part(stage.name).items())
+                states = (self._store.part(str(Place(row.name, part))) for part in stage.parts)
+                stage.restore(*(state.items() for state in states))
         return stages
 
     def _segments(self, stages: dict[Place, Stage]) -> list[Callable[[Work], None]]:
@@ -239,7 +242,9 @@ class LocalRuntime:
             acted = network.step()
             if acted is not None:
                 place, outcome = acted
-                work.mutations.setdefault(str(place), Mutations()).extend(outcome.mutations)
+                for part, mutations in outcome.mutations.items():
+                    name = str(Place(place.operator, part))
+                    work.mutations.setdefault(name, Mutations()).extend(mutations)
                 since = self.times.add(place.operator, since)
         work.messages, network.outside = network.outside, []
 

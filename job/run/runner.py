@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,9 +18,11 @@ from job.console import Progress, Stats, say
 from job.errors import EXIT_DONE, JobFailed, one_line
 from job.flink.checkpoints import prune
 from job.flink.job_spec import JobSpec
+from job.flink.part_keys import parts_by_subtask
 from job.folder import layout, run_file
 from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
+from job.options.runtime_options import FLINK_PARTS_MAX
 from job.options.told import told
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
@@ -171,11 +174,12 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
 def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
     job_id = job.settings.job_id
+    tasks = parts_by_subtask(job.settings.parts, config.parallelism, FLINK_PARTS_MAX).counts
     found = {
         "out": str(out),
         "parts": job.settings.parts,
         "layers": len(load_plan(job.settings.model).layers),
-        "stage": job.settings.to_dict(),
+        "stage": replace(job.settings, tasks=tasks).to_dict(),
         "chunks": len(job.sources.chunks),
         "topics": job.sources.topic_specs,
         "embeddings_to": job.outputs.embeddings,

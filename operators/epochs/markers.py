@@ -70,7 +70,7 @@ class Markers:
 
     def pass_one(self, epoch: int, now_ms: float, sealed: Mapping[Lane, int], is_replay: bool) -> Mutations:
         """Pass a sealed marker, with so many events of each lane: write what changed, drop what no restore needs."""
-        mutations = self._sweeper.mark(epoch)
+        mutations = self._sweeper.mark(epoch)[0]
         mutations.extend(self._journal.trim(epoch, sealed))
         self._log.settle(self._journal.restored_to)
         self._last_epoch = epoch

@@ -2,7 +2,7 @@
 
 - journal: a block of events goes to keyed state once, as it arrives (operators/epochs/journal.py);
 - cut: its events wait by lane until an epoch takes them (waiting_events.py); the cut is logged first (cutter.py);
-- core: the Partitioner nets and places the epoch, and a block for each part goes down the chain;
+- core: the Partitioner nets and places the epoch, and a block for each task goes down the chain;
 - marker: now and then all changed pages are written (markers.py);
 - replay: after a restore the tables stand at the marker before last; the journal is replayed from there to the newest
   epoch that was sealed, and from then on the log decides until it ends.
@@ -30,7 +30,9 @@ from operators.parser.rejects import Refusals
 from partitioner.core import Partitioner
 from partitioner.events import Events
 from state.codec import Block
-from state.sweep import Sweeper
+from state.sweep import Mutations, Sweeper
+
+_PART = 0  # the Partitioner's only one
 
 
 class PartitionerStage:
@@ -118,11 +120,12 @@ class PartitionerStage:
         events = Events.decode(block)
         out = Outcome()
         number, first = self._journal.next_number, self.lanes.next_number(self.lanes.lane_of(events))
-        out.puts.append((self._hold(number, first, events, len(block)), block))
-        out.mutations.extend(self.sweeper.stamp())
+        changes = out.of(_PART)
+        changes.puts.append((self._hold(number, first, events, len(block)), block))
+        changes.extend(self.sweeper.stamp().get(_PART, Mutations()))
         self.progress.rejected += events.rejected
         if events.rejected or not self._is_stamped:
-            out.puts.append(self._sealed_entry())
+            changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
         return out
@@ -178,7 +181,7 @@ class PartitionerStage:
     # -- sealing ------------------------------------------------------------------------------------------------
 
     def _seal(self, epoch: Epoch, now_ms: float, flags: int = 0) -> Outcome:
-        """Partition an epoch: a block for each part, and what becomes of keyed state."""
+        """Partition an epoch: a block for each task, and what becomes of keyed state."""
         cut, progress = epoch.cut, self.progress
         is_replay = cut.epoch <= progress.epoch
         self._cutter.note_sealed(cut, now_ms)
@@ -187,12 +190,13 @@ class PartitionerStage:
         if cut.marker:
             mutations = self._markers.pass_one(cut.epoch, now_ms, self.lanes.sealed_by_lane(), is_replay)
         else:
-            mutations = self.sweeper.step()
+            mutations = self.sweeper.step().get(_PART, Mutations())
         if not is_replay:
             progress.epoch, progress.told = cut.epoch, progress.rejected_in_all
             progress.since_marker_ms = max(0.0, self._markers.since_last_ms(now_ms))
             mutations.puts.append(self._sealed_entry())
-        return Outcome([Message(STORAGE, part, cut.epoch, 0, block) for part, block in enumerate(blocks)], mutations)
+        messages = [Message(STORAGE, task, cut.epoch, 0, block) for task, block in enumerate(blocks)]
+        return Outcome(messages, {_PART: mutations})
 
     def _partition(self, epoch: Epoch, is_replay: bool, flags: int) -> list[Block]:
         """Take an epoch through the core."""
@@ -239,4 +243,5 @@ def _flags_of(cut: Cut, is_replay: bool) -> int:
 
 def _join(out: Outcome, more: Outcome) -> None:
     out.messages += more.messages
-    out.mutations.extend(more.mutations)
+    for part, mutations in more.mutations.items():
+        out.of(part).extend(mutations)

@@ -31,7 +31,7 @@ class PartitionerShell(KeyedShell):
         super().open(runtime_context)
         self._stage: SealingStage | None = None
 
-    def _own_parts(self, task: Any) -> list[int]:
+    def _own_tasks(self, info: Any) -> list[int]:
         return [0]
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:

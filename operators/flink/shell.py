@@ -20,7 +20,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import TAIL
+from operators.dataflow import STORAGE, TAIL
 from operators.flink.chained_blocks import hand_over
 from operators.flink.metrics import OperatorMetrics
 from operators.flink.opening import counted_as_loading
@@ -30,6 +30,7 @@ from operators.stage import KeyedStage, RejectingStage, RunningStage
 from operators.telemetry.level import Level
 from operators.telemetry.profile import Profile
 from state.flink_backend import FlinkBackend
+from state.task_parts import TaskParts
 
 PARTITIONER_KEY = 0
 # The block that begins an attempt; no stage sends an empty block.
@@ -72,9 +73,11 @@ class Shell:
     ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
-        `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
-        output of rejected records); `receivers` are the kinds of operators that messages go to (a Tail takes the side
-        output); `chained`: the main one, which stands first, runs in the same task.
+        `config` is a JSON object with `factory`, `stage`, `out`, `logs`, `letters` (whether somebody takes the side
+        output of rejected records) and `tasks` (how many parts each task of a Storage has; without it, one each).
+        `keys` are those of the parts; a task is addressed by that of its first part. `receivers` are the kinds of
+        operators that messages go to (a Tail takes the side output); `chained`: the main one, which stands first, runs
+        in the same task.
         """
         self.operator, self.config, self.keys = operator, config, keys
         self.receivers, self.chained_to = tuple(receivers), receivers[0] if chained else None
@@ -91,7 +94,10 @@ class Shell:
         # While Flink's thread waits for the next operator, the file still tells what waits here.
         self._worker: Any = Worker(self.operator, errors, profile.write_if_changed)
         self._stages: dict[int, RunningStage] = {}
-        self._parts = {key: part for part, key in enumerate(self.keys)}
+        tasks = settings.get("tasks") or [1] * len(self.keys)
+        self._tasks = TaskParts.of(tasks)
+        first = [self.keys[parts.start] for parts in self._tasks.parts_of]
+        self._keys_of = {STORAGE: first, TAIL: first}  # others have a task for each part
         self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
         # Kernels that the first event would otherwise wait for.
@@ -142,7 +148,7 @@ class Shell:
             if message.to not in self.receivers:
                 text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
                 raise ValueError(text)
-            key = self.keys[message.part]
+            key = self._keys_of.get(message.to, self.keys)[message.task]
             if message.to == self.chained_to:
                 yield Row(key, hand_over(message.block))
                 continue
@@ -216,7 +222,7 @@ def parts_of_subtask(parts: int, task: Any) -> list[int]:
 
 
 class KeyedShell(Shell, KeyedProcessFunction):
-    """A shell with the keyed map state in which a stage's pages lie."""
+    """A shell with the keyed map state in which the pages of a stage's parts lie."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare the state, and load base images."""
@@ -224,27 +230,42 @@ class KeyedShell(Shell, KeyedProcessFunction):
             super().open(runtime_context)
             self._backend = FlinkBackend(runtime_context)
             self._ready: dict[int, KeyedStage] = {}
-            for part in self._own_parts(runtime_context._runtime_context.getTaskInfo()):
-                arguments = (self._factory, self._stage_config, self.operator, part)
-                self._ready[part] = self._worker.call(_preloaded, *arguments)
+            for task in self._own_tasks(runtime_context._runtime_context.getTaskInfo()):
+                arguments = (self._factory, self._stage_config, self.operator, task)
+                self._ready[task] = self._worker.call(_preloaded, *arguments)
 
-    def _own_parts(self, task: Any) -> list[int]:
-        return parts_of_subtask(len(self.keys), task)
+    def _parts_of(self, task: int) -> Sequence[int]:
+        """The parts of a task of this operator."""
+        return [task]
 
-    def _restored(self, part: int) -> Any:
-        """Build the stage of the current key and restore it from the key's state."""
-        stage = self._ready.pop(part, None) or self._build(part)
-        self._worker.call(stage.restore, list(self._backend.items()))
-        self._stages[part] = self._profile.stages[part] = stage
+    def _own_tasks(self, info: Any) -> list[int]:
+        """The tasks of this operator on this subtask."""
+        return parts_of_subtask(len(self.keys), info)
+
+    def _restored(self, task: int) -> Any:
+        """Build the stage of a task, whose first part has the current key, and restore it from its parts' state."""
+        stage = self._ready.pop(task, None) or self._build(task)
+        parts = self._parts_of(task)
+        states = []
+        for part in parts:
+            if len(parts) > 1:
+                self._backend.select(self.keys[part])
+            states.append(list(self._backend.items()))
+        self._worker.call(stage.restore, *states)
+        self._stages[task] = self._profile.stages[task] = stage
         return stage
 
-    def _apply(self, outcome: Outcome) -> Iterator[Any]:
+    def _apply(self, outcome: Outcome, task: int = 0) -> Iterator[Any]:
         """Write an outcome's state changes, then yield its messages: a barrier never comes between the two."""
         profile, began = self._profile, time.perf_counter()
-        self._backend.apply(outcome.puts, outcome.deletes)
+        shared = len(self._parts_of(task)) > 1
+        for part, mutations in outcome.mutations.items():
+            if shared:
+                self._backend.select(self.keys[part])
+            self._backend.apply(mutations.puts, mutations.deletes)
+            profile.bytes_state += sum(len(value) for _, value in mutations.puts)
         applied = time.perf_counter()
         profile.state += applied - began
-        profile.bytes_state += sum(len(value) for _, value in outcome.puts)
         blocks = (message.block for message in outcome.messages)
         self._outbox.set(sum(len(block) for block in blocks if isinstance(block, bytes)))
         yield from self._elements(outcome.messages)

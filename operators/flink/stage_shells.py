@@ -18,27 +18,47 @@ from operators.telemetry.sum_report import all_sums
 
 
 class StageShell(KeyedShell):
-    """A Storage, a Tail or the Sink: acts once per part and epoch, when the stage has all blocks of it."""
+    """A Storage, a Tail or the Sink: acts once per task and epoch, when the stage has all blocks of it.
+
+    All parts that a subtask has of a Storage or Tail are one task; each part of the Sink is one.
+    """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """No part has a stage yet."""
+        """No task has a stage yet."""
         super().open(runtime_context)
-        parts = self._parts_here = dict[int, EpochStage]()
-        self._profile.sums = lambda: all_sums(stage.sums for stage in list(parts.values()))
+        stages = self._stages_here = dict[int, EpochStage]()
+        self._profile.sums = lambda: all_sums(stage.sums for stage in list(stages.values()))
+        tasks = len(self.keys) if self.operator == SINK else self._tasks.tasks
+        self._task_of = {self.keys[self._parts_of(task)[0]]: task for task in range(tasks)}
+
+    def _parts_of(self, task: int) -> Sequence[int]:
+        return [task] if self.operator == SINK else self._tasks.parts_of[task]
+
+    def _own_tasks(self, info: Any) -> list[int]:
+        here = super()._own_tasks(info)
+        if self.operator == SINK:
+            return here
+        own = [task for task, parts in enumerate(self._tasks.parts_of) if parts.start in here]
+        if [part for task in own for part in self._tasks.parts_of[task]] != here:
+            msg = (
+                f"{self.operator}: parts {here} are on this subtask, expected whole tasks of {self._tasks.counts} parts"
+            )
+            raise RuntimeError(msg)
+        return own
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
-        """Offer a block to the stage of its part; act when that completes an epoch."""
-        part = self._parts[ctx.get_current_key()] if len(self._parts) > 1 else 0
-        stage = self._parts_here.get(part)
+        """Offer a block to the stage of its task; act when that completes an epoch."""
+        task = self._task_of[ctx.get_current_key()] if len(self._task_of) > 1 else 0
+        stage = self._stages_here.get(task)
         if stage is None:
-            stage = self._parts_here[part] = self._restored(part)
+            stage = self._stages_here[task] = self._restored(task)
         block = taken(value)
         if block is value:  # from another task
             self._profile.bytes_in += len(value)
-        # Only the header is read here; one hand-over to the worker per part and epoch, not one per block.
+        # Only the header is read here; one hand-over to the worker per task and epoch, not one per block.
         blocks = stage.offer(block)
         if blocks is not None:
-            yield from self._apply(self._act(stage.act, blocks))
+            yield from self._apply(self._act(stage.act, blocks), task)
 
 
 class OutletShell(StageShell):

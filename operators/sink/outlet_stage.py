@@ -18,9 +18,9 @@ class OutletStage(Stage):
 
     core: Sink
 
-    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
+    def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
         """Load the newest complete cut, and the epoch up to which rows were handed over."""
-        entries = dict(items)
+        (entries,) = map(dict, items)
         self._outlet.flushed = int(entries.pop(_FLUSHED, b"0"))
         super().restore(entries.items())
 
@@ -29,7 +29,7 @@ class OutletStage(Stage):
         before = self._outlet.flushed
         outcome = super().act(blocks)
         if self._outlet.flushed != before:
-            outcome.mutations.puts.append((_FLUSHED, str(self._outlet.flushed).encode()))
+            outcome.of(self.parts[0]).puts.append((_FLUSHED, str(self._outlet.flushed).encode()))
         return outcome
 
     @property

@@ -13,6 +13,8 @@ import numpy as np
 
 from gnn.plan import LayerPlan
 from gnn.synopses import InvertibleSynopsis, Synopsis
+from operators.storage.part_rows import PartRows
+from operators.storage.sources import Sources
 from operators.storage.sums import SumStore, merge_partial_sums
 from operators.telemetry.sum_report import SumReport
 from state.codec import Block
@@ -30,11 +32,8 @@ class SynopsisStore(Protocol):
     s: Table
     """(slots, message_width): the synopses as they are stored."""
 
-    def reserve(self, rows: int) -> None:
-        """Have room for that many slots."""
-
-    def merge(self, epoch: int, topology: Block, blocks: list[Block], own: Table | None) -> np.ndarray:
-        """Apply an epoch's edge changes and new source values; own rows go to `own`. Returns whose own row came."""
+    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`."""
 
     def touched(self) -> np.ndarray:
         """The slots whose synopses this epoch changed, in order."""
@@ -56,12 +55,12 @@ class SynopsisStore(Protocol):
 class Capability(NamedTuple):
     """What Storages and tails need of a kind of synopsis.
 
-    `merge_partials(index, partial, slots, out)` puts the synopsis of each slot into `out`: that of the rows
-    `partial[index[slot, part]]`, part by part, where -1 is none.
+    `merge_partials(index, partial, slots, out, slot_shift, row_shift)` puts the synopsis of each slot into `out`: that
+    of the rows `index[slot, part]` of its part in `partial`, part by part, where -1 is none.
     """
 
-    store: Callable[[TableSet, LayerPlan, str], SynopsisStore]
-    merge_partials: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
+    store: Callable[[TableSet, PartRows, LayerPlan, str], SynopsisStore]
+    merge_partials: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]
 
 
 _SUMS = Capability(SumStore, merge_partial_sums)

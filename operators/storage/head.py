@@ -9,6 +9,7 @@ import numpy as np
 from operators.dataflow import SINK, STORAGE
 from operators.outcome import Message
 from operators.storage.owner import Owner
+from operators.storage.routing import grouped, route_rows
 from operators.storage.row_kernels import gather, pick
 from partitioner.events import STRING, Ids
 from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
@@ -27,9 +28,9 @@ def _some_of(block: Block, names: Iterable[str]) -> Columns:
 
 
 def hand_on(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block) -> list[Message]:
-    """The blocks that an epoch sends on: to each part of the next layer's Storage, or of the Sink.
+    """The blocks that an epoch sends on: to each task of the next layer's Storage, or to each part of the Sink.
 
-    A tail sends rows alone; the storage of the same part passes on what comes from the Partitioner.
+    A tail sends rows alone; the storage of the same task passes on what comes from the Partitioner.
     Shapes: changed (n,) int32, slots whose rows changed; x (n, width) float32, those rows.
     """
     if owner.following is None:
@@ -38,67 +39,94 @@ def hand_on(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topolo
 
 
 def _header(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
-    return Header(kind, epoch, layer, owner.part, FROM_TAIL if owner.is_tail else 0)
+    return Header(kind, epoch, layer, owner.at.task, FROM_TAIL if owner.is_tail else 0)
 
 
 def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block) -> list[Message]:
-    """To the own part what changed vertices send, and the topology; to the others what they replicate of it."""
-    layer = owner.following
+    """To the own task what changed vertices send, and the topology; to the others what they replicate of it."""
+    layer, at = owner.following, owner.at
     assert layer is not None
     if layer.source_scaled:
-        degrees = owner.mine(topology.get("c_slot"))
-        degrees = degrees[~np.isin(degrees, changed)]
+        degrees = owner.mine(at.of(topology, "c"))
+        degrees = degrees[~owner.are_in(degrees, changed)]
         changed, x = np.concatenate([changed, degrees]), np.concatenate([x, gather(owner.x.data, degrees)])
     rows = layer.send(x, owner.send_context(changed))
     header = _header(owner, SYNC, epoch, owner.number + 1)
-    passed = {} if owner.is_tail else topology_of(topology)
-    messages = []
-    for part in range(owner.parts):
-        if part == owner.part:
-            columns = {**passed, "o_slot": changed, "zo": rows}
-        else:
-            columns = _replica_rows(owner, part, changed, rows, topology)
-        messages.append(Message(STORAGE, part, epoch, owner.part, seal(header, columns)))
-    return messages
+    columns: Columns = {} if owner.is_tail else topology_of(topology)
+    if changed.size:
+        columns |= {**at.place_columns("o", changed), "zo": rows}
+    if at.tasks.parts == 1:
+        return [Message(STORAGE, 0, epoch, 0, seal(header, columns))]
+    return [
+        Message(STORAGE, task, epoch, at.task, seal(header, columns | found if task == at.task else found))
+        for task, found in enumerate(_replica_rows(owner, changed, rows, topology))
+    ]
 
 
-def _replica_rows(owner: Owner, part: int, changed: np.ndarray, rows: np.ndarray, topology: Block) -> Columns:
-    """For a part: what the changed vertices that it replicates send, and all that are new there."""
-    layer = owner.following
+def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, topology: Block) -> list[Columns]:
+    """For each task what the changed vertices that it replicates send, and all that are new there.
+
+    To the own task, which has the rows of all changed vertices, go those of other vertices beside them.
+    """
+    layer, at = owner.following, owner.at
     assert layer is not None
-    width = layer.message_width
-    there = owner.replica.data[changed, part]
-    kept = there >= 0
-    slots, values = there[kept], rows[kept, :width]
-    added = topology.get("ra_slot")[topology.get("ra_part") == part]
-    added = owner.mine(added)
-    added = added[~np.isin(added, changed)]
-    if added.size:
-        pushed = layer.send(gather(owner.x.data, added), owner.send_context(added))[:, :width]
-        slots = np.concatenate([slots, owner.replica.data[added, part]])
-        values = np.concatenate([values, pushed])
-    return {"z_slot": slots, "z": values}
+    width, replica = layer.message_width, owner.replica.data
+    found: list[Columns] = []
+    for task, replicas in enumerate(route_rows(replica, changed, at)):
+        columns: Columns = {"z_to": replicas.to, "z_slot": replicas.slot, "z_row": replicas.row}
+        found.append(columns if task == at.task else columns | {"z": rows[replicas.sent, :width]})
+    _add_new_replicas(owner, changed, rows, topology, found)
+    for task, columns in enumerate(found):
+        if len(at.tasks.parts_of[task]) == 1:
+            del columns["z_to"]
+            if task != at.task:  # each row is of one replica there
+                del columns["z_row"]
+    return found
+
+
+def _add_new_replicas(
+    owner: Owner, changed: np.ndarray, rows: np.ndarray, topology: Block, found: list[Columns]
+) -> None:
+    """Tell each new replica the row of its vertex, though that has not changed."""
+    layer, at = owner.following, owner.at
+    assert layer is not None
+    added = at.of(topology, "ra")
+    if not added.size:
+        return
+    new = np.flatnonzero((owner.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
+    if not new.size:
+        return
+    slots, parts, width = added[new], topology.get("ra_part")[new], layer.message_width
+    sent = layer.send(gather(owner.x.data, slots), owner.send_context(slots))
+    there = owner.replica.data[slots, parts]
+    for task, mine in enumerate(grouped(at.tasks.task_of[parts], at.tasks.tasks)):
+        columns, more = found[task], sent[mine]
+        if not len(more):
+            continue
+        is_own = task == at.task
+        before = rows if is_own else columns["z"]
+        columns["z_row"] = np.append(columns["z_row"], np.arange(len(before), len(before) + len(more), dtype=np.int32))
+        columns["z_to"] = np.append(columns["z_to"], parts[mine])
+        columns["z_slot"] = np.append(columns["z_slot"], there[mine])
+        columns["zo" if is_own else "z"] = np.concatenate([before, more if is_own else more[:, :width]])
 
 
 def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block | None) -> list[Message]:
     """To each sink part the embeddings of its changed vertices; with the topology also what was deleted."""
     keys = np.empty(changed.size, np.int64)
     pick(owner.key.data, changed, keys)
-    header, parts = _header(owner, ROWS, epoch, owner.number), owner.parts
+    header, parts = _header(owner, ROWS, epoch, owner.number), owner.at.tasks.parts
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
-    homes = (keys % parts, dead % parts) if parts > 1 else (keys, dead)  # the sink part of each
+    mine, its_dead = (grouped((of % parts).astype(np.int16), parts) for of in (keys, dead))
     messages = []
     for part in range(parts):
         columns: Columns = {}
         if topology is not None:
-            columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
+            first = part == 0
+            columns |= _some_of(topology, ("ctl", *POSITIONS) if first else ("ctl",))
             columns |= _names_of(topology, part, parts)
-        if parts == 1:
-            columns |= {"key": keys, "row": x, "del_key": dead}
-        else:
-            mine, its_dead = (home == part for home in homes)
-            columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[its_dead]}
-        messages.append(Message(SINK, part, epoch, owner.part, seal(header, columns)))
+        columns |= {"key": keys[mine[part]], "row": x[mine[part]], "del_key": dead[its_dead[part]]}
+        messages.append(Message(SINK, part, epoch, owner.at.task, seal(header, columns)))
     return messages
 
 

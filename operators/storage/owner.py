@@ -1,7 +1,7 @@
-"""The vertices that an operator owns: their current rows, contexts and replica sets.
+"""The vertices that an operator's task owns: their current rows, contexts and replica sets.
 
 Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l those of the
-split ones. All of them know every master of their part. What becomes of changed rows is up to the iteration head
+split ones. All of them know every master of their parts. What becomes of changed rows is up to the iteration head
 (operators/storage/head.py).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.plan import Context, Epilogue, LayerPlan
+from operators.storage.part_rows import PartRows
 from operators.storage.row_kernels import choose, finish, store
 from state.codec import Block
 from state.table import TableSet
@@ -19,24 +20,24 @@ _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0
 
 
 class Owner:
-    """The masters of one part as one operator sees them, and the rows of those whose flags are `owned`.
+    """The masters of a task's parts as one operator sees them, and the rows of those whose flags are `owned`.
 
-    Shapes: x (slots, width) float32; replica (slots, parts) int32, -1 where there is none.
+    Shapes: x (rows, width) float32; replica (rows, parts) int32, the slot there, -1 where there is none.
     Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
     """
 
     def __init__(
         self,
         tables: TableSet,
-        part: int,
-        parts: int,
+        at: PartRows,
         width: int,
         layer: LayerPlan | None,
         following: LayerPlan | None,
         number: int,
         owned: int = MASTER,
     ) -> None:
-        self.part, self.parts, self.number, self.following, self.owned = part, parts, number, following, owned
+        self.at, self.number, self.following, self.owned = at, number, following, owned
+        parts = at.tasks.parts
         self._reads_context = layer is not None and layer.reads_context
         self._sends_context = following is not None and following.source_scaled
         self.x = tables.add("x", "f4", width)
@@ -52,7 +53,9 @@ class Owner:
         if parts > 1 and following is not None:
             kept.append(self.replica)
         self._kept = tuple(kept)
+        at.keep(*kept)
         self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
+        self._among = np.zeros(0, bool)  # by slot, all False between calls
 
     def read_context(self, slots: np.ndarray) -> Context:
         """What UPDATE reads of these vertices' contexts; empty where it reads none."""
@@ -66,26 +69,25 @@ class Owner:
         return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
 
     def topology(self, block: Block) -> None:
-        """Take over the masters, contexts, replica sets and transitions of an epoch; drops are done by `clear`."""
-        born = block.get("m_slot")
+        """Take over the masters, contexts, replica sets and transitions of an epoch; drops are done by `clear`.
+
+        The tables have room for the masters (`PartRows.reserve`).
+        """
+        born = self.at.of(block, "m")
         if born.size:
-            rows = int(born.max()) + 1
-            for table in self._kept:
-                table.reserve(rows)
             for table in (self.flags, self.key):
                 table.touch_rows(born)
             self.flags.data[born] = MASTER
             self.key.data[born] = block.get("m_key")
-        changes = [("d_slot", 0)]
+        changes = [("d", 0)]
         if self.number:  # the features of split vertices, too, are owned by Storage 0
-            changes += [("s_slot", MASTER | SPLIT), ("u_slot", MASTER)]
+            changes += [("s", MASTER | SPLIT), ("u", MASTER)]
         for name, bits in changes:
-            slots = block.get(name)
+            slots = self.at.of(block, name)
             if slots.size:
                 self.flags.touch_rows(slots)
                 self.flags.data[slots] = bits
-        if self._reads_context or self._sends_context:
-            slots = block.get("c_slot")
+        if (self._reads_context or self._sends_context) and (slots := self.at.of(block, "c")).size:
             for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
                 table.touch_rows(slots)
                 table.data[slots] = block.get(name)
@@ -93,15 +95,17 @@ class Owner:
             self._replica_sets(block)
 
     def _replica_sets(self, block: Block) -> None:
-        gone, added = block.get("rd_slot"), block.get("ra_slot")
-        self.replica.touch_rows(gone)
-        self.replica.data[gone, block.get("rd_part")] = -1
-        self.replica.touch_rows(added)
-        self.replica.data[added, block.get("ra_part")] = block.get("ra_rslot")
+        gone, added = self.at.of(block, "rd"), self.at.of(block, "ra")
+        if gone.size:
+            self.replica.touch_rows(gone)
+            self.replica.data[gone, block.get("rd_part")] = -1
+        if added.size:
+            self.replica.touch_rows(added)
+            self.replica.data[added, block.get("ra_part")] = block.get("ra_rslot")
 
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
-        dead = block.get("d_slot")
+        dead = self.at.of(block, "d")
         for table in self._kept if dead.size else ():
             table.touch_rows(dead)
             table.data[dead] = table.fill
@@ -110,6 +114,17 @@ class Owner:
     def is_tail(self) -> bool:
         """Whether this operator owns the split vertices."""
         return bool(self.owned & SPLIT)
+
+    def are_in(self, slots: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Which of the slots are among the others, (n,) bool."""
+        if not others.size or not slots.size:
+            return np.zeros(slots.size, bool)
+        if self._among.size < self.flags.data.size:
+            self._among = np.zeros(self.flags.data.size, bool)
+        self._among[others] = True
+        found = self._among[slots]
+        self._among[others] = False
+        return found
 
     def mine(self, slots: np.ndarray) -> np.ndarray:
         """Those of the slots whose vertex this operator owns."""
@@ -125,7 +140,7 @@ class Owner:
 
     def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store new rows; returns slots and rows whose bits changed, and those that are forced. Order is kept."""
-        changed = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
+        changed = self.are_in(slots, forced)
         store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
         return (slots, x) if changed.all() else (slots[changed], x[changed])
 
@@ -133,7 +148,7 @@ class Owner:
         self, slots: np.ndarray, s: np.ndarray, own: np.ndarray, epilogue: Epilogue, forced: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """UPDATE from the tables of synopses and self inputs, and `store`, in one pass."""
-        again = np.isin(slots, forced) if forced.size else np.zeros(slots.size, bool)
+        again = self.are_in(slots, forced)
         changed, x = np.empty(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
         bias, mean, relu = epilogue
         count = finish(s, own, self.count.data, bias, mean, relu, slots, again, self.x.view, changed, x)

@@ -27,15 +27,15 @@ from operators.storage.exact_sums import (
     prefetch_sum,
 )
 from operators.storage.row_kernels import put
-from operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
-from state.adjacency import ListsView, append, remove
+from operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, part_base, scrub, settle
+from state.adjacency import ListsView, append, place_of, remove
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 _WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 _ALL_CHANNELS = 0xFFFFFFFF
 _AHEAD = 12  # messages between asking for a row and using it
-SCRUBBED_PER_EPOCH = 16  # rows that the scrubber looks at in an epoch: all of 170,000 in a few minutes
+SCRUBBED_PER_EPOCH = 16  # rows that the scrubber looks at in an epoch, in all parts: 170,000 in a few minutes
 OK, MISSING_EDGE = 0, 1
 
 
@@ -95,9 +95,8 @@ def _prefetch_adjacency(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int)
         prefetch(syn.inn.head.data, np.int64(dst[i + 16]) * 3)
     if i + 8 < len(src):
         u, v = src[i + 8], dst[i + 8]
-        out, inn = syn.out.head.data, syn.inn.head.data
-        prefetch(syn.out.pool.data, np.int64(out[u, 0] + out[u, 1]))
-        prefetch(syn.inn.pool.data, np.int64(inn[v, 0] + inn[v, 1]))
+        prefetch(syn.out.pool.data, place_of(syn.out, u) + syn.out.head.data[u, 1])
+        prefetch(syn.inn.pool.data, place_of(syn.inn, v) + syn.inn.head.data[v, 1])
 
 
 @kernel
@@ -111,7 +110,8 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
             if syn.skip_loops and u == v:
                 continue
             w = weight[i] if syn.weighted else np.float32(1)
-            if not remove(syn.out, u, v, w) or not remove(syn.inn, v, u, w):
+            base = part_base(syn, u)
+            if not remove(syn.out, u, v - base, w) or not remove(syn.inn, v, u - base, w):
                 return MISSING_EDGE
             touch(syn.note, v)
             syn.note.data[v, IN_EDGES] -= 1
@@ -124,8 +124,8 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
 @kernel
 def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np.float32) -> bool:
     """Replace the weight of one such entry in the list of `row`; False where there is none."""
-    at, length = lists.head.data[row, 0], lists.head.data[row, 1]
-    for i in range(at, at + length):
+    at = place_of(lists, row)
+    for i in range(at, at + lists.head.data[row, 1]):
         if lists.pool.data[i] == value and lists.weight.data[i] == old:
             touch(lists.weight, i)
             lists.weight.data[i] = new
@@ -145,7 +145,9 @@ def reweight_edges(
             u, v = src[i], dst[i]
             if syn.skip_loops and u == v:
                 continue
-            if not _set_weight(syn.out, u, v, old[i], new[i]) or not _set_weight(syn.inn, v, u, old[i], new[i]):
+            base = part_base(syn, u)
+            found = _set_weight(syn.out, u, v - base, old[i], new[i])
+            if not found or not _set_weight(syn.inn, v, u - base, old[i], new[i]):
                 return MISSING_EDGE
             _list_message(syn, count, u, v, -old[i])
             _list_message(syn, count + 1, u, v, new[i])
@@ -155,8 +157,8 @@ def reweight_edges(
 
 
 @kernel
-def _replace_values(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
-    """Store the new source values `rows[begin:end]`; what changes by that goes to the scratch memory."""
+def _replace_values(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
+    """Store the new source values `rows[at[begin:end]]`; what changes by that goes to the scratch memory."""
     z, z_bits, row_bits = syn.z.data, syn.z.data.view(np.int32), rows.view(np.int32)
     head, pool, scratch = syn.out.head.data, syn.out.pool.data, syn.scratch
     scale, scale_bits = scratch.scale, scratch.scale.view(np.int32)
@@ -164,11 +166,11 @@ def _replace_values(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: i
         if i + _AHEAD < end:
             prefetch_row(z, np.int64(slots[i + _AHEAD]))
             prefetch(head, np.int64(slots[i + _AHEAD]) * 3)
-        u, k = slots[i], i - begin
-        prefetch(pool, np.int64(head[u, 0]))
+        u, k, row = slots[i], i - begin, at[i]
+        prefetch(pool, place_of(syn.out, u))
         difference, size = np.int32(0), np.int32(0)
         for j in range(z.shape[1]):
-            old, new = z_bits[u, j], row_bits[i, j]
+            old, new = z_bits[u, j], row_bits[row, j]
             difference |= old ^ new
             size = max(size, max(old & _WITHOUT_SIGN, new & _WITHOUT_SIGN))
         if difference == 0:
@@ -180,9 +182,9 @@ def _replace_values(syn: Synopses, slots: np.ndarray, rows: np.ndarray, begin: i
             for j in range(z.shape[1]):
                 scratch.old[k, j] = z[u, j]
         else:
-            scratch.inexact[k] = _keep_delta(z, u, rows, i, scratch.delta, k)
+            scratch.inexact[k] = _keep_delta(z, u, rows, row, scratch.delta, k)
         for j in range(z.shape[1]):
-            z[u, j] = rows[i, j]
+            z[u, j] = rows[row, j]
 
 
 @kernel
@@ -198,22 +200,22 @@ def _keep_delta(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarr
 
 
 @kernel
-def update_sources(syn: Synopses, slots: np.ndarray, rows: np.ndarray, serial: int) -> None:
-    """Store new source values, and bring what they differ by over the kept edges; unchanged rows bring nothing.
+def update_sources(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.ndarray, serial: int) -> None:
+    """Store the new source values `rows[at]`, and bring what they differ by over the kept edges.
 
-    Shapes: slots (n,) int32; rows (n, >= message_width) float32, C-contiguous.
+    Unchanged rows bring nothing. Shapes: slots, at (n,) int32; rows (m, >= message_width) float32, C-contiguous.
     """
     n, head, pool, scale = len(slots), syn.out.head.data, syn.out.pool.data, syn.scratch.scale
     for begin in range(0, n, ROWS_AT_ONCE):
         end, count = min(begin + ROWS_AT_ONCE, n), 0
-        _replace_values(syn, slots, rows, begin, end)
+        _replace_values(syn, slots, at, rows, begin, end)
         for i in range(begin, end):
             if scale[i - begin] == np.float32(-1):
                 continue
-            at, length = head[slots[i], 0], head[slots[i], 1]
-            for k in range(at, at + length):
+            base, first = part_base(syn, slots[i]), place_of(syn.out, slots[i])
+            for k in range(first, first + head[slots[i], 1]):
                 w = syn.out.weight.data[k] if syn.weighted else np.float32(1)
-                _list_message(syn, count, i - begin, pool[k], w)
+                _list_message(syn, count, i - begin, base + pool[k], w)
                 count += 1
                 if count == MESSAGES_AT_ONCE:
                     _merge_message_changes(syn, count, slots, begin, serial)
@@ -233,11 +235,12 @@ def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarra
             if syn.skip_loops and u == v:
                 continue
             w = weight[i] if syn.weighted else np.float32(1)
-            if not append(syn.out, u, v, w):
+            base = part_base(syn, u)
+            if not append(syn.out, u, v - base, w):
                 stop = i
                 break
-            if not append(syn.inn, v, u, w):
-                remove(syn.out, u, v, w)
+            if not append(syn.inn, v, u - base, w):
+                remove(syn.out, u, v - base, w)
                 stop = i
                 break
             touch(syn.note, v)
@@ -251,12 +254,14 @@ def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarra
 
 
 @kernel
-def end_epoch(syn: Synopses, serial: int, epoch: int, total: int, again: np.ndarray, found: np.ndarray) -> int:
-    """Scrub some of the `total` rows and settle all touched ones; returns how many rows are to be recomputed."""
-    rows = SCRUBBED_PER_EPOCH
-    if total > 0:
-        # by the epoch alone, so that a replay looks at the same ones
-        scrub(syn, (epoch * rows) % total, rows, total, serial, found)
+def end_epoch(syn: Synopses, serial: int, epoch: int, totals: np.ndarray, again: np.ndarray, found: np.ndarray) -> int:
+    """Scrub some of each part's `totals` rows and settle all touched ones; returns how many are to be recomputed."""
+    for part in range(len(totals)):
+        total = totals[part]
+        if total > 0:
+            # by the epoch alone, so that a replay looks at the same ones
+            first = part << syn.out.shift if part > 0 else part
+            scrub(syn, first, (epoch * syn.scrubbed) % total, syn.scrubbed, total, serial, found)
     return settle(syn, again)
 
 
@@ -265,22 +270,23 @@ def merge_epoch(
     syn: Synopses,
     deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
     reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    slots: np.ndarray,
-    rows: np.ndarray,
+    sources: tuple[np.ndarray, np.ndarray, np.ndarray],
+    selves: tuple[np.ndarray, np.ndarray],
     own: View,
     has_own: bool,
     added: tuple[np.ndarray, np.ndarray, np.ndarray],
     serial: int,
     epoch: int,
-    total: int,
+    totals: np.ndarray,
     again: np.ndarray,
     found: np.ndarray,
     result: np.ndarray,
 ) -> None:
-    """Merge an epoch whose source values came in one block, all in one call: each call waits for the interpreter lock.
+    """Merge an epoch, all in one call: each call waits for the interpreter lock.
 
-    `result` gets the status, how many edges are added (all, or a pool must grow and the rest is still to be done),
-    and how many rows are to be recomputed.
+    `sources` are slots, places and rows (see `update_sources`), `selves` slots and rows of own inputs, in the columns
+    after the message's. `result` gets the status, how many edges are added (all, or a pool must grow and the rest is
+    still to be done), and how many rows are to be recomputed.
     """
     result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
     if result[0] != OK:
@@ -288,10 +294,10 @@ def merge_epoch(
     result[0] = reweight_edges(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
     if result[0] != OK:
         return
-    update_sources(syn, slots, rows, serial)
+    update_sources(syn, sources[0], sources[1], sources[2], serial)
     if has_own:
-        put(own, slots, rows, syn.z.data.shape[1])
+        put(own, selves[0], selves[1], syn.z.data.shape[1])
     start = 0
     result[1] = add_edges(syn, added[0], added[1], added[2], start, serial)
     if result[1] == len(added[0]):
-        result[2] = end_epoch(syn, serial, epoch, total, again, found)
+        result[2] = end_epoch(syn, serial, epoch, totals, again, found)

@@ -8,13 +8,16 @@ from gnn.kernel import kernel
 from gnn.plan import LayerPlan
 from operators.storage import sum_kernels, synopses
 from operators.storage.exact_sums import IN_EDGES, read_sums
+from operators.storage.part_rows import PartRows, frozen
 from operators.storage.row_kernels import put
+from operators.storage.sources import Sources
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists
 from state.codec import Block
 from state.table import Table, TableSet
 
 _NO_SLOTS = np.empty(0, np.int32)
+_NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))
 
 
 class LostUpdateError(RuntimeError):
@@ -28,32 +31,27 @@ class SumStore:
     Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
     """
 
-    def __init__(self, tables: TableSet, layer: LayerPlan, place: str) -> None:
+    def __init__(self, tables: TableSet, rows: PartRows, layer: LayerPlan, place: str) -> None:
         """`place` says in errors where this is."""
-        self._layer, self._place = layer, place
+        self._rows, self._layer, self._place = rows, layer, place
         self.z = tables.add("z", "f4", layer.message_width)
         self.s = tables.add("s", "f8", layer.message_width)
         self.note = tables.add("note", "i4", 4)
         self._out = Lists(tables, "out", layer.weighted)
         self._inn = Lists(tables, "in", layer.weighted)
+        rows.keep(self.z, self.s, self.note, self._out, self._inn)
         self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)
         self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
         self._touched = self._again = _NO_SLOTS
+        # the rows that are looked at in an epoch follow the job, not how its parts are dealt to tasks
+        self._scrubs = max(1, sum_kernels.SCRUBBED_PER_EPOCH // rows.tasks.parts)
         self.recomputed = 0
         self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
 
-    def reserve(self, rows: int) -> None:
-        """Have room for that many slots."""
-        for table in (self.z, self.s, self.note):
-            table.reserve(rows)
-        self._out.reserve(rows)
-        self._inn.reserve(rows)
-        capacity = max(table.data.shape[0] for table in (self.z, self.s, self.note))
-        if capacity > self._touched.size:
-            self._touched, self._again = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-
     def _views(self) -> synopses.Synopses:
+        if self._touched.size < len(self.z.data):
+            self._touched, self._again = np.empty(len(self.z.data), np.int32), np.empty(len(self.z.data), np.int32)
         return synopses.Synopses(
             self.z.view,
             self.s.view,
@@ -65,10 +63,11 @@ class SumStore:
             self._scratch,
             self._layer.weighted,
             self._layer.skip_loops,
+            self._scrubs,
         )
 
-    def merge(self, epoch: int, topology: Block, blocks: list[Block], own: Table | None) -> np.ndarray:
-        """Apply an epoch's edge changes and new source values; own rows go to `own`. Returns whose own row came.
+    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`.
 
         Raises:
             LostUpdateError: an edge that is to change is not here.
@@ -76,74 +75,48 @@ class SumStore:
         self._counter[:] = 0
         # stamps are int32: after 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched
         serial = 1 + epoch % 0x7FFFFFFF
-        sent = [block for block in blocks if "o_slot" in block.columns or "z_slot" in block.columns]
-        if len(sent) == 1 and "o_slot" in sent[0].columns:
-            return self._merge_at_once(epoch, topology, sent[0], own, serial)
-        syn, get = self._views(), topology.get
-        status = sum_kernels.delete_edges(syn, get("del_src"), get("del_dst"), get("del_w"), serial)
-        status |= sum_kernels.reweight_edges(
-            syn, get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new"), serial
-        )
-        self._check(status, epoch)
-        came = _NO_SLOTS
-        for block in sent:
-            if "o_slot" in block.columns:
-                slots, values = block.columns["o_slot"], block.columns["zo"]
-                sum_kernels.update_sources(syn, slots, values, serial)
-                if own is not None:
-                    put(own.view, slots, values, self._layer.message_width)
-                came = np.concatenate([came, slots]) if came.size else slots
-            else:
-                sum_kernels.update_sources(syn, block.columns["z_slot"], block.columns["z"], serial)
-        self._attach(topology, 0, serial)
-        self._end_epoch(epoch, serial)
-        return came
-
-    def _merge_at_once(self, epoch: int, topology: Block, block: Block, own: Table | None, serial: int) -> np.ndarray:
-        """The same by one kernel, where one block has all new source values (always, with one part)."""
-        get, slots = topology.get, block.columns["o_slot"]
+        get, rows_of = topology.get, self._rows.of
+        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), get("add_w")
+        first, *others = sources.selves or [_NO_SELVES]
+        if own is not None:
+            for slots, rows in others:
+                put(own.view, slots, rows, self._layer.message_width)
         sum_kernels.merge_epoch(
             self._views(),
-            (get("del_src"), get("del_dst"), get("del_w")),
-            (get("rew_src"), get("rew_dst"), get("rew_old"), get("rew_new")),
-            slots,
-            block.columns["zo"],
+            (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")),
+            (rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")),
+            (sources.slots, sources.places, sources.rows),
+            first,
             self.z.view if own is None else own.view,
             own is not None,
-            (get("add_src"), get("add_dst"), get("add_w")),
+            added,
             serial,
             epoch,
-            self.z.rows,
+            self._rows.needs,
             self._again,
             self._scrubbed,
             self._result,
         )
         self._check(int(self._result[0]), epoch)
-        if self._result[1] < get("add_src").size:
-            self._attach(topology, int(self._result[1]), serial)
-            self._end_epoch(epoch, serial)
+        if self._result[1] < added[0].size:
+            self._attach(added, int(self._result[1]), serial)
+            count = sum_kernels.end_epoch(self._views(), serial, epoch, self._rows.needs, self._again, self._scrubbed)
+            self._recompute(count)
         else:
             self._recompute(int(self._result[2]))
-        return slots
 
     def _check(self, status: int, epoch: int) -> None:
         if status != sum_kernels.OK:
             message = f"{self._place}: epoch {epoch} changes an edge that is not here"
             raise LostUpdateError(message)
 
-    def _attach(self, topology: Block, at: int, serial: int) -> None:
+    def _attach(self, edges: tuple[np.ndarray, np.ndarray, np.ndarray], at: int, serial: int) -> None:
         """The added edges from number `at` on, with more room in the pools whenever it is needed."""
-        src, dst, weight = topology.get("add_src"), topology.get("add_dst"), topology.get("add_w")
-        at = sum_kernels.add_edges(self._views(), src, dst, weight, at, serial)
+        src, dst, weight = edges
         while at < src.size:
             self._out.grow()
             self._inn.grow()
             at = sum_kernels.add_edges(self._views(), src, dst, weight, at, serial)
-
-    def _end_epoch(self, epoch: int, serial: int) -> None:
-        """After all messages: what is worn, empty, or due to be scrubbed."""
-        count = sum_kernels.end_epoch(self._views(), serial, epoch, self.z.rows, self._again, self._scrubbed)
-        self._recompute(count)
 
     def _recompute(self, count: int) -> None:
         """Sum the rows afresh that are worn or not finite."""
@@ -181,13 +154,16 @@ class SumStore:
 
 
 @kernel
-def merge_partial_sums(index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
+def merge_partial_sums(
+    index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, slot_shift: int, row_shift: int
+) -> None:
     """The sum of each slot's partials, added in the order of the parts, since float32 sums depend on it."""
     for i in range(len(slots)):
+        base = np.int64(slots[i] >> slot_shift) << row_shift
         for j in range(partial.shape[1]):
             out[i, j] = 0
         for part in range(index.shape[1]):
             row = index[slots[i], part]
             if row >= 0:
                 for j in range(partial.shape[1]):
-                    out[i, j] += partial[row, j]
+                    out[i, j] += partial[base + row, j]

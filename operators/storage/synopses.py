@@ -22,7 +22,7 @@ from operators.storage.exact_sums import (
     is_worn,
     replace_sum,
 )
-from state.adjacency import ListsView
+from state.adjacency import ListsView, place_of
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
@@ -72,6 +72,13 @@ class Synopses(NamedTuple):
     scratch: Scratch
     weighted: bool
     skip_loops: bool
+    scrubbed: int  # rows of each part that the scrubber looks at in an epoch
+
+
+@kernel
+def part_base(syn: Synopses, row: int) -> int:
+    """The row of the first slot of this row's part; lists hold slots, everything else rows."""
+    return (row >> syn.out.shift) << syn.out.shift
 
 
 @kernel
@@ -106,15 +113,17 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
 @kernel
 def _sum_afresh(syn: Synopses, row: int) -> np.int64:
     """Sum the messages of a row's in-edges in this part, in the scratch memory; returns the lossy channels."""
-    fresh, z, at, length = syn.scratch.fresh, syn.z.data, syn.inn.head.data[row, 0], syn.inn.head.data[row, 1]
+    fresh, z, pool = syn.scratch.fresh, syn.z.data, syn.inn.pool.data
+    base, at = part_base(syn, row), place_of(syn.inn, row)
+    end = at + syn.inn.head.data[row, 1]
     for j in range(fresh.shape[1]):
         fresh[0, j] = 0.0
         fresh[1, j] = 0.0
-    for k in range(at, at + length):
-        if k + _AHEAD < at + length:
-            prefetch_row(z, np.int64(syn.inn.pool.data[k + _AHEAD]))
+    for k in range(at, end):
+        if k + _AHEAD < end:
+            prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
         weight = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
-        add_message_compensated(fresh, z, syn.inn.pool.data[k], weight)
+        add_message_compensated(fresh, z, base + pool[k], weight)
     return compensate(fresh)
 
 
@@ -144,15 +153,15 @@ def _difference(fresh: np.ndarray, row: np.ndarray) -> float:
 
 
 @kernel
-def scrub(syn: Synopses, first: int, rows: int, total: int, serial: int, found: np.ndarray) -> None:
+def scrub(syn: Synopses, base: int, first: int, rows: int, total: int, serial: int, found: np.ndarray) -> None:
     """Sum some rows afresh that no message came for, whatever their notes say; those that differ are touched.
 
-    Looks at `rows` of the `total` rows, from `first` on and round. `found`, float64, gets the rows summed, those of
-    them that differed, and the largest difference beside the largest value of its row.
+    Looks at `rows` of the `total` rows of the part that begins at `base`, from `first` on and round. `found`, float64,
+    gets the rows summed, those of them that differed, and the largest difference beside the largest value of its row.
     """
     s, note, fresh = syn.s.data, syn.note.data, syn.scratch.fresh
     for k in range(min(rows, total)):
-        row = (first + k) % total
+        row = base + (first + k) % total
         if note[row, IN_EDGES] == 0 or note[row, LAST_SERIAL] == serial:
             continue
         lossy = _sum_afresh(syn, row)

@@ -75,8 +75,8 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
             return stage
 
         def keep(one: Any) -> None:
-            entries.update(one.mutations.puts)
-            for key in one.mutations.deletes:
+            entries.update(one.puts)
+            for key in one.deletes:
                 entries.pop(key, None)
 
         stage = start()

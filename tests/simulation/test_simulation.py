@@ -22,7 +22,7 @@ import pytest
 from operators.epochs.cut_log import CutLog
 from operators.sink.core import Sink
 from state.sweep import Mutations, Sweeper
-from state.table import DIRTY
+from state.table import DIRTY, Table
 from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS, sealed_by
 from tests.support.simulated import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
@@ -112,23 +112,28 @@ class Watchful(Sweeper):
 
     pages: dict[str, np.ndarray]
 
-    def restore(self, items: Iterable[tuple[str, bytes]]) -> int:
-        epoch = super().restore(items)
-        self.pages = {table.name: table.data.copy() for table in self.tables}
+    def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
+        epoch = super().restore(*items)
+        self.pages = {table.name: self._parts_of(table) for table in self.tables}
         return epoch
 
-    def mark(self, epoch: int) -> Mutations:
+    @staticmethod
+    def _parts_of(table: Table) -> np.ndarray:
+        return table.data.reshape(table.parts, -1, *table.data.shape[1:]).copy()
+
+    def mark(self, epoch: int) -> dict[int, Mutations]:
         for table in self.tables:
-            before, now = self.pages[table.name], table.data
-            grown = np.full((len(now) - len(before), *now.shape[1:]), table.fill, now.dtype)
-            if not len(now):
+            before, now = self.pages[table.name], self._parts_of(table)
+            shape = (table.parts, now.shape[1] - before.shape[1], *now.shape[2:])
+            grown = np.full(shape, table.fill, now.dtype)
+            if not now.size:
                 continue
-            rows = len(now) // table.page_rows, -1
-            old = np.concatenate([before, grown]).reshape(rows).view(f"u{now.itemsize}")
+            rows = len(table.data) >> table.shift, -1
+            old = np.concatenate([before, grown], axis=1).reshape(rows).view(f"u{now.itemsize}")
             changed = (old != now.reshape(rows).view(old.dtype)).any(axis=1)
             wrong = np.flatnonzero(changed & (table._flags != DIRTY))
             assert not wrong.size, f"page {wrong[0]} of {table.name} changed unnoticed, by epoch {epoch}"
-            self.pages[table.name] = now.copy()
+            self.pages[table.name] = now
         return super().mark(epoch)
 
 

@@ -41,12 +41,12 @@ def partial(epoch: int, source: int, own: bool = False, **columns: Any) -> Block
 
 
 def sent(messages: list[Message], to: str) -> dict[int, dict[str, Any]]:
-    """Part -> columns of the blocks for that kind of operator, as lists; control values left out."""
+    """Task -> columns of the blocks for that kind of operator, as lists; control values left out."""
     found: dict[int, dict[str, Any]] = {}
     for message in messages:
         if message.to == to:
             columns = message.block.columns
-            found[message.part] = {name: column.tolist() for name, column in columns.items() if name != "ctl"}
+            found[message.task] = {name: column.tolist() for name, column in columns.items() if name != "ctl"}
     return found
 
 

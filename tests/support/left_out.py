@@ -22,10 +22,16 @@ class LeavesPagesOut(Sweeper):
 
     left_out = ""
 
-    def _write(self, limit: int | None) -> Mutations:
-        out = super()._write(limit)
-        out.puts = [(key, value) for key, value in out.puts if not key.startswith(f"{self.left_out}@")]
-        return out
+    def mark(self, epoch: int) -> dict[int, Mutations]:
+        return self._without(super().mark(epoch))
+
+    def step(self) -> dict[int, Mutations]:
+        return self._without(super().step())
+
+    def _without(self, changes: dict[int, Mutations]) -> dict[int, Mutations]:
+        for out in changes.values():
+            out.puts = [(key, value) for key, value in out.puts if not key.startswith(f"{self.left_out}@")]
+        return changes
 
 
 def leave_a_page_out(seed: int, parts: int) -> Callable[[Simulation], None]:

@@ -185,9 +185,9 @@ def _snapshot(seed: int, typed: bool, strings: bool, exact: bool) -> Events | No
 
 def _faults(seed: int, rng: random.Random, case: Case) -> Faults:
     settings, parts, events = case.settings, case.settings.parts, case.events
-    # a delivery is a step; so much of them an epoch has
-    layers = len(case.plan.layers)
-    steps_per_epoch = 1.3 * parts * (1 + parts * (1 + layers * (1 if parts == 1 else 3)))
+    # a delivery is a step; so much of them an epoch has, with parts dealt to half as many tasks on average
+    layers, tasks = len(case.plan.layers), (1 + parts) / 2
+    steps_per_epoch = 1.3 * tasks * (1 + tasks * (1 + layers * (1 if parts == 1 else 3)))
     steps = steps_per_epoch * (len(events) / settings.sealing.epoch_events + 3)
     return Faults(
         barrier=rng.choice([0.3, 1.0, 2.0]) / steps_per_epoch,

@@ -31,6 +31,7 @@ from operators.outcome import Outcome
 from operators.settings import Settings
 from partitioner.events import Events
 from state.codec import Block, decode
+from state.task_parts import TaskParts
 from tests.support.blocks import assert_as_told
 from tests.support.dict_backend import DictBackend
 from tests.support.survivors import Checkpoint, Checkpoints, Id, RecordingSink, Rows
@@ -40,7 +41,7 @@ _PARTITIONER = Place(PARTITIONER, 0)
 _OLD_STEPS_MAX = 300
 # What each attempt has of its own.
 _OF_AN_ATTEMPT = (
-    *("_channels", "_waiting", "_blocked", "_barrier_at", "_backends"),
+    *("_flow", "_channels", "_waiting", "_blocked", "_barrier_at", "_at_barrier", "_backends"),
     *("_positions", "_partitioner", "_stages", "_ended"),
 )
 
@@ -82,6 +83,7 @@ class Simulation:
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
         self.settings, self.plan, self.events, self.log, self.faults = settings, plan, events, log, faults
         self.random = random.Random(seed)
+        self._layouts = random.Random(f"layouts {seed}")
         self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
         self._id_names: dict[int, Id] = {}
         self.crashes = self.lingered = 0
@@ -96,7 +98,6 @@ class Simulation:
         self.lanes = list(lanes_of(events, settings.topics).values())
         self.checkpoint = Checkpoint((0,) * len(self.lanes))
         self.checkpoints = Checkpoints()
-        self._flow = dataflow_of(settings, plan)
         self._clock_ms = 0.0
 
     def run(self) -> None:
@@ -182,11 +183,16 @@ class Simulation:
             self._is_old = False
 
     def _start(self) -> None:
-        settings = self.settings
+        # every attempt deals the parts to other tasks, as a job does that is resumed with another parallelism
+        parts = self.settings.parts
+        tasks = TaskParts.dealt(parts, self._layouts.randint(1, parts)).counts
+        settings = replace(self.settings, tasks=tasks)
+        self._flow = dataflow_of(settings, self.plan)
         self._channels: dict[tuple[Place, Place], deque[Block | bytes | None]] = {}
         self._waiting: list[tuple[Place, Place]] = []
         self._blocked: dict[Place, set[Place]] = {}
         self._barrier_at: Checkpoint | None = None
+        self._at_barrier: set[Place] = set()
         self._ended = False
         self.checkpoints.abort()
         self._backends: dict[Place, DictBackend] = {}
@@ -214,9 +220,11 @@ class Simulation:
             stage.core.close(write=write)
 
     def _restore(self, place: Place, stage: Any) -> None:
-        self._backends[place] = DictBackend(self.checkpoint.states.get(place))
+        states = [Place(place.operator, part) for part in getattr(stage, "parts", (0,))]
+        for state in states:
+            self._backends[state] = DictBackend(self.checkpoint.states.get(state))
         self.on_stage(stage)
-        stage.restore(self._backends[place].items())
+        stage.restore(*(self._backends[state].items() for state in states))
 
     def _feed(self, k: int) -> None:
         """Some events of lane `k`: whole messages, in a block or two, between which no barrier comes."""
@@ -235,9 +243,10 @@ class Simulation:
 
     def _do(self, place: Place, outcome: Outcome) -> None:
         """Apply the state changes of an outcome, and put its messages on their channels."""
-        self._backends[place].apply(outcome.puts, outcome.deletes)
+        for part, mutations in outcome.mutations.items():
+            self._backends[Place(place.operator, part)].apply(mutations.puts, mutations.deletes)
         for message in outcome.messages:
-            to = Place(self._flow.receiver(place.operator, message.to), message.part)
+            to = Place(self._flow.receiver(place.operator, message.to), message.task)
             block = message.encoded().block
             assert_as_told(decode(block))
             self._put(place, to, block)
@@ -272,15 +281,18 @@ class Simulation:
 
     def _begin_checkpoint(self) -> None:
         self.checkpoints.begin()
-        self._barrier_at = Checkpoint(tuple(self._positions))
+        self._barrier_at, self._at_barrier = Checkpoint(tuple(self._positions)), set()
         self._snapshot(_PARTITIONER)
 
     def _snapshot(self, place: Place) -> None:
         """Copy the keyed state of a place, and send the barrier on."""
         checkpoint = self._barrier_at
         assert checkpoint is not None
-        entries = checkpoint.states[place] = dict(self._backends[place].entries)
-        journal = sum(len(block) for _, _, block in journaled_blocks(entries))
+        parts = (0,) if place == _PARTITIONER else self._stages[place].parts
+        for state in (Place(place.operator, part) for part in parts):
+            checkpoint.states[state] = dict(self._backends[state].entries)
+        self._at_barrier.add(place)
+        journal = sum(len(block) for _, _, block in journaled_blocks(checkpoint.states.get(_PARTITIONER, {})))
         if place == _PARTITIONER and journal != self._partitioner.levels["journal_bytes"].now:
             msg = f"{journal} bytes are journaled, counted are {self._partitioner.levels['journal_bytes']}"
             raise AssertionError(msg)
@@ -289,7 +301,7 @@ class Simulation:
             raise AssertionError(msg)
         for to in self._receivers(place):
             self._put(place, to, BARRIER)
-        if len(checkpoint.states) == 1 + len(self._stages) and not self._is_old:  # nobody waits for that one
+        if len(self._at_barrier) == 1 + len(self._stages) and not self._is_old:  # nobody waits for that one
             self.checkpoint, self._barrier_at = checkpoint, None
             self.checkpoints.complete()
 

@@ -212,12 +212,12 @@ class Soak:
 
     def _take(self, outcome: Outcome) -> None:
         """The messages on to the Sink, without the operators between; the changes of state wait for the commit."""
-        self._held.setdefault(PARTITIONER, Mutations()).extend(outcome.mutations)
+        self._held.setdefault(PARTITIONER, Mutations()).extend(outcome.only)
         for message in outcome.messages:
             columns = message.block.columns  # type: ignore[union-attr]
             kept = {name: column for name, column in columns.items() if name == "ctl" or name.startswith("pos_")}
             done = self._sink.act([Block(Header(ROWS, message.epoch, 1, 0), kept)])
-            self._held.setdefault(self._sink.name, Mutations()).extend(done.mutations)
+            self._held.setdefault(self._sink.name, Mutations()).extend(done.only)
 
     # -- what it holds ------------------------------------------------------------------------------------------------
 

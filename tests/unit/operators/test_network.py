@@ -39,7 +39,7 @@ def network() -> tuple[Network, list[Relay]]:
     stages, sinks = {}, []
     for name, to in (("storage0", STORAGE), ("storage1", SINK), (SINK, None)):
         for place in flow[name].places:
-            core = Relay(place.part, 2, to)
+            core = Relay(place.number, 2, to)
             stages[place] = Stage(str(place), core, 1 if name == "storage0" else 2)
             sinks += [core] if name == SINK else []
     return Network(flow, stages), sinks

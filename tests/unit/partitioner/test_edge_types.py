@@ -79,10 +79,10 @@ def test_types_come_back_from_the_tables():
     core = partitioner(types_max=3)
     core.apply(events_of([("add_edge", 1, 2, 1.0, name) for name in ("a", "bb" * 9, "c")], 1))
     core.apply(events_of([("del_edge", 1, 2, "a")], 1))
-    entries = dict(Sweeper(core.tables).mark(1).puts)
+    entries = dict(Sweeper(core.tables).mark(1)[0].puts)
     sweeper = Sweeper(core.tables)
     for changes in (sweeper.mark(1), sweeper.mark(2), sweeper.step()):
-        entries.update(changes.puts)
+        entries.update(changes[0].puts if changes else {})
     other = partitioner(types_max=3)
     Sweeper(other.tables).restore(entries.items())
     other.after_restore()

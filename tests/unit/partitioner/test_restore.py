@@ -8,7 +8,7 @@ from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from state.codec import encode
-from state.sweep import Sweeper
+from state.sweep import Mutations, Sweeper
 
 CTL = np.zeros(8, np.int64)
 VERTICES, EPOCHS, EVENTS = 120, 30, 40
@@ -60,7 +60,8 @@ def test_sweep_restore_and_replay_give_the_same_blocks(strategy, strings, seed):
     original, state_map = make(parts, strategy, strings), {}
     sweeper = Sweeper(original.tables, spread_epochs=3)
 
-    def keep(mutations):
+    def keep(changes):
+        mutations = changes.get(0, Mutations())
         state_map.update(mutations.puts)
         for key in mutations.deletes:
             state_map.pop(key, None)

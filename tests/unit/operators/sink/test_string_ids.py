@@ -65,7 +65,7 @@ def test_random_changes_against_a_dict_and_across_restores():
         model |= born
         assert texts_of(names, list(model)) == list(model.values())
         assert len(names) == len(model) > 0
-        outcome = sweeper.mark(step + 1)  # the mark also writes all that the one before owes
+        outcome = sweeper.mark(step + 1)[0]  # the mark also writes all that the one before owes
         for key, value in outcome.puts:
             entries[key] = value
         for key in outcome.deletes:

@@ -16,6 +16,7 @@ from gnn.plan import compile_plan
 from operators.storage import exact_sums
 from operators.storage.layer import LayerShape, LayerStorage
 from operators.storage.sum_kernels import SCRUBBED_PER_EPOCH
+from state.task_parts import TaskParts
 from tests.support.blocks import sent, sync
 
 HUB = 0
@@ -38,7 +39,7 @@ class Star:
         }
         plan = compile_plan(build_model(layers=[spec], head=[], edge_types=[], weights=weights))
         self.width, self.epoch = width, 0
-        self.core = LayerStorage(LayerShape(0, 1, 1, plan.layers[0], None))
+        self.core = LayerStorage(LayerShape(0, TaskParts.dealt(1, 1), 1, plan.layers[0], None))
         self.values: dict[int, np.ndarray] = {}
         self.weights: dict[int, np.float32] = {}
         slots = list(range(sources + 1))

@@ -13,6 +13,7 @@ from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.sums import LostUpdateError
 from operators.storage.tail import LayerTail
 from state.table import DIRTY
+from state.task_parts import TaskParts
 from tests.support.blocks import partial, replica_sync, sent, sync, topology
 
 SUM = {"type": "graph_conv", "in_channels": 1, "out_channels": 1}
@@ -33,7 +34,7 @@ def plan(*layers: dict[str, Any], root: float = 0.0) -> list[LayerPlan]:
 
 
 def storage(layer: LayerPlan, following: LayerPlan | None = None, *, part: int = 0, parts: int = 1) -> LayerStorage:
-    return LayerStorage(LayerShape(part, parts, 1, layer, following))
+    return LayerStorage(LayerShape(part, TaskParts.dealt(parts, parts), 1, layer, following))
 
 
 def own(rows: dict[int, float], root: float = 0.0) -> dict[str, Any]:
@@ -56,7 +57,7 @@ STAR = {"m_slot": [0, 1, 2, 3], "m_key": [10, 11, 12, 13]}  # masters 10 to 13 i
 
 
 def test_features_go_to_the_own_part_and_to_the_replicas() -> None:
-    core = FeatureStorage(0, 2, plan(SUM)[0])
+    core = FeatureStorage(0, TaskParts.dealt(2, 2), plan(SUM)[0])
     messages = core.apply(
         1, [topology(1, **STAR, x0_slot=[1, 2], x0=[[5], [7]], ra_slot=[2], ra_part=[1], ra_rslot=[40])]
     )
@@ -71,7 +72,7 @@ def test_features_go_to_the_own_part_and_to_the_replicas() -> None:
 
 
 def test_a_new_replica_is_told_the_value_though_it_has_not_changed() -> None:
-    core = FeatureStorage(0, 3, plan(SUM)[0])
+    core = FeatureStorage(0, TaskParts.dealt(3, 3), plan(SUM)[0])
     core.apply(1, [topology(1, **STAR, x0_slot=[1], x0=[[5]])])
     messages = core.apply(2, [topology(2, ra_slot=[1], ra_part=[2], ra_rslot=[9])])
     assert sent(messages, "storage")[2] == {"z_slot": [9], "z": [[5]]}
@@ -82,7 +83,7 @@ def test_a_new_replica_is_told_the_value_though_it_has_not_changed() -> None:
 
 
 def test_a_slot_that_is_used_again_holds_nothing_of_its_former_vertex() -> None:
-    core = FeatureStorage(0, 1, plan(SUM)[0])
+    core = FeatureStorage(0, TaskParts.dealt(1, 1), plan(SUM)[0])
     core.apply(1, [topology(1, **STAR, x0_slot=[1], x0=[[5]])])
     messages = core.apply(2, [topology(2, d_slot=[1], d_key=[11])])
     assert sent(messages, "storage")[0]["d_key"] == [11], "travels down the chain"
@@ -147,7 +148,7 @@ def test_an_edge_that_is_not_here_is_a_lost_update() -> None:
         {"del_src": [1], "del_dst": [0], "del_w": [9]},
         {"rew_src": [1], "rew_dst": [0], "rew_old": [9], "rew_new": [1]},
     ):
-        with pytest.raises(LostUpdateError, match="storage 1 part 0: epoch 2 changes an edge that is not here"):
+        with pytest.raises(LostUpdateError, match="storage 1 task 0: epoch 2 changes an edge that is not here"):
             started().apply(2, [sync(2, **wrong)])
 
 
@@ -207,7 +208,7 @@ def parts_of_a_split_vertex() -> tuple[LayerStorage, LayerStorage, LayerTail]:
     """Vertex 10 is mastered in part 0 (slot 0) and has a replica in part 1 (slot 5), where an in-edge lives."""
     layer = plan(SUM, root=1.0)[0]
     home, away = storage(layer, parts=2), storage(layer, part=1, parts=2)
-    tail = LayerTail(LayerShape(0, 2, 1, layer, None))
+    tail = LayerTail(LayerShape(0, TaskParts.dealt(2, 2), 1, layer, None))
     split = {"s_slot": [0]}
     first = home.apply(
         1,
@@ -270,7 +271,7 @@ def test_the_vertex_becomes_whole_and_split_again() -> None:
 def test_partials_are_added_in_the_order_of_the_parts() -> None:
     """So that the bits do not depend on who sent first: 1e8 + 4 + 4 is another float32 than 4 + 4 + 1e8."""
     layer = plan(SUM)[0]
-    tail = LayerTail(LayerShape(0, 3, 1, layer, None))
+    tail = LayerTail(LayerShape(0, TaskParts.dealt(3, 3), 1, layer, None))
     rows = [1e8, 4.0, 4.0]
     expected = np.float32(np.float32(1e8) + np.float32(4)) + np.float32(4)
     assert expected != np.float32(1e8) + np.float32(8)
@@ -285,7 +286,7 @@ def test_partials_are_added_in_the_order_of_the_parts() -> None:
 
 
 def test_rows_of_partials_are_used_again() -> None:
-    tail = LayerTail(LayerShape(0, 2, 1, plan(SUM)[0], None))
+    tail = LayerTail(LayerShape(0, TaskParts.dealt(2, 2), 1, plan(SUM)[0], None))
     born = {"m_slot": list(range(20)), "m_key": list(range(20))}
     tail.apply(1, [partial(1, 0, own=True, **born), partial(1, 1)])
     for epoch in range(2, 60, 2):

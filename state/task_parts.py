@@ -1,0 +1,57 @@
+"""Which parts each task of an operator has: parts are the job's for life, tasks are those of this run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TaskParts:
+    """The parts of every task, in order: consecutive ones, each in exactly one task.
+
+    What an operator computes of a part does not depend on its task, so a job may go on with other tasks.
+    """
+
+    parts_of: tuple[range, ...]
+
+    @staticmethod
+    def of(counts: Iterable[int]) -> TaskParts:
+        """Tasks with so many parts each."""
+        ends = [0, *accumulate(counts)]
+        return TaskParts(tuple(map(range, ends, ends[1:])))
+
+    @staticmethod
+    def dealt(parts: int, tasks: int) -> TaskParts:
+        """So many parts dealt evenly to so many tasks, at most one to each part."""
+        ends = [-(-task * parts // tasks) for task in range(tasks + 1)]
+        return TaskParts(tuple(map(range, ends, ends[1:])))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many parts each task has."""
+        return tuple(map(len, self.parts_of))
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.parts_of)
+
+    @cached_property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return sum(map(len, self.parts_of))
+
+    @cached_property
+    def task_of(self) -> np.ndarray:
+        """The task of each part, (parts,) int16."""
+        return np.repeat(np.arange(self.tasks, dtype=np.int16), [len(parts) for parts in self.parts_of])
+
+    @cached_property
+    def is_one_each(self) -> bool:
+        """Whether every task has one part, of the same number."""
+        return self.tasks == self.parts and all(len(parts) == 1 for parts in self.parts_of)
