@@ -112,6 +112,9 @@ def _processes_options(spec: JobSpec) -> dict[str, str]:
         # While a TaskManager is started again, a job that restarts waits for its slot instead of failing once more
         # (Flink takes no more than 248 days).
         "resourcemanager.standalone.start-up-time": "240 d",
+        # A TaskManager that died is missed before the job restarts; else it restarts in vain, once or twice.
+        "heartbeat.interval": "300 ms",
+        "heartbeat.rpc-failure-threshold": "1",
         # One that we could not take along ends by itself.
         "taskmanager.registration.timeout": "1 min",
     }
