@@ -10,7 +10,7 @@ import psutil
 if TYPE_CHECKING:
     from job.flink.job_spec import JobSpec
 
-# A subtask needs so much of each, whatever its share would be.
+# A subtask needs so much of each, whatever its share would be; of the heap less on a small machine.
 _HEAP_LEAST_MB, _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 256, 512, 64, 64
 _NETWORK_PER_PEER_MB = 8  # 256 KB for each buffer of a channel, in seven stages and more
 _CLIENT_HEAP_MB = 1024  # of the process that draws the job, and is its JobManager

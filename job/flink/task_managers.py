@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from job.errors import JobFailed
+from job.flink.errors import strip_prefixes
 from job.flink.java_command import end_java, last_line, start_java
 from job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
 from job.flink.memory import Memory, memory_of_worker
@@ -32,6 +33,7 @@ _CONFIG = "config.yaml"
 class _TaskManager:
     name: str
     process: subprocess.Popen[bytes]
+    logged_before: int  # bytes of its log that are of an earlier run
 
 
 class TaskManagers:
@@ -92,15 +94,17 @@ class TaskManagers:
         arguments = ["--configDir", str(self._folder / "conf")]
         for key, value in {"taskmanager.resource-id": name, "io.tmp.dirs": str(scratch)}.items():
             arguments += ["-D", f"{key}={value}"]
+        log = self._log(name)
+        logged = log.stat().st_size if log.is_file() else 0
         process = start_java(
             [_MAIN, *arguments],
             self._memory.heap_mb,
-            self._logs / f"{name}.log",
+            log,
             self._output(name),
             os.environ,
             [f"-XX:MaxDirectMemorySize={self._memory.direct_mb}m"],
         )
-        return _TaskManager(name, process)
+        return _TaskManager(name, process, logged)
 
     def _forget(self, one: _TaskManager) -> None:
         end_java(one.process)
@@ -113,12 +117,20 @@ class TaskManagers:
         while self._deaths[0] <= now - RESTART_INTERVAL_S:
             self._deaths.popleft()
         if len(self._deaths) > self._deaths_max:
-            said = last_line(self._output(one.name))
+            said = self._last_words(one)
             times = f", as {len(self._deaths) - 1} before it" if len(self._deaths) > 1 else ""
-            msg = (
-                f"{one.name} {_how(one.process)}{times} (see {self._logs}); the last that it said: {said or 'nothing'}"
-            )
+            msg = f"{one.name} {_how(one.process)}{times} (see {self._logs}); it said last: {said or 'nothing'}"
             raise JobFailed(msg)
+
+    def _last_words(self, one: _TaskManager) -> str:
+        """The cause that it has logged, else the last line of its output."""
+        log = self._log(one.name)
+        logged = log.read_bytes()[one.logged_before :].decode(errors="replace") if log.is_file() else ""
+        causes = [line for line in logged.splitlines() if line.startswith("Caused by: ")]
+        return strip_prefixes(causes[-1].removeprefix("Caused by: ")) if causes else last_line(self._output(one.name))
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
 
     def _scratch(self, name: str) -> Path:
         return self._folder / name

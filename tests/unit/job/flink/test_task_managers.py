@@ -109,6 +109,15 @@ def test_more_deaths_than_restarts_are_too_many(managers: Callable[[int], TaskMa
         started.replace_dead()
 
 
+def test_what_a_dead_one_logged_is_told(managers: Callable[[int], TaskManagers], tmp_path: Path) -> None:
+    started = managers(0)
+    log = tmp_path / "logs" / "taskmanager-1.log"
+    log.write_text("ERROR\n\tat a.B.c\nCaused by: java.lang.X: outer\nCaused by: java.lang.IOException: disk full\n")
+    kill(started, 1)
+    with pytest.raises(JobFailed, match=r"it said last: disk full$"):
+        started.replace_dead()
+
+
 def test_only_several_subtasks_of_an_embedded_job_need_them(tmp_path: Path) -> None:
     assert spec(tmp_path, 2).starts_task_managers
     assert not spec(tmp_path, 1).starts_task_managers
