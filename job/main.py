@@ -21,11 +21,11 @@ _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
 def submit(spec: JobSpec) -> None:
     """Draw and submit the job from inside `flink run`."""
     from job.flink.dataflow import build
-    from job.flink.options import environment, flink_options
+    from job.flink.options import environment, job_options
 
     # Where the job runs is the client's affair: only what belongs to the job itself is set here.
     theirs = ("taskmanager.", "rest.", "execution.target", "io.tmp.dirs")
-    options = {key: value for key, value in flink_options(spec).items() if not key.startswith(theirs)}
+    options = {key: value for key, value in job_options(spec).items() if not key.startswith(theirs)}
     env = environment(options)
     build(env, spec)
     env.execute(spec.name)

@@ -20,11 +20,11 @@ import httpx
 
 from job.dev.flink_home import flink_home, make_folders
 from job.errors import JobFailed
+from job.flink.options import LOOPBACK, loopback_options
 from job.machine.java import prepare_environment
 from job.machine.ports import server_port
 from job.machine.processes import Process, began_s
 
-HOST = "127.0.0.1"
 JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
 START_TIMEOUT_S = 120.0
 
@@ -60,7 +60,8 @@ class LocalCluster:
     ) -> None:
         self.folder = folder.absolute()
         self.home = flink_home()
-        self.rest = f"{HOST}:{server_port(port)}"
+        self._rest_port = server_port(port)
+        self.rest = f"{LOOPBACK}:{self._rest_port}"
         self.job_manager: ClusterProcess | None = None
         self.task_managers: list[ClusterProcess] = []
         self.environ = {**os.environ, **(environ or {})}
@@ -180,27 +181,7 @@ class LocalCluster:
 
     def _configure(self) -> None:
         prepare_environment(self.environ)
-        self.environ |= make_folders(self.folder, self._flink_options() | self._options)
-
-    def _flink_options(self) -> dict[str, str]:
-        port = self.rest.rpartition(":")[2]
-        return {
-            "jobmanager.rpc.address": HOST,
-            "jobmanager.rpc.port": str(server_port()),
-            "jobmanager.bind-host": HOST,
-            # A TaskManager misses a killed JobManager only by this (default: 50 s), and then looks for the next one.
-            "heartbeat.interval": "1 s",
-            "heartbeat.timeout": "10 s",
-            # TaskManagers find a JobManager that was started again at once, not after 10 s or 30 s.
-            "cluster.registration.error-delay": "500 ms",
-            "cluster.registration.max-timeout": "2 s",
-            "taskmanager.bind-host": HOST,
-            "taskmanager.host": HOST,
-            "rest.address": HOST,
-            "rest.bind-address": HOST,
-            "rest.port": port,
-            "rest.bind-port": port,
-        }
+        self.environ |= make_folders(self.folder, loopback_options(self._rest_port) | self._options)
 
     def _launch(self, role: str, slots: int, *arguments: str) -> ClusterProcess:
         name = f"{role}-{self._started}"

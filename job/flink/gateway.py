@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
@@ -19,62 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from job.errors import JobFailed
+from job.flink.java_command import end_java, start_java
 from job.machine.java import prepare_environment
-from job.machine.processes import die_with_parent
 
-_LOG4J = """rootLogger.level = ${env:FRESHET_FLINK_LOG_LEVEL:-INFO}
-rootLogger.appenderRef.file.ref = file
-appender.file.name = file
-appender.file.type = RollingFile
-appender.file.fileName = ${sys:log.file}
-appender.file.filePattern = ${sys:log.file}.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %-5p %-40.40c{1} %m%n
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 50MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
-"""
+_SERVER = "org.apache.flink.client.python.PythonGatewayServer"
 _START_TIMEOUT_S = 60.0
 
 
 class GatewayError(JobFailed):
     """The Java process did not come up; the message has the end of its output."""
-
-
-def _tie_to_parent() -> None:
-    """In the child, before exec: die with the parent, and leave the terminal's signals to it."""
-    die_with_parent()  # elsewhere than on Linux the gateway's own watchdog ends it within seconds
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _command(env: dict[str, str], log4j: Path, log: Path, heap_mb: int) -> list[str]:
-    from pyflink import pyflink_gateway_server as server
-
-    server.prepare_environment_variables(env)
-    return [
-        str(Path(env["JAVA_HOME"]) / "bin" / "java"),
-        # Java only moves bytes here: its second compiler costs more than it brings (measured on two cores: 3 s of start
-        # and 4% of the throughput). JVM_ARGS can take it back.
-        "-XX:TieredStopAtLevel=1",
-        *env.get("JVM_ARGS", "").split(),
-        f"-Xms{min(heap_mb, 512)}m",
-        f"-Xmx{heap_mb}m",
-        "-XX:+UseG1GC",
-        "-XX:G1HeapRegionSize=8m",  # blocks of a megabyte are ordinary objects then
-        "-XX:+UseTransparentHugePages",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        "--add-opens=jdk.proxy2/jdk.proxy2=ALL-UNNAMED",
-        *server.get_jvm_opts(env),
-        f"-Dlog.file={log}",
-        f"-Dlog4j.configurationFile={log4j}",
-        "-cp",
-        server.construct_flink_classpath(env),
-        "org.apache.flink.client.python.PythonGatewayServer",
-    ]
 
 
 def start_gateway(logs: Path, heap_mb: int) -> subprocess.Popen[bytes]:
@@ -88,23 +40,12 @@ def start_gateway(logs: Path, heap_mb: int) -> subprocess.Popen[bytes]:
         msg = "PyFlink already runs a Java process in this one: one Flink job per process"
         raise RuntimeError(msg)
     prepare_environment()
-    logs.mkdir(parents=True, exist_ok=True)
-    log4j = logs / "log4j.properties"
-    log4j.write_text(_LOG4J, encoding="utf-8")
     folder = Path(tempfile.mkdtemp(prefix="freshet-gateway-"))
     env = {**os.environ, "_PYFLINK_CONN_INFO_PATH": str(folder / "port")}
     env.pop("PYFLINK_GATEWAY_PORT", None)
     try:
-        command = _command(env, log4j, logs / "flink.log", heap_mb)
-        with (logs / "java.log").open("ab") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,  # held open by us: the gateway also ends when it closes
-                stdout=output,
-                stderr=output,
-                env=env,
-                preexec_fn=_tie_to_parent,
-            )
+        # Where it can't be tied to us, the end of its standard input ends it within seconds.
+        process = start_java([_SERVER], heap_mb, logs / "flink.log", logs / "java.log", env)
         port = _read_port(process, folder / "port", logs / "java.log")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,13 +96,10 @@ def _read_port(process: subprocess.Popen[bytes], path: Path, log: Path) -> int:
 
 
 def stop_gateway(process: subprocess.Popen[bytes]) -> None:
-    """End the Java process by force: call it when the job is over, its shutdown hooks would only take seconds."""
+    """End the Java process by force, and close what led to it."""
     from pyflink import java_gateway
 
-    process.kill()
-    process.wait()
-    if process.stdin is not None:
-        process.stdin.close()
+    end_java(process)
     gateway, java_gateway._gateway = java_gateway._gateway, None
     if gateway is not None:
         with contextlib.suppress(Exception):  # the other side is gone: only our own sockets are left to close

@@ -13,6 +13,8 @@ from job.kafka.topic_specs import TopicInput, TopicOutput
 from job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
 from job.uris import file_uri, is_remote, local_path
 
+RESTART_INTERVAL_S = 600
+
 
 class JobSpec(BaseModel):
     """A job: its shape, where it reads and writes, and what its stages are told.
@@ -46,10 +48,11 @@ class JobSpec(BaseModel):
     checkpoint_dir: str = ""  # default: out/checkpoints
     checkpoint_interval_ms: int = Field(default=10_000, ge=0)  # 0: no checkpoints
     checkpoints_retained: int = Field(default=2, ge=1)
-    restarts: int = Field(default=10, ge=0)  # within 10 minutes; one failure more ends the job
+    restarts: int = Field(default=10, ge=0)  # within RESTART_INTERVAL_S; one failure more ends the job
     restart_delay_ms: int = Field(default=500, ge=0)
     resume: str | None = None  # a checkpoint or savepoint folder
     rest_port: int = 0  # embedded: 0 takes a free one
+    # Embedded, of all processes that work together (see flink.memory):
     heap_mb: int = Field(default=2048, ge=256)
     managed_mb: int = Field(default=MANAGED_MB, ge=MANAGED_MB_MIN)
     network_mb: int = Field(default=256, ge=16)
@@ -64,6 +67,11 @@ class JobSpec(BaseModel):
             msg = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
             raise ValueError(msg)
         return self
+
+    @property
+    def starts_task_managers(self) -> bool:
+        """Whether the run starts a TaskManager for each subtask, since two of them must not share an interpreter."""
+        return self.cluster is None and self.parallelism > 1
 
     @property
     def out_path(self) -> Path:

@@ -9,13 +9,15 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from job.flink.job_spec import JobSpec
-from job.machine.ports import free_port
+from job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
+from job.flink.memory import DIRECT_MB, memory_of_worker
+from job.machine.ports import free_port, server_port
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
 
-RESTART_INTERVAL = "10 min"
+LOOPBACK = "127.0.0.1"
+_FRAMEWORK_HEAP_MB = 128  # of Flink itself
 
 
 def python_path() -> str:
@@ -61,27 +63,86 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
     return options
 
 
-def _memory_options(spec: JobSpec) -> dict[str, str]:
+def _work_options(spec: JobSpec) -> dict[str, str]:
+    """Options of whatever process does the work of an embedded job: the only one, or each TaskManager."""
+    memory = memory_of_worker(spec)
     return {
-        "taskmanager.numberOfTaskSlots": str(spec.parallelism),
-        "taskmanager.memory.task.heap.size": f"{max(spec.heap_mb // 2, 128)}m",
-        "taskmanager.memory.managed.size": f"{spec.managed_mb}m",
-        "taskmanager.memory.network.min": f"{spec.network_mb}m",
-        "taskmanager.memory.network.max": f"{spec.network_mb}m",
+        "taskmanager.numberOfTaskSlots": "1",
+        "taskmanager.memory.managed.size": f"{memory.managed_mb}m",
+        "taskmanager.memory.network.min": f"{memory.network_mb}m",
+        "taskmanager.memory.network.max": f"{memory.network_mb}m",
         "taskmanager.memory.segment-size": "256kb",
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
         "io.tmp.dirs": str(spec.tmp),
         # No outside address: the embedded cluster talks to itself.
-        "rest.bind-address": "127.0.0.1",
-        "rest.address": "127.0.0.1",
+        "rest.bind-address": LOOPBACK,
+        "rest.address": LOOPBACK,
         # Metrics that are asked for are as old at most (in ms); nobody asks by himself.
         "metrics.fetcher.update-interval": "1000",
     }
 
 
-def flink_options(spec: JobSpec) -> dict[str, str]:
-    """Return all options of a job as text; those of an embedded cluster only where the job brings its own."""
+def _one_process_options(spec: JobSpec) -> dict[str, str]:
+    port = str(free_port(spec.rest_port))
+    heap = memory_of_worker(spec).heap_mb
+    return {
+        **_work_options(spec),
+        "taskmanager.memory.task.heap.size": f"{max(heap // 2, 128)}m",
+        "rest.port": port,
+        "rest.bind-port": port,
+    }
+
+
+def _processes_options(spec: JobSpec) -> dict[str, str]:
+    heap = memory_of_worker(spec).heap_mb
+    return {
+        **_work_options(spec),
+        **loopback_options(free_port(spec.rest_port)),
+        "execution.target": "remote",
+        # What Flink's scripts would work out: all of it must be said where they are not used.
+        "taskmanager.cpu.cores": "1",
+        "taskmanager.memory.framework.heap.size": f"{_FRAMEWORK_HEAP_MB}m",
+        "taskmanager.memory.task.heap.size": f"{heap - _FRAMEWORK_HEAP_MB}m",
+        "taskmanager.memory.framework.off-heap.size": f"{DIRECT_MB}m",
+        "taskmanager.memory.task.off-heap.size": "0",
+        "taskmanager.memory.jvm-metaspace.size": "256m",
+        "taskmanager.memory.jvm-overhead.min": "192m",
+        "taskmanager.memory.jvm-overhead.max": "192m",
+        # While a TaskManager is started again, a job that restarts waits for its slot instead of failing once more
+        # (Flink takes no more than 248 days).
+        "resourcemanager.standalone.start-up-time": "240 d",
+        # A TaskManager that died is missed before the job restarts; else it restarts in vain, once or twice.
+        "heartbeat.interval": "300 ms",
+        "heartbeat.rpc-failure-threshold": "1",
+        # One that we could not take along ends by itself.
+        "taskmanager.registration.timeout": "1 min",
+    }
+
+
+def loopback_options(rest_port: int) -> dict[str, str]:
+    """Options of a cluster of processes on this machine, which nobody outside can reach."""
+    return {
+        "jobmanager.rpc.address": LOOPBACK,
+        "jobmanager.rpc.port": str(server_port()),
+        "jobmanager.bind-host": LOOPBACK,
+        # A TaskManager misses a killed JobManager only by this (default: 50 s), and then looks for the next one.
+        "heartbeat.interval": "1 s",
+        "heartbeat.timeout": "10 s",
+        # TaskManagers find a JobManager that was started again at once, not after 10 s or 30 s.
+        "cluster.registration.error-delay": "500 ms",
+        "cluster.registration.max-timeout": "2 s",
+        "taskmanager.bind-host": LOOPBACK,
+        "taskmanager.host": LOOPBACK,
+        "rest.address": LOOPBACK,
+        "rest.bind-address": LOOPBACK,
+        "rest.port": str(rest_port),
+        "rest.bind-port": str(rest_port),
+    }
+
+
+def job_options(spec: JobSpec) -> dict[str, str]:
+    """Return what belongs to the job itself, wherever it runs."""
     options = {
         **_python_options(),
         **_checkpoint_options(spec),
@@ -93,16 +154,22 @@ def flink_options(spec: JobSpec) -> dict[str, str]:
         # Flink counts failures and gives up at the last of them.
         "restart-strategy.type": "failure-rate" if spec.restarts else "none",
         "restart-strategy.failure-rate.max-failures-per-interval": str(spec.restarts + 1),
-        "restart-strategy.failure-rate.failure-rate-interval": RESTART_INTERVAL,
+        "restart-strategy.failure-rate.failure-rate-interval": f"{RESTART_INTERVAL_S} s",
         "restart-strategy.failure-rate.delay": f"{spec.restart_delay_ms} ms",
     }
-    if spec.cluster is None:
-        port = str(free_port(spec.rest_port))
-        options |= {**_memory_options(spec), "rest.port": port, "rest.bind-port": port}
-    else:
-        host, _, port = spec.cluster.rpartition(":")
-        options |= {"execution.target": "remote", "rest.address": host, "rest.port": port}
     return options | spec.options
+
+
+def flink_options(spec: JobSpec) -> dict[str, str]:
+    """Return all options of a job as text; those of an embedded cluster only where the job brings its own."""
+    if spec.cluster is not None:
+        host, _, port = spec.cluster.rpartition(":")
+        where = {"execution.target": "remote", "rest.address": host, "rest.port": port}
+    elif spec.starts_task_managers:
+        where = _processes_options(spec)
+    else:
+        where = _one_process_options(spec)
+    return job_options(spec) | where | spec.options
 
 
 def environment(options: dict[str, str]) -> StreamExecutionEnvironment:

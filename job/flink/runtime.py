@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from job.console import say
 from job.errors import JobFailed
 from job.flink.checkpoints import new_savepoint
 from job.flink.dataflow import build
 from job.flink.errors import is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
 from job.flink.job_spec import JobSpec, savepoint_target
+from job.flink.memory import client_heap_mb
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
+from job.flink.task_managers import TaskManagers, start_job_manager
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, read_stop
 from job.machine.signals import stop_signals
@@ -43,7 +46,7 @@ class RunResult:
 class FlinkRun:
     """One job, from `start` to `close`.
 
-    Invariant: the Java process ends with this object, with this process, and with the thread that called `start`.
+    Invariant: the Java processes end with this object, with this process, and with the thread that called `start`.
     """
 
     def __init__(self, spec: JobSpec, draw: Callable[[Any, JobSpec], None] = build) -> None:
@@ -52,6 +55,7 @@ class FlinkRun:
         self.job_id = ""
         self.rest_address = ""
         self._java: subprocess.Popen[bytes] | None = None
+        self._task_managers: TaskManagers | None = None
         self._client: Any = None
         self._result: Any = None
         self._rest: FlinkRest | None = None
@@ -71,10 +75,15 @@ class FlinkRun:
         forget_profiles(spec.out_path)
         (spec.checkpoints / layout.RETAINED).unlink(missing_ok=True)
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
-        self._java = start_gateway(spec.logs, spec.heap_mb)
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
+        if spec.starts_task_managers:
+            self._task_managers = TaskManagers(spec, options)
+            self._task_managers.start()
+        self._java = start_gateway(spec.logs, client_heap_mb(spec))
         try:
+            if spec.starts_task_managers:
+                start_job_manager(options)
             env = environment(options)
             self._draw(env, spec)
             self._client = env.execute_async(spec.name)
@@ -90,7 +99,7 @@ class FlinkRun:
             rest=self.rest_address,
             flink_ui=f"http://{self.rest_address}/#/job/{self.job_id}/overview",
             cluster=spec.cluster,
-            pids={"client": os.getpid(), "java": self._java.pid},
+            pids=self._pids(),
             checkpoints=spec.checkpoint_uri,
             logs=str(spec.logs),
             started_ms=int(time.time() * 1e3),
@@ -109,6 +118,7 @@ class FlinkRun:
         """
         next_poll = time.monotonic() + _RESTART_POLL_S
         while not self._is_done():
+            self._replace_dead()
             if progress is not None:
                 progress()
             if should_stop is not None and (number := should_stop()) is not None:
@@ -141,9 +151,11 @@ class FlinkRun:
         return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
 
     def close(self) -> None:
-        """End the Java process; an embedded job that still runs is gone with it, its checkpoints stay."""
+        """End all Java processes; an embedded job that still runs is gone with them, its checkpoints stay."""
         if self._rest is not None:
             self._rest.close()
+        if self._task_managers is not None:
+            self._task_managers.stop()
         if self._java is not None:
             stop_gateway(self._java)
             self._java = None
@@ -189,6 +201,24 @@ class FlinkRun:
             return RunResult(run_file.FINISHED, self.job_id)
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint)
+
+    def _pids(self) -> dict[str, int | list[int]]:
+        assert self._java is not None
+        pids: dict[str, int | list[int]] = {"client": os.getpid(), "java": self._java.pid}
+        return pids if self._task_managers is None else {**pids, "taskmanagers": self._task_managers.pids}
+
+    def _replace_dead(self) -> None:
+        """Start TaskManagers that have died again; Flink restarts the job by itself."""
+        if self._task_managers is None:
+            return
+        try:
+            ended = self._task_managers.replace_dead()
+        except JobFailed as error:
+            raise self._failed(error) from error
+        for how in ended:
+            say(f"{how}; started again")
+        if ended:
+            run_file.update_run(self.spec.out_path, pids=self._pids())
 
     def _report_restarts(self, restarted: Callable[[str], None]) -> None:
         assert self._rest is not None

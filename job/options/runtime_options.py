@@ -29,7 +29,10 @@ class RuntimeOptions(Options):
         default=None, description="HOST:PORT of a running Flink cluster (default: an embedded one)."
     )
     parallelism: Annotated[Count, Option(RUNTIME, Holds.KEPT)] = Field(
-        default=1, ge=1, le=PARTS_MAX, description="Subtasks of each keyed operator (Flink)."
+        default=1,
+        ge=1,
+        le=PARTS_MAX,
+        description="Subtasks of each keyed operator (Flink); more than one: the run starts a process for each.",
     )
     state_backend: Annotated[StateBackend, Option(RUNTIME, Holds.KEPT)] = Field(
         default="rocksdb", description="Where durable state lives between checkpoints."

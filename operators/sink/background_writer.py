@@ -22,7 +22,7 @@ class BackgroundWriter:
     def __init__(
         self, write: Callable[[LogFile], None], on_idle: Callable[[], None] = lambda: None, waiting: int = 2
     ) -> None:
-        """`on_idle` is called on the thread about twice a second while there is nothing to write."""
+        """Nothing runs before `start`; `on_idle` is called on the thread about twice a second while it has nothing."""
         self._write, self._on_idle = write, on_idle
         self._queue: queue.Queue[LogFile | None] = queue.Queue(waiting)
         self._done = threading.Condition()
@@ -30,15 +30,27 @@ class BackgroundWriter:
         self._error: BaseException | None = None
         self.visible_epoch = 0  # the last epoch in a file that is visible
         self._thread = threading.Thread(target=self._run, name="freshet-change-log", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; from now on `on_idle` may be called."""
         self._thread.start()
 
     def _run(self) -> None:
-        while (file := next_of(self._queue, _IDLE_S, self._on_idle)) is not None:
+        while (file := next_of(self._queue, _IDLE_S, self._idle)) is not None:
             self.write_now(file)
             del file  # its arrays are free while the thread waits for the next one
             with self._done:
                 self._finished += 1
                 self._done.notify_all()
+
+    def _idle(self) -> None:
+        """Call `on_idle`; an error must not end the thread, or whoever hands a file over would wait for ever."""
+        if self._error is not None:
+            return
+        try:
+            self._on_idle()
+        except BaseException as error:
+            self._error = error
 
     def write_now(self, file: LogFile) -> None:
         """Write a file, if none has failed; for the writer's own thread, on which `on_idle` is called, too."""

@@ -120,6 +120,7 @@ class Sink(Core):
         self._outputs: list[Output] = [self._log, *outputs]
         self.levels = {name: level for output in self._outputs for name, level in output.levels.items()}
         self._streaming = self._ended = False
+        self._log.writer.start()  # last: it calls `_on_idle`
 
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""
