@@ -94,10 +94,6 @@ class Shell:
         # While Flink's thread waits for the next operator, the file still tells what waits here.
         self._worker: Any = Worker(self.operator, errors, profile.write_if_changed)
         self._stages: dict[int, RunningStage] = {}
-        tasks = settings.get("tasks") or [1] * len(self.keys)
-        self._tasks = TaskParts.of(tasks)
-        first = [self.keys[parts.start] for parts in self._tasks.parts_of]
-        self._keys_of = {STORAGE: first, TAIL: first}  # others have a task for each part
         self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
         # Kernels that the first event would otherwise wait for.
@@ -148,7 +144,7 @@ class Shell:
             if message.to not in self.receivers:
                 text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
                 raise ValueError(text)
-            key = self._keys_of.get(message.to, self.keys)[message.task]
+            key = self._key_of(message)
             if message.to == self.chained_to:
                 yield Row(key, hand_over(message.block))
                 continue
@@ -156,6 +152,10 @@ class Shell:
             self._profile.bytes_out += len(message.block)
             row = Row(key, message.block)
             yield (self._tag, row) if message.to == TAIL else row
+
+    def _key_of(self, message: Message) -> int:
+        """The key that takes a message to its task."""
+        return self.keys[message.task]
 
     def _events(self, blocks: Sequence[bytes]) -> Iterator[Any]:
         """A Parser's blocks, to the Partitioner."""
@@ -229,10 +229,15 @@ class KeyedShell(Shell, KeyedProcessFunction):
         with counted_as_loading(self):
             super().open(runtime_context)
             self._backend = FlinkBackend(runtime_context)
+            self._tasks = TaskParts.of(json.loads(self.config).get("tasks") or [1] * len(self.keys))
             self._ready: dict[int, KeyedStage] = {}
             for task in self._own_tasks(runtime_context._runtime_context.getTaskInfo()):
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)
+
+    def _key_of(self, message: Message) -> int:
+        task = message.task
+        return self.keys[self._tasks.parts_of[task].start if message.to in (STORAGE, TAIL) else task]
 
     def _parts_of(self, task: int) -> Sequence[int]:
         """The parts of a task of this operator."""
