@@ -46,7 +46,7 @@ def key_group(key: int, max_parallelism: int) -> int:
 
 
 def parts_by_subtask(parts: int, parallelism: int, max_parallelism: int) -> TaskParts:
-    """Return the parts whose keys land on each subtask; with at least as many parts as subtasks each has some."""
+    """Return the parts whose keys land on each subtask, without the subtasks that get none."""
     groups = (-(-part * max_parallelism // parts) for part in range(parts))
     found = Counter(group * parallelism // max_parallelism for group in groups)
     return TaskParts.of(found[subtask] for subtask in sorted(found))

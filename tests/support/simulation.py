@@ -76,14 +76,16 @@ class Simulation:
     """One job over an input of events, run by a seed.
 
     `seen` holds, by sink part and epoch, the rows that readers have seen; `checkpoint` is what a crash falls back to.
-    To be set before `run`: `make_sink` (another core for the Sink of a part), `on_stage` (called with each stage before
-    it is restored), `before_restore` (called after each crash; `lingers` says whether the attempt before goes on).
+    To be set before `run`: `tasks` (to how many the parts are dealt in an attempt), `make_sink` (another core for the
+    Sink of a part), `on_stage` (called with each stage before it is restored), `before_restore` (called after each
+    crash; `lingers` says whether the attempt before goes on).
     """
 
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
         self.settings, self.plan, self.events, self.log, self.faults = settings, plan, events, log, faults
         self.random = random.Random(seed)
-        self._layouts = random.Random(f"layouts {seed}")
+        layouts = random.Random(f"layouts {seed}")  # of its own: a schedule does not depend on it
+        self.tasks: Callable[[], int] = lambda: layouts.randint(1, settings.parts)
         self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
         self._id_names: dict[int, Id] = {}
         self.crashes = self.lingered = 0
@@ -184,9 +186,7 @@ class Simulation:
 
     def _start(self) -> None:
         # every attempt deals the parts to other tasks, as a job does that is resumed with another parallelism
-        parts = self.settings.parts
-        tasks = TaskParts.dealt(parts, self._layouts.randint(1, parts)).counts
-        settings = replace(self.settings, tasks=tasks)
+        settings = replace(self.settings, tasks=TaskParts.dealt(self.settings.parts, self.tasks()).counts)
         self._flow = dataflow_of(settings, self.plan)
         self._channels: dict[tuple[Place, Place], deque[Block | bytes | None]] = {}
         self._waiting: list[tuple[Place, Place]] = []

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from job.flink.part_keys import key_group, part_keys
+from job.flink.part_keys import key_group, part_keys, parts_by_subtask
 from operators.flink.shell import parts_of_subtask
 
 
@@ -51,6 +51,9 @@ def test_a_shell_preloads_the_parts_that_flink_sends_it(parts: int) -> None:
         for index in range(parallelism):
             expected = [part for part in range(parts) if owner[part] == index]
             assert parts_of_subtask(parts, Task(index, parallelism)) == expected
+        told = parts_by_subtask(parts, parallelism, 128)
+        here = [parts_of_subtask(parts, Task(index, parallelism)) for index in range(parallelism)]
+        assert [list(found) for found in told.parts_of] == [found for found in here if found], "a job is told the same"
 
 
 def test_keys_are_the_same_for_ever() -> None:

@@ -1,0 +1,42 @@
+"""Rows go to the tasks of their replicas, each once."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.storage.part_rows import PartRows
+from operators.storage.routing import grouped, route_rows
+from state.task_parts import TaskParts
+
+
+@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 9), st.integers(0, 12))
+def test_each_replica_is_told_which_row_is_its_own(seed: int, parts: int, tasks: int, changed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dealt = TaskParts.dealt(parts, min(tasks, parts))
+    task = int(rng.integers(dealt.tasks))
+    replica = rng.integers(-1, 6, (40, parts)).astype(np.int32)
+    slots = rng.permutation(40)[:changed].astype(np.int32)
+    found = route_rows(replica, slots, PartRows(task, dealt))
+    for to, replicas in enumerate(found):
+        rows = replicas.row if to == task else replicas.sent[replicas.row]
+        told = {
+            (int(slots[row]), int(part), int(slot))
+            for row, part, slot in zip(rows, replicas.to, replicas.slot, strict=True)
+        }
+        assert told == {
+            (int(slot), part, int(replica[slot, part]))
+            for slot in slots
+            for part in dealt.parts_of[to]
+            if replica[slot, part] >= 0
+        }
+        assert len(set(replicas.sent.tolist())) == replicas.sent.size, "a row is sent once"
+
+
+@given(st.lists(st.integers(0, 3)), st.sampled_from([1, 4]))
+def test_groups_keep_their_order(members: list[int], count: int) -> None:
+    groups = np.array(members, np.int16) * np.int16(count > 1)
+    places = np.arange(len(members))
+    for group, chosen in enumerate(grouped(groups, count)):
+        assert places[chosen].tolist() == [k for k, one in enumerate(groups.tolist()) if one == group]
