@@ -29,7 +29,7 @@ EVENTS = 8_000
 # Four parts on two subtasks; small epochs, so that there are many of them.
 SHAPE = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
 # So slow a stream that one can stop it on the way, and so small chunks that a barrier passes soon.
-SLOW = {"slow": {"parser": 200}, "chunk": 100}
+SLOW = {"slow": {"parser": 500}, "chunk": 100}
 BRISK = {"slow": {"parser": 40}, "chunk": 100}
 
 Make = Callable[[Input], Job]
