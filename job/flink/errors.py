@@ -11,12 +11,14 @@ _EMPTY = {"", "None", "null"}
 
 
 # Flink's answers to a savepoint while tasks start, end or start again. The second is about a task that has just ended,
-# as the one that begins a job does after its only block, and that the JobManager still takes for a running one.
+# as the one that begins a job does after its only block, and that the JobManager still takes for a running one. The last
+# comes when all have ended, and the job is about to.
 _TASKS_CHANGE = (
     "Not all required tasks are currently running",
     "Task local checkpoint failure",
     "Checkpoint was declined (tasks not ready)",
     "Checkpoint was declined (task is closing)",
+    "Checkpoint needs at least one vertex that commits the checkpoint",
 )
 # Its answer about a job of a JobManager that died.
 _UNKNOWN_JOB = "Could not find Flink job"

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SHAPE = ("--parts", 2, "--epoch-events", 40, "--epoch-ms", 0, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
 TWO = ("--parallelism", 2)
-SLOW = {"slow": {"parser": 150}, "chunk": 100}  # a stream that lasts
+SLOW = {"slow": {"parser": 400}, "chunk": 100}  # a stream that lasts
 END_S = 10.0  # within which nothing is left
 
 Make = Callable[[Input], Job]

@@ -41,6 +41,7 @@ def trace(message: str) -> str:
         # Of the task that begins a job, when it ends in the moment of the stop.
         [trace("Task local checkpoint failure.")],
         [trace("Checkpoint was declined (task is closing)")],
+        [trace("Checkpoint needs at least one vertex that commits the checkpoint")],
     ],
     indirect=True,
 )
