@@ -11,8 +11,8 @@ _EMPTY = {"", "None", "null"}
 
 
 # Flink's answers to a savepoint while tasks start, end or start again. The second is about a task that has just ended,
-# as the one that begins a job does after its only block, and that the JobManager still takes for a running one. The last
-# comes when all have ended, and the job is about to.
+# as the one that begins a job does after its only block, and that the JobManager still takes for a running one. With
+# the last one all have ended, and the job is about to.
 _TASKS_CHANGE = (
     "Not all required tasks are currently running",
     "Task local checkpoint failure",

@@ -105,14 +105,14 @@ class Partitioner(_Keyed):
         self.last = first + count
         while self.last - self.first >= self.config["epoch_events"]:
             self._seal(outcome, self.first + self.config["epoch_events"])
-        outcome.puts.append(("seen", struct.pack("<qq", self.first, self.last)))
+        outcome.of(0).puts.append(("seen", struct.pack("<qq", self.first, self.last)))
         return outcome
 
     def tick(self, now_ms: float) -> Outcome:
         outcome = Outcome()
         if self.waiting:
             self._seal(outcome, self.last)
-            outcome.puts.append(("seen", struct.pack("<qq", self.first, self.last)))
+            outcome.of(0).puts.append(("seen", struct.pack("<qq", self.first, self.last)))
         return outcome
 
     def look(self, now_ms: float) -> None:
@@ -124,11 +124,11 @@ class Partitioner(_Keyed):
     def _seal(self, outcome: Outcome, end: int) -> None:
         self.epoch += 1
         self.cuts[self.epoch] = (self.first, end)
-        outcome.puts.append((f"cut/{self.epoch}", struct.pack("<qq", self.first, end)))
+        outcome.of(0).puts.append((f"cut/{self.epoch}", struct.pack("<qq", self.first, end)))
         outcome.messages += self._messages(self.epoch)
         self.first = end
         if self.epoch % MARKER == 0:
-            outcome.deletes.extend([f"cut/{old}" for old in range(max(1, self.epoch - MARKER), self.epoch)])
+            outcome.of(0).deletes.extend([f"cut/{old}" for old in range(max(1, self.epoch - MARKER), self.epoch)])
             self.cuts = {self.epoch: self.cuts[self.epoch]}
 
     def _messages(self, epoch: int) -> list[Message]:
@@ -177,9 +177,9 @@ class Stage(_Keyed):
         sealed = max(_HEADER.unpack_from(block)[3] for block in blocks)
         outcome = Outcome(self._sent(epoch, value, sealed))
         if epoch % MARKER == 0:
-            outcome.puts.extend([("total", _number(self.total)), ("done", _number(epoch))])
+            outcome.of(0).puts.extend([("total", _number(self.total)), ("done", _number(epoch))])
         for page in range(self.pages["count"]):
-            outcome.puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
+            outcome.of(0).puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
         if self.operator == SINK:
             with (Path(self.config["results"]) / f"sink-{self.part}.txt").open("a") as file:
                 now = time.time_ns()
