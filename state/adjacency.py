@@ -166,8 +166,7 @@ class Lists:
         """Make room in the pool of every part for about that many more entries."""
         self.pool.reserve(self._ends() + entries)
         if self.weight is not None:
-            self.weight.reserve(self.pool.part_rows if self._parts > 1 else self.pool.stride)
-        if self.weight is not None and self._parts > 1:
+            self.weight.reserve(self.pool.part_rows)
             align(self.pool, self.weight)
 
     def after_restore(self) -> None:

@@ -320,12 +320,11 @@ class Table:
         return int(self.data.nbytes + self._shadow.nbytes + self._flags.nbytes + self._where.nbytes)
 
 
-def align(*tables: Table) -> int:
-    """Give tables of several parts the same stride, which is returned."""
+def align(*tables: Table) -> None:
+    """Give tables of several parts the same stride; with one part, rows are slots in all of them."""
     stride = max(table.stride for table in tables)
-    for table in tables:
+    for table in tables if tables[0].parts > 1 else ():
         table.widen(stride)
-    return stride
 
 
 class TableSet:

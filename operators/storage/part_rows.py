@@ -31,20 +31,20 @@ class PartRows:
         self.here = tasks.parts_of[task]
         self.first = self.here.start
         self.needs = np.zeros(len(self.here), np.int64)
-        self._tables: list[Table | Lists] = []
-        self._shift = 31
+        self._tables: list[Table] = []
+        self._lists: list[Lists] = []
+        self._shift = 0
 
     def keep(self, *tables: Table | Lists) -> None:
         """Have these tables grow with the slots."""
-        self._tables += tables
+        self._lists += [table for table in tables if isinstance(table, Lists)]
+        self._tables += [table.head if isinstance(table, Lists) else table for table in tables]
 
     def restore(self) -> None:
         """Have the rows of all tables in the same places, where the tables were restored."""
-        for table in self._tables:
-            if isinstance(table, Lists):
-                table.after_restore()
-        kept = [table.head if isinstance(table, Lists) else table for table in self._tables]
-        self._reserve(np.max([table.part_rows for table in kept], axis=0))
+        for lists in self._lists:
+            lists.after_restore()
+        self._reserve(np.max([table.part_rows for table in self._tables], axis=0))
 
     def reserve(self, block: Block, *names: str) -> None:
         """Have room for the slots of these records of a block."""
@@ -64,9 +64,8 @@ class PartRows:
         self.needs = np.maximum(self.needs, needs)
         for table in self._tables:
             table.reserve(self.needs)
-        if len(self.needs) > 1:
-            heads = [table.head if isinstance(table, Lists) else table for table in self._tables]
-            self._shift = align(*heads).bit_length() - 1
+        align(*self._tables)
+        self._shift = self._tables[0].part_shift
 
     def of(self, block: Block, name: str, column: str = "slot") -> np.ndarray:
         """The rows of such records of a block, (n,) int32."""

@@ -102,8 +102,7 @@ class LayerTail(Core):
     def _reserve_partials(self, more: int) -> None:
         self.chain.reserve(self._used() + more)
         self.partial.reserve(self.chain.part_rows)
-        if len(self.at.here) > 1:
-            align(self.partial, self.chain)
+        align(self.partial, self.chain)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the partials of an epoch, update, and hand on what changed."""

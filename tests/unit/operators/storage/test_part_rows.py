@@ -45,6 +45,7 @@ def test_what_the_parts_hold_moves_along_when_one_grows() -> None:
 
 def test_a_part_alone_has_slots_for_rows() -> None:
     at = PartRows(2, TaskParts.dealt(4, 4))
+    at.keep(TableSet().add("flags", "u1"))
     block = topology(1, m_slot=[9, 4], m_key=[1, 2])
     at.reserve(block, "m")
     assert at.of(block, "m").tolist() == [9, 4]
