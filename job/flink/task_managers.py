@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from job.errors import JobFailed
-from job.flink.errors import strip_prefixes
+from job.flink.errors import root_cause_of_text
 from job.flink.java_command import end_java, last_line, start_java
 from job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
 from job.flink.memory import Memory, memory_of_worker
@@ -126,8 +126,7 @@ class TaskManagers:
         """The cause that it has logged, else the last line of its output."""
         log = self._log(one.name)
         logged = log.read_bytes()[one.logged_before :].decode(errors="replace") if log.is_file() else ""
-        causes = [line for line in logged.splitlines() if line.startswith("Caused by: ")]
-        return strip_prefixes(causes[-1].removeprefix("Caused by: ")) if causes else last_line(self._output(one.name))
+        return root_cause_of_text(logged) if "\nCaused by: " in logged else last_line(self._output(one.name))
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
