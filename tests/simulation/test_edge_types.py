@@ -8,6 +8,7 @@ import pytest
 
 from operators.epochs.cut_log import CutLog
 from partitioner.reference_graph import ReferenceGraph
+from tests.support.cuts import copied
 from tests.support.models import IN_WIDTH, all_small_models
 from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, run, sealed_by
 from tests.support.pages import page_bytes
@@ -35,14 +36,6 @@ def test_what_is_refused_is_refused_again_after_a_crash(seed: int) -> None:
         log = CutLog()
         whole = run(settings, model, events, log, seed, NO_FAULTS)
         assert assert_exact(model, events, whole)[0] > 100
-        crashed = run(settings, model, events, log_of(log), seed, FAULTS)
+        crashed = run(settings, model, events, copied(log), seed, FAULTS)
     assert crashed.crashes > 0
     assert crashed.rows() == whole.rows()
-
-
-def log_of(log: CutLog) -> CutLog:
-    """The same cuts."""
-    copy = CutLog()
-    for cut in log.cuts.values():
-        copy.append(cut)
-    return copy

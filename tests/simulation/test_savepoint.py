@@ -17,6 +17,7 @@ from gnn import oracle
 from operators.epochs.cut_log import CutLog
 from state.codec import FORMAT_VERSION, UnknownFormatError
 from state.sweep import STATE_FORMAT
+from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS, references
 from tests.support.savepoint import Savepoint, load, make, start
 from tests.support.simulation import Faults
@@ -59,9 +60,7 @@ def test_it_goes_on_to_the_right_result(savepoint: Savepoint, tmp_path: Path, cr
     faults = Faults(barrier=0.02, tick=0.005, crashes=crashes, crash=0.004, feed=0.01)
     resumed = savepoint.resume(tmp_path / "resumed", tmp_path / "cuts", 7, faults)
     assert resumed.crashes == crashes
-    cuts = CutLog()
-    for cut in resumed.log.cuts.values():
-        cuts.append(cut)
+    cuts = copied(resumed.log)
     whole = start(savepoint.settings, savepoint.model, savepoint.events, cuts, 8, NO_FAULTS, tmp_path / "whole")
     whole.run()
     got, want = change_log(tmp_path / "resumed"), change_log(tmp_path / "whole")
