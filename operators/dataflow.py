@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from state.task_parts import TaskParts
+
 KINDS = PARSER, PARTITIONER, STORAGE, TAIL, SINK = "parser", "partitioner", "storage", "tail", "sink"
 OUTLET = "outlet"  # no operator: the topic of changed embeddings
 FEATURES = f"{STORAGE}0"  # the storage of the raw features
@@ -99,6 +101,14 @@ class Dataflow(Mapping[str, Operator]):
     def blocks_per_epoch(self, name: str) -> int:
         """How many blocks an epoch brings to each task of an operator: one from each task of each sender."""
         return sum(row.tasks for row in self.senders(name))
+
+
+def tasks_of(operator: str, tasks: TaskParts) -> TaskParts:
+    """The parts of each task of an operator (or of its kind), where Storages have these tasks.
+
+    Storages and Tails share the parts between them; every other operator with parts has a task for each.
+    """
+    return tasks if operator.startswith((STORAGE, TAIL)) else TaskParts.dealt(tasks.parts, tasks.parts)
 
 
 def rank(name: str) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from gnn.model import load_model
 from gnn.plan import Plan, compile_plan
 from operators.core import Core
-from operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
+from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.parser.core import Origin, Parser
@@ -75,15 +75,10 @@ def stages_of(
 
 def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core, **options: int) -> Stage:
     senders = dataflow_of(settings, plan).blocks_per_epoch(row.name)
-    parts = parts_of(settings, row, task)
+    parts = tasks_of(row.kind, settings.task_parts).parts_of[task]
     images = [settings.image_of(Place(row.name, part)) for part in parts]
     kind = OutletStage if isinstance(core, Sink) and core.outlet is not None else Stage
     return kind(str(Place(row.name, task)), core, senders, images, parts=parts, **options)
-
-
-def parts_of(settings: Settings, row: Operator, task: int) -> Sequence[int]:
-    """The parts of an operator's task."""
-    return settings.task_parts.parts_of[task] if row.kind in (STORAGE, TAIL) else [task]
 
 
 def make_partitioner(

@@ -34,7 +34,7 @@ from partitioner.net_change import (
 )
 from state.block_columns import TOPOLOGY, Columns
 from state.codec import Block, Header, seal
-from state.task_parts import TaskParts
+from state.task_parts import TaskParts, grouped
 
 
 class _Group:
@@ -42,23 +42,12 @@ class _Group:
 
     def __init__(self, records: np.ndarray, count: int, tasks: TaskParts, by: int = TO) -> None:
         self._records = records[:, :count]
-        self._count, self._tasks, self._by = count, tasks, by
-        self._order: np.ndarray | None = None
-        if tasks.tasks > 1 and count:
-            task = tasks.task_of[self._records[by]]
-            self._order = np.argsort(task, kind="stable")
-            self._ends = np.cumsum(np.bincount(task, minlength=tasks.tasks)).tolist()
-            self._records = self._records[:, self._order]
-
-    def rows(self, task: int) -> slice:
-        """Where the task's records stand."""
-        if self._order is None:
-            return slice(0, self._count)
-        return slice(self._ends[task - 1] if task else 0, self._ends[task])
+        self._tasks, self._by = tasks, by
+        self._places = grouped(tasks.task_of[self._records[by]], tasks.tasks)
 
     def column(self, k: int, task: int) -> np.ndarray:
         """A column of the task's records."""
-        return self._records[k, self.rows(task)]
+        return self._records[k][self._places[task]]
 
     def to(self, name: str, task: int) -> Columns:
         """The parts that the task's records go to, as a column, where the task has more than one."""
@@ -68,9 +57,7 @@ class _Group:
 
     def beside(self, values: np.ndarray, task: int) -> np.ndarray:
         """The task's share of an array that stands beside the records."""
-        if self._order is None:
-            return values[: self._count]
-        return values[self._order[self.rows(task)]]
+        return values[: self._records.shape[1]][self._places[task]]
 
 
 def split(

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
+
+
+def key_group_of(part: int, parts: int, key_groups: int) -> int:
+    """The key group of a part: the parts' groups are spread evenly."""
+    return -(-part * key_groups // parts)
+
+
+def subtask_of(part: int, parts: int, parallelism: int, key_groups: int) -> int:
+    """The subtask that a part is on: Flink gives each a contiguous range of key groups."""
+    return key_group_of(part, parts, key_groups) * parallelism // key_groups
 
 
 @dataclass(frozen=True)
@@ -55,3 +65,12 @@ class TaskParts:
     def is_one_each(self) -> bool:
         """Whether every task has one part, of the same number."""
         return self.tasks == self.parts and all(len(parts) == 1 for parts in self.parts_of)
+
+
+def grouped(groups: np.ndarray, count: int) -> list[np.ndarray | slice]:
+    """For each of so many groups the places of its members, in their order."""
+    if count == 1:
+        return [slice(None)]
+    order = np.argsort(groups, kind="stable")
+    ends = np.searchsorted(groups[order], np.arange(count + 1))
+    return [order[begin:end] for begin, end in pairwise(ends)]

@@ -40,13 +40,13 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
-    tasks = spec.stage.get("tasks", ())
     places = {"out": str(spec.out_path), "logs": str(spec.logs)}
     letters = {"letters": spec.letters_to is not None}
-    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters, "tasks": tasks})
+    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
     events, parsers = _events(env, spec, config)
     # One task deals nothing out anew: light neighbours share it, and blocks pass without being copied.
-    alone, one_part = spec.parts == 1 or len(tasks) == 1, spec.parts == 1
+    one_part = spec.parts == 1
+    alone = one_part or len(spec.stage.get("tasks", ())) == 1
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
     streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
     if spec.letters_to is not None:

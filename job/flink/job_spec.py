@@ -19,7 +19,8 @@ RESTART_INTERVAL_S = 600
 class JobSpec(BaseModel):
     """A job: its shape, where it reads and writes, and what its stages are told.
 
-    `stage` goes to the stage factory as it is (of `freshet run` the Settings); the runtime reads nothing in it.
+    `stage` goes to the stage factory as it is (of `freshet run` the Settings); the runtime reads only `tasks` (how many
+    parts each task has) and `processor` in it.
     A field with the name of an option has its value (see job/options/told.py).
     """
 

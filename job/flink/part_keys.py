@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from state.task_parts import TaskParts
+from state.task_parts import TaskParts, key_group_of, subtask_of
 
 _MASK = 0xFFFFFFFF
 
@@ -47,8 +47,7 @@ def key_group(key: int, max_parallelism: int) -> int:
 
 def parts_by_subtask(parts: int, parallelism: int, max_parallelism: int) -> TaskParts:
     """Return the parts whose keys land on each subtask, without the subtasks that get none."""
-    groups = (-(-part * max_parallelism // parts) for part in range(parts))
-    found = Counter(group * parallelism // max_parallelism for group in groups)
+    found = Counter(subtask_of(part, parts, parallelism, max_parallelism) for part in range(parts))
     return TaskParts.of(found[subtask] for subtask in sorted(found))
 
 
@@ -57,7 +56,7 @@ def part_keys(parts: int, max_parallelism: int) -> list[int]:
 
     Invariant: keys are distinct, and depend on (parts, max_parallelism) alone.
     """
-    wanted = {-(-part * max_parallelism // parts): part for part in range(parts)}
+    wanted = {key_group_of(part, parts, max_parallelism): part for part in range(parts)}
     keys = [-1] * parts
     key, missing = 0, parts
     while missing:

@@ -20,7 +20,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import STORAGE, TAIL
+from operators.dataflow import TAIL, tasks_of
 from operators.flink.chained_blocks import hand_over
 from operators.flink.metrics import OperatorMetrics
 from operators.flink.opening import counted_as_loading
@@ -30,7 +30,7 @@ from operators.stage import KeyedStage, RejectingStage, RunningStage
 from operators.telemetry.level import Level
 from operators.telemetry.profile import Profile
 from state.flink_backend import FlinkBackend
-from state.task_parts import TaskParts
+from state.task_parts import TaskParts, subtask_of
 
 PARTITIONER_KEY = 0
 # The block that begins an attempt; no stage sends an empty block.
@@ -73,11 +73,11 @@ class Shell:
     ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
-        `config` is a JSON object with `factory`, `stage`, `out`, `logs`, `letters` (whether somebody takes the side
-        output of rejected records) and `tasks` (how many parts each task of a Storage has; without it, one each).
-        `keys` are those of the parts; a task is addressed by that of its first part. `receivers` are the kinds of
-        operators that messages go to (a Tail takes the side output); `chained`: the main one, which stands first, runs
-        in the same task.
+        `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
+        output of rejected records). Of `stage` only `tasks` is read here: how many parts each task of a Storage has
+        (without it, one each). `keys` are those of the parts; a task is addressed by that of its first part.
+        `receivers` are the kinds of operators that messages go to (a Tail takes the side output); `chained`: the main
+        one, which stands first, runs in the same task.
         """
         self.operator, self.config, self.keys = operator, config, keys
         self.receivers, self.chained_to = tuple(receivers), receivers[0] if chained else None
@@ -139,24 +139,6 @@ class Shell:
         self._metrics.update()
         return result
 
-    def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
-        for message in messages:
-            if message.to not in self.receivers:
-                text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
-                raise ValueError(text)
-            key = self._key_of(message)
-            if message.to == self.chained_to:
-                yield Row(key, hand_over(message.block))
-                continue
-            assert isinstance(message.block, bytes)
-            self._profile.bytes_out += len(message.block)
-            row = Row(key, message.block)
-            yield (self._tag, row) if message.to == TAIL else row
-
-    def _key_of(self, message: Message) -> int:
-        """The key that takes a message to its task."""
-        return self.keys[message.task]
-
     def _events(self, blocks: Sequence[bytes]) -> Iterator[Any]:
         """A Parser's blocks, to the Partitioner."""
         began = time.perf_counter()
@@ -215,10 +197,10 @@ def _preloaded(factory: str, config: dict[str, Any], operator: str, part: int) -
 
 
 def parts_of_subtask(parts: int, task: Any) -> list[int]:
-    """The parts whose key lands on a subtask: k has key group ceil(k * max / parts), see job/flink/part_keys.py."""
+    """The parts whose key lands on a subtask."""
     largest, parallelism = task.getMaxNumberOfParallelSubtasks(), task.getNumberOfParallelSubtasks()
-    groups = (-(-part * largest // parts) for part in range(parts))
-    return [k for k, group in enumerate(groups) if group * parallelism // largest == task.getIndexOfThisSubtask()]
+    index = task.getIndexOfThisSubtask()
+    return [part for part in range(parts) if subtask_of(part, parts, parallelism, largest) == index]
 
 
 class KeyedShell(Shell, KeyedProcessFunction):
@@ -229,28 +211,31 @@ class KeyedShell(Shell, KeyedProcessFunction):
         with counted_as_loading(self):
             super().open(runtime_context)
             self._backend = FlinkBackend(runtime_context)
-            self._tasks = TaskParts.of(json.loads(self.config).get("tasks") or [1] * len(self.keys))
+            tasks = TaskParts.of(self._stage_config.get("tasks") or [1] * len(self.keys))
+            self._own = tasks_of(self.operator, tasks)
+            first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
+            self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
             self._ready: dict[int, KeyedStage] = {}
             for task in self._own_tasks(runtime_context._runtime_context.getTaskInfo()):
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)
 
-    def _key_of(self, message: Message) -> int:
-        task = message.task
-        return self.keys[self._tasks.parts_of[task].start if message.to in (STORAGE, TAIL) else task]
-
-    def _parts_of(self, task: int) -> Sequence[int]:
-        """The parts of a task of this operator."""
-        return [task]
-
     def _own_tasks(self, info: Any) -> list[int]:
-        """The tasks of this operator on this subtask."""
-        return parts_of_subtask(len(self.keys), info)
+        """The tasks of this operator on this subtask.
+
+        Raises: RuntimeError when a task is spread over subtasks: the job runs otherwise than it was told.
+        """
+        here = parts_of_subtask(len(self.keys), info)
+        own = [task for task, parts in enumerate(self._own.parts_of) if parts.start in here]
+        if [part for task in own for part in self._own.parts_of[task]] != here:
+            msg = f"{self.operator}: parts {here} are on this subtask, expected whole tasks of {self._own.counts} parts"
+            raise RuntimeError(msg)
+        return own
 
     def _restored(self, task: int) -> Any:
         """Build the stage of a task, whose first part has the current key, and restore it from its parts' state."""
         stage = self._ready.pop(task, None) or self._build(task)
-        parts = self._parts_of(task)
+        parts = self._own.parts_of[task]
         states = []
         for part in parts:
             if len(parts) > 1:
@@ -263,7 +248,7 @@ class KeyedShell(Shell, KeyedProcessFunction):
     def _apply(self, outcome: Outcome, task: int = 0) -> Iterator[Any]:
         """Write an outcome's state changes, then yield its messages: a barrier never comes between the two."""
         profile, began = self._profile, time.perf_counter()
-        shared = len(self._parts_of(task)) > 1
+        shared = len(self._own.parts_of[task]) > 1
         for part, mutations in outcome.mutations.items():
             if shared:
                 self._backend.select(self.keys[part])
@@ -276,3 +261,17 @@ class KeyedShell(Shell, KeyedProcessFunction):
         yield from self._elements(outcome.messages)
         self._outbox.set(0)
         profile.emit += time.perf_counter() - applied
+
+    def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
+        for message in messages:
+            if message.to not in self.receivers:
+                text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
+                raise ValueError(text)
+            key = self._keys_of[message.to][message.task]
+            if message.to == self.chained_to:
+                yield Row(key, hand_over(message.block))
+                continue
+            assert isinstance(message.block, bytes)
+            self._profile.bytes_out += len(message.block)
+            row = Row(key, message.block)
+            yield (self._tag, row) if message.to == TAIL else row

@@ -28,23 +28,7 @@ class StageShell(KeyedShell):
         super().open(runtime_context)
         stages = self._stages_here = dict[int, EpochStage]()
         self._profile.sums = lambda: all_sums(stage.sums for stage in list(stages.values()))
-        tasks = len(self.keys) if self.operator == SINK else self._tasks.tasks
-        self._task_of = {self.keys[self._parts_of(task)[0]]: task for task in range(tasks)}
-
-    def _parts_of(self, task: int) -> Sequence[int]:
-        return [task] if self.operator == SINK else self._tasks.parts_of[task]
-
-    def _own_tasks(self, info: Any) -> list[int]:
-        here = super()._own_tasks(info)
-        if self.operator == SINK:
-            return here
-        own = [task for task, parts in enumerate(self._tasks.parts_of) if parts.start in here]
-        if [part for task in own for part in self._tasks.parts_of[task]] != here:
-            msg = (
-                f"{self.operator}: parts {here} are on this subtask, expected whole tasks of {self._tasks.counts} parts"
-            )
-            raise RuntimeError(msg)
-        return own
+        self._task_of = {self.keys[parts.start]: task for task, parts in enumerate(self._own.parts_of)}
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
         """Offer a block to the stage of its task; act when that completes an epoch."""

@@ -9,11 +9,12 @@ import numpy as np
 from operators.dataflow import SINK, STORAGE
 from operators.outcome import Message
 from operators.storage.owner import Owner
-from operators.storage.routing import grouped, route_rows
+from operators.storage.routing import route_rows
 from operators.storage.row_kernels import gather, pick
 from partitioner.events import STRING, Ids
 from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from state.codec import Block, Header, seal
+from state.task_parts import grouped
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 
@@ -117,13 +118,13 @@ def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     pick(owner.key.data, changed, keys)
     header, parts = _header(owner, ROWS, epoch, owner.number), owner.at.tasks.parts
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
-    mine, its_dead = (grouped((of % parts).astype(np.int16), parts) for of in (keys, dead))
+    homes = [(of % parts).astype(np.int16) if parts > 1 else of for of in (keys, dead)]  # the sink part of each
+    mine, its_dead = (grouped(home, parts) for home in homes)
     messages = []
     for part in range(parts):
         columns: Columns = {}
         if topology is not None:
-            first = part == 0
-            columns |= _some_of(topology, ("ctl", *POSITIONS) if first else ("ctl",))
+            columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
             columns |= _names_of(topology, part, parts)
         columns |= {"key": keys[mine[part]], "row": x[mine[part]], "del_key": dead[its_dead[part]]}
         messages.append(Message(SINK, part, epoch, owner.at.task, seal(header, columns)))

@@ -14,14 +14,13 @@ from operators.storage.capability import capability_of
 from operators.storage.head import hand_on, topology_of
 from operators.storage.owner import SPLIT, Owner
 from operators.storage.part_rows import PartRows
-from operators.storage.routing import grouped
 from operators.storage.row_kernels import gather
 from operators.storage.sources import read_sources
 from operators.telemetry.sum_report import SumReport
 from state.block_columns import PARTIAL, Columns
 from state.codec import Block, Header, seal
 from state.table import TableSet
-from state.task_parts import TaskParts
+from state.task_parts import TaskParts, grouped
 
 EMPTY_SLOTS = np.empty(0, np.int32)
 

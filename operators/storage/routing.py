@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -93,12 +92,3 @@ def route_rows(replica: np.ndarray, slots: np.ndarray, at: PartRows) -> list[Rep
         mine = slice(ends[task], ends[task + 1])
         found.append(Replicas(to[mine], slot[mine], row[mine], sent[row_ends[task] : row_ends[task + 1]]))
     return found
-
-
-def grouped(groups: np.ndarray, count: int) -> list[np.ndarray | slice]:
-    """For each of so many groups the places of its members, in their order."""
-    if count == 1:
-        return [slice(None)]
-    order = np.argsort(groups, kind="stable")
-    ends = np.searchsorted(groups[order], np.arange(count + 1))
-    return [order[begin:end] for begin, end in pairwise(ends)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from state.task_parts import TaskParts
+from state.task_parts import TaskParts, grouped
 
 
 def test_parts_are_dealt_in_order() -> None:
@@ -28,3 +31,11 @@ def test_one_each() -> None:
     assert TaskParts.dealt(3, 3).is_one_each
     assert not TaskParts.dealt(3, 2).is_one_each
     assert not TaskParts.dealt(3, 1).is_one_each
+
+
+@given(st.lists(st.integers(0, 3)), st.sampled_from([1, 4]))
+def test_groups_keep_their_order(members: list[int], count: int) -> None:
+    groups = np.array(members, np.int16) * np.int16(count > 1)
+    places = np.arange(len(members))
+    for group, chosen in enumerate(grouped(groups, count)):
+        assert places[chosen].tolist() == [k for k, one in enumerate(groups.tolist()) if one == group]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.storage.part_rows import PartRows
-from operators.storage.routing import grouped, route_rows
+from operators.storage.routing import route_rows
 from state.task_parts import TaskParts
 
 
@@ -32,11 +32,3 @@ def test_each_replica_is_told_which_row_is_its_own(seed: int, parts: int, tasks:
             if replica[slot, part] >= 0
         }
         assert len(set(replicas.sent.tolist())) == replicas.sent.size, "a row is sent once"
-
-
-@given(st.lists(st.integers(0, 3)), st.sampled_from([1, 4]))
-def test_groups_keep_their_order(members: list[int], count: int) -> None:
-    groups = np.array(members, np.int16) * np.int16(count > 1)
-    places = np.arange(len(members))
-    for group, chosen in enumerate(grouped(groups, count)):
-        assert places[chosen].tolist() == [k for k, one in enumerate(groups.tolist()) if one == group]
