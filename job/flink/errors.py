@@ -10,14 +10,21 @@ _PREFIXES = re.compile(r"^(?:[\w$]+(?:\.[\w$]+)+(?:Exception|Error|Throwable)?: 
 _EMPTY = {"", "None", "null"}
 
 
-# Flink's answers to a savepoint while tasks start, end or start again. The second is about a task that has just ended,
-# as the one that begins a job does after its only block, and that the JobManager still takes for a running one. With
-# the last one all have ended, and the job is about to.
+# Flink's answers to a savepoint while tasks start, end or start again (CheckpointFailureReason).
 _TASKS_CHANGE = (
     "Not all required tasks are currently running",
-    "Task local checkpoint failure",
     "Checkpoint was declined (tasks not ready)",
+    # A task has just ended, as the one that begins a job does after its only block, and the JobManager still takes it
+    # for a running one. Flink then fails the job (CheckpointFailureManager.handleTaskLevelCheckpointException) ...
+    "Task local checkpoint failure",
     "Checkpoint was declined (task is closing)",
+    "Checkpoint was declined because one input stream is finished",
+    # ... and starts it again; these come until all tasks run.
+    "Task has failed",
+    "FailoverRegion is restarting",
+    "Checkpoint Coordinator is suspending",
+    "Task received cancellation from one of its inputs",
+    # All tasks have ended, and the job is about to.
     "Checkpoint needs at least one vertex that commits the checkpoint",
 )
 # Its answer about a job of a JobManager that died.
@@ -29,7 +36,10 @@ LOST_JOB = (
 
 
 def is_to_ask_again(message: str) -> bool:
-    """Whether Flink refused a savepoint only because tasks were just starting or ending; the job goes on."""
+    """Whether Flink refused a savepoint only because tasks were just starting, ending or failing.
+
+    The job goes on then, or its own end tells why it does not.
+    """
     return any(answer in message for answer in _TASKS_CHANGE)
 
 

@@ -39,7 +39,13 @@ def trace(message: str) -> str:
         [],
         [trace("Not all required tasks are currently running.")] * 2,
         # Of the task that begins a job, when it ends in the moment of the stop.
-        [trace("Task local checkpoint failure.")],
+        # Flink fails the job for it: the next answers are those of a job that starts again.
+        [
+            trace("Task local checkpoint failure."),
+            trace("Checkpoint Coordinator is suspending."),
+            trace("FailoverRegion is restarting."),
+            trace("Not all required tasks are currently running."),
+        ],
         [trace("Checkpoint was declined (task is closing)")],
         [trace("Checkpoint needs at least one vertex that commits the checkpoint")],
     ],
