@@ -57,10 +57,10 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
         chained = one_part if row.kind == SINK else alone and row.name == FEATURES
         if row.kind != SINK:
             to_sink = one_part and SINK in row.receivers
-            shell = StageShell(row.name, config, keys, list(row.receivers), to_sink)
+            shell = StageShell(row.name, config, keys, row.receivers, to_sink)
             streams[row.name] = _stage(stream, shell, spec.parallelism, chained)
         elif spec.embeddings_to is None:
-            discard(_stage(stream, StageShell(SINK, config, keys, []), spec.parallelism, chained))
+            discard(_stage(stream, StageShell(SINK, config, keys, {}), spec.parallelism, chained))
         else:
             _write_embeddings(env, spec, stream, OutletShell(config, keys), chained)
 

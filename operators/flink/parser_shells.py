@@ -38,7 +38,7 @@ class ParserShell(_ParserShell, ProcessFunction):
 
     def __init__(self, config: str, finish_after: int) -> None:
         """Take plain data; after the chunk `finish_after` (-1: none) the input is declared finished."""
-        super().__init__(PARSER, config, [PARTITIONER_KEY], [PARTITIONER])
+        super().__init__(PARSER, config, [PARTITIONER_KEY], {PARTITIONER: PARTITIONER})
         self.finish_after = finish_after
 
     def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
@@ -58,7 +58,7 @@ class MessageParserShell(_ParserShell, KeyedProcessFunction):
 
     def __init__(self, operator: str, config: str) -> None:
         """Take plain data; `operator` names the topic's Parser."""
-        super().__init__(operator, config, [PARTITIONER_KEY], [PARTITIONER])
+        super().__init__(operator, config, [PARTITIONER_KEY], {PARTITIONER: PARTITIONER})
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
         """Parse a batch."""

@@ -8,7 +8,7 @@ from typing import Any
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.dataflow import PARTITIONER, STORAGE
+from operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from operators.epochs.flush_intervals import monotonic_ms
 from operators.flink.shell import FINISH, START, KeyedShell, set_timer
 from operators.stage import SealingStage
@@ -23,7 +23,7 @@ class PartitionerShell(KeyedShell):
 
     def __init__(self, config: str, keys: list[int], epoch_ms: int, chained: bool = False) -> None:
         """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
-        super().__init__(PARTITIONER, config, keys, [STORAGE], chained)
+        super().__init__(PARTITIONER, config, keys, {STORAGE: FEATURES}, chained)
         self.epoch_ms = epoch_ms
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -40,8 +40,10 @@ class PartitionerShell(KeyedShell):
         if value == FINISH:
             yield from self._finish(stage)
         elif value != START:
-            self._profile.bytes_in += len(value)
-            yield from self._apply(self._act(stage.receive, value, monotonic_ms()))
+            block = self._mailbox.taken(value)
+            if block is value:  # not a token
+                self._profile.bytes_in += len(value)
+            yield from self._apply(self._act(stage.receive, block, monotonic_ms()))
         yield from self._letters(stage)
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:

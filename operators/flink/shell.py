@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import TAIL, tasks_of
-from operators.flink.chained_blocks import hand_over
+from operators.dataflow import PARTITIONER, TAIL, tasks_of
 from operators.flink.metrics import OperatorMetrics
+from operators.flink.neighbours import Address, Mailbox, Neighbours, is_token
 from operators.flink.opening import counted_as_loading
 from operators.flink.worker import Worker
 from operators.outcome import Message, Outcome
@@ -69,18 +69,18 @@ class Shell:
     """A worker, the factory and the way from a stage's messages to Flink's elements."""
 
     def __init__(
-        self, operator: str, config: str, keys: list[int], receivers: Sequence[str], chained: bool = False
+        self, operator: str, config: str, keys: list[int], receivers: Mapping[str, str], chained: bool = False
     ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
         `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
         output of rejected records). Of `stage` only `tasks` is read here: how many parts each task of a Storage has
         (without it, one each). `keys` are those of the parts; a task is addressed by that of its first part.
-        `receivers` are the kinds of operators that messages go to (a Tail takes the side output); `chained`: the main
-        one, which stands first, runs in the same task.
+        `receivers` are the operators that messages go to, by kind (a Tail takes the side output); `chained`: the main
+        one, which stands first, runs in the same thread.
         """
         self.operator, self.config, self.keys = operator, config, keys
-        self.receivers, self.chained_to = tuple(receivers), receivers[0] if chained else None
+        self.receivers, self.chained_to = dict(receivers), next(iter(receivers)) if chained else None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Start the worker; stages are built later, since keyed state can't be read here."""
@@ -89,6 +89,9 @@ class Shell:
         self._stage_config: dict[str, Any] = settings["stage"]
         profile = self._profile = Profile(Path(settings["out"]), self.operator, _subtask(runtime_context))
         self._outbox = profile.levels["outbox_bytes"] = Level()
+        self._job = settings["out"]
+        self._neighbours = Neighbours(self._job, self.receivers, self.chained_to)
+        profile.levels |= {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = Path(settings["logs"]) / "python-errors.log"
         # While Flink's thread waits for the next operator, the file still tells what waits here.
@@ -129,7 +132,7 @@ class Shell:
         """Call a stage on the worker, and count the time."""
         profile, worker = self._profile, self._worker
         began, busy = time.perf_counter(), worker.busy_s
-        result = worker.call(_encoded, self.chained_to, fn, *args)
+        result = worker.call(_sendable, self._neighbours, fn, *args)
         stage_s = worker.busy_s - busy
         profile.stage += stage_s
         profile.hand_over += time.perf_counter() - began - stage_s
@@ -143,9 +146,11 @@ class Shell:
         """A Parser's blocks, to the Partitioner."""
         began = time.perf_counter()
         self._outbox.set(sum(map(len, blocks)))
-        for block in blocks:
-            self._profile.bytes_out += len(block)
-            yield Row(PARTITIONER_KEY, block)
+        for message in self._neighbours.sendable(Message(PARTITIONER, 0, 0, 0, block) for block in blocks):
+            assert isinstance(message.block, bytes)
+            if not is_token(message.block):
+                self._profile.bytes_out += len(message.block)
+            yield Row(PARTITIONER_KEY, message.block)
         self._outbox.set(0)
         self._profile.emit += time.perf_counter() - began
 
@@ -165,12 +170,11 @@ def set_timer(ctx: Any, wait_ms: int) -> None:
     ctx.timer_service().register_processing_time_timer((int(time.time() * 1e3) // wait_ms + 1) * wait_ms)
 
 
-def _encoded(as_it_is: str | None, fn: Callable[..., Any], *args: Any) -> Any:
-    """What a stage's function returns, its messages as bytes save those to the receiver in the same task."""
+def _sendable(neighbours: Neighbours, fn: Callable[..., Any], *args: Any) -> Any:
+    """What a stage's function returns, its blocks as Flink takes them: as tokens, or as bytes."""
     result = fn(*args)
     if isinstance(result, Outcome):
-        messages = result.messages
-        result.messages = [message if message.to == as_it_is else message.encoded() for message in messages]
+        result.messages = neighbours.sendable(result.messages)
     return result
 
 
@@ -216,9 +220,18 @@ class KeyedShell(Shell, KeyedProcessFunction):
             first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
             self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
             self._ready: dict[int, KeyedStage] = {}
-            for task in self._own_tasks(runtime_context._runtime_context.getTaskInfo()):
+            own = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
+            for task in own:
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)
+            self._mailbox = Mailbox(Address(self._job, self.operator, task) for task in own)
+
+    def close(self) -> None:
+        """Close the stages, and the mailbox with them."""
+        mailbox: Mailbox | None = getattr(self, "_mailbox", None)  # None where open() failed
+        if mailbox is not None:
+            mailbox.close()
+        super().close()
 
     def _own_tasks(self, info: Any) -> list[int]:
         """The tasks of this operator on this subtask.
@@ -265,13 +278,10 @@ class KeyedShell(Shell, KeyedProcessFunction):
     def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
         for message in messages:
             if message.to not in self.receivers:
-                text = f"{self.operator}: message to {message.to!r}, expected one of {self.receivers}"
+                text = f"{self.operator}: message to {message.to!r}, expected one of {tuple(self.receivers)}"
                 raise ValueError(text)
-            key = self._keys_of[message.to][message.task]
-            if message.to == self.chained_to:
-                yield Row(key, hand_over(message.block))
-                continue
             assert isinstance(message.block, bytes)
-            self._profile.bytes_out += len(message.block)
-            row = Row(key, message.block)
+            if not is_token(message.block):
+                self._profile.bytes_out += len(message.block)
+            row = Row(self._keys_of[message.to][message.task], message.block)
             yield (self._tag, row) if message.to == TAIL else row

@@ -9,8 +9,7 @@ from pyflink.common import Row
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.dataflow import OUTLET, SINK
-from operators.flink.chained_blocks import taken
+from operators.dataflow import SINK
 from operators.flink.shell import KeyedShell
 from operators.outcome import Message
 from operators.stage import EpochStage
@@ -36,8 +35,8 @@ class StageShell(KeyedShell):
         stage = self._stages_here.get(task)
         if stage is None:
             stage = self._stages_here[task] = self._restored(task)
-        block = taken(value)
-        if block is value:  # from another task
+        block = self._mailbox.taken(value)
+        if block is value:  # not a token
             self._profile.bytes_in += len(value)
         # Only the header is read here; one hand-over to the worker per task and epoch, not one per block.
         blocks = stage.offer(block)
@@ -50,7 +49,7 @@ class OutletShell(StageShell):
 
     def __init__(self, config: str, keys: list[int]) -> None:
         """Take plain data only."""
-        super().__init__(SINK, config, keys, [OUTLET])
+        super().__init__(SINK, config, keys, {})
 
     def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
         for message in messages:

@@ -1,0 +1,148 @@
+"""Blocks between tasks of one process: they stay in memory, and a token goes through Flink in their place.
+
+Flink would copy a block to Java, into network buffers and back, and most blocks go no further than the next task of
+the same process. A token keeps the place of its block among those that go as bytes, and no checkpoint holds one: at an
+aligned barrier nothing is under way. What goes to another process, or to a receiver that is not open, goes as bytes.
+
+Few blocks may wait in memory. A sender that is ahead waits for its receiver, but not for long: one that does not read
+at all (it waits for another sender's barrier, or for the end) gets bytes, and Flink's flow control holds the sender.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from operators.outcome import Message
+from operators.telemetry.level import Level
+from state.codec import Block
+
+# Of blocks that wait, for each sender and kind of receiver: about an epoch of 1,000 events. A larger block goes alone.
+BOUND_BYTES = 1 << 20
+PATIENCE_S = 1.0
+
+_TOKEN, _TOKEN_BYTES = b"T", 9  # any block has a longer header
+_tokens = itertools.count(secrets.randbits(60))  # those of another process are none of ours
+
+
+class LostBlockError(RuntimeError):
+    """A token came to a task that has no block for it."""
+
+
+class Address(NamedTuple):
+    """A task of a job in this process: the job's folder, the operator, and the task's number."""
+
+    job: str
+    operator: str
+    task: int
+
+
+class _Waiting(NamedTuple):
+    block: Any
+    size: int
+    level: Level
+
+
+_mailboxes: dict[Address, Mailbox] = {}
+
+
+def _fits(level: Level, size: int) -> bool:
+    return level.bound is None or level.now == 0 or level.now + size <= level.bound
+
+
+def is_token(value: bytes) -> bool:
+    """Whether an element stands for a block in memory."""
+    return len(value) == _TOKEN_BYTES and value.startswith(_TOKEN)
+
+
+class Mailbox:
+    """The blocks in memory that wait for the tasks of one receiver; they go with it."""
+
+    def __init__(self, addresses: Iterable[Address]) -> None:
+        """Senders find it by these addresses from now on."""
+        self._closed = False
+        self._changed = threading.Condition()
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._addresses = list(addresses)
+        _mailboxes.update(dict.fromkeys(self._addresses, self))
+
+    def has_room(self, level: Level, size: int) -> bool:
+        """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or _fits(level, size), PATIENCE_S)
+            return not self._closed and _fits(level, size)
+
+    def put(self, block: Any, size: int, level: Level) -> bytes:
+        """Keep a block; returns its token."""
+        token = _TOKEN + (next(_tokens) & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
+        level.add(size)
+        self._waiting[token] = _Waiting(block, size, level)
+        return token
+
+    def taken(self, value: bytes) -> Any:
+        """The value itself, or the block that it is the token of.
+
+        Raises: LostBlockError when there is no such block.
+        """
+        if not is_token(value):
+            return value
+        waited = self._waiting.pop(value, None)
+        if waited is None:
+            message = f"{self._addresses[0].operator}: a token came whose block is not in this process"
+            raise LostBlockError(message)
+        with self._changed:
+            waited.level.take(waited.size)
+            self._changed.notify_all()
+        return waited.block
+
+    def close(self) -> None:
+        """Nobody reads here any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for address in self._addresses:
+            if _mailboxes.get(address) is self:
+                del _mailboxes[address]
+        self._waiting.clear()
+
+
+class Neighbours:
+    """The receivers of one sender as far as they are in its process.
+
+    Invariant: at the receivers of a kind wait at most `BOUND_BYTES`, or the blocks of one act.
+    """
+
+    def __init__(self, job: str, receivers: Mapping[str, str], chained: str | None) -> None:
+        """`receivers` are the operators' names by kind; `chained` is the kind that runs in the sender's own thread.
+
+        There a block is taken while it is sent, so nothing needs a bound.
+        """
+        self.levels = {kind: Level(None if kind == chained else BOUND_BYTES) for kind in receivers}
+        self._job, self._receivers = job, receivers
+        self._mailboxes: dict[str, Mailbox] = {}
+
+    def sendable(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages of an act with tokens for their blocks, or with the bytes of them."""
+        has_room: dict[str, bool] = {}
+        sendable = []
+        for message in messages:
+            to, block, mailbox = message.to, message.block, self._mailbox(message.to, message.task)
+            if mailbox is None:
+                sendable.append(message.encoded())
+                continue
+            size = block.nbytes if isinstance(block, Block) else len(block)
+            # asked once: what this act has sent before can't be taken before the act is done
+            if to not in has_room:
+                has_room[to] = mailbox.has_room(self.levels[to], size)
+            token = mailbox.put(block, size, self.levels[to]) if has_room[to] else None
+            sendable.append(message.encoded() if token is None else message._replace(block=token))
+        return sendable
+
+    def _mailbox(self, kind: str, task: int) -> Mailbox | None:
+        """Where a task of that kind takes its blocks, if it is in this process."""
+        found = _mailboxes.get(Address(self._job, self._receivers.get(kind, ""), task))
+        # One mailbox for each kind: a level counts what one thread brings and one other takes.
+        return found if found is None or self._mailboxes.setdefault(kind, found) is found else None

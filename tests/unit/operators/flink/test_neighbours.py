@@ -1,0 +1,106 @@
+"""Blocks that stay in the process: found by address, bounded, and gone with their receiver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from operators.dataflow import STORAGE, TAIL
+from operators.flink import neighbours
+from operators.flink.neighbours import BOUND_BYTES, Address, LostBlockError, Mailbox, Neighbours, is_token
+from operators.outcome import Message
+from state.block_columns import SYNC
+from state.codec import Block, Header, decode, seal
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    """That of storage 1, which has two tasks here."""
+    one = Mailbox(Address("job", "storage1", task) for task in (0, 1))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def sender(monkeypatch: pytest.MonkeyPatch) -> Neighbours:
+    """A storage 0 without much patience."""
+    monkeypatch.setattr(neighbours, "PATIENCE_S", 0.05)
+    return Neighbours("job", {STORAGE: "storage1", TAIL: "tail1"}, None)
+
+
+def message(task: int = 0, rows: int = 1, to: str = STORAGE) -> Message:
+    columns = {"zo": np.ones((rows, 16), np.float32), "o_slot": np.arange(rows, dtype=np.int32)}
+    return Message(to, task, 1, 0, seal(Header(SYNC, 1), columns))
+
+
+def sent(sender: Neighbours, *messages: Message) -> list[bytes]:
+    blocks = [one.block for one in sender.sendable(messages)]
+    assert all(isinstance(block, bytes) for block in blocks)
+    return blocks  # type: ignore[return-value]
+
+
+def test_a_block_for_a_task_of_the_process_is_the_same_object_there(mailbox: Mailbox, sender: Neighbours) -> None:
+    messages = message(0), message(1)
+    tokens = sent(sender, *messages)
+    assert all(map(is_token, tokens))
+    assert sender.levels[STORAGE].now == sum(one.block.nbytes for one in messages if isinstance(one.block, Block))
+    assert [mailbox.taken(token) for token in reversed(tokens)] == [one.block for one in reversed(messages)]
+    assert sender.levels[STORAGE].now == 0
+
+
+@pytest.mark.parametrize(
+    "one",
+    [message(2), message(to=TAIL), message(to="outlet"), message()._replace(block=b"a block's bytes")],
+    ids=["another task", "another operator", "nobody's", "of another job"],
+)
+def test_whatever_goes_elsewhere_goes_as_bytes(one: Message, mailbox: Mailbox, sender: Neighbours) -> None:
+    if one.block == b"a block's bytes":
+        sender = Neighbours("another job", {STORAGE: "storage1"}, None)
+    (value,) = sent(sender, one)
+    assert not is_token(value)
+    assert mailbox.taken(value) is value, "bytes pass as they are"
+    assert value == one.encoded().block
+
+
+def test_beyond_the_bound_a_sender_waits_and_then_sends_bytes(mailbox: Mailbox, sender: Neighbours) -> None:
+    large = message(rows=BOUND_BYTES // 64)
+    tokens = sent(sender, large, large)
+    assert all(map(is_token, tokens)), "what one act sends goes together: nothing of it can be taken before"
+    (value,) = sent(sender, message())
+    assert decode(value).get("zo").shape == (1, 16), "the receiver does not read"
+    mailbox.taken(tokens[0])
+    reader = threading.Timer(0.02, mailbox.taken, [tokens[1]])
+    reader.start()
+    (value,) = sent(sender, message())
+    assert is_token(value), "it was read in time"
+    reader.join()
+
+
+def test_a_chained_receiver_has_no_bound(mailbox: Mailbox) -> None:
+    sender = Neighbours("job", {STORAGE: "storage1"}, STORAGE)
+    assert all(is_token(*sent(sender, message(rows=BOUND_BYTES // 64))) for _ in range(3))
+
+
+def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "PATIENCE_S", 60.0)
+    sender = Neighbours("job", {STORAGE: "storage1"}, None)
+    (token,) = sent(sender, message(rows=BOUND_BYTES // 64))
+    began = time.monotonic()
+    threading.Timer(0.05, mailbox.close).start()
+    assert not is_token(*sent(sender, message(rows=BOUND_BYTES // 64))), "it closed while the sender waited"
+    assert time.monotonic() - began < 30
+    with pytest.raises(LostBlockError, match="storage1: a token came whose block is not in this process"):
+        mailbox.taken(token)
+
+
+def test_a_receiver_of_the_next_attempt_is_another_one(mailbox: Mailbox, sender: Neighbours) -> None:
+    assert is_token(*sent(sender, message()))
+    following = Mailbox([Address("job", "storage1", 0)])
+    assert not is_token(*sent(sender, message())), "its own sender comes with it"
+    mailbox.close()
+    assert is_token(*sent(Neighbours("job", {STORAGE: "storage1"}, None), message())), "closing left the new one"
+    following.close()
