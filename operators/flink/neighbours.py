@@ -61,13 +61,19 @@ def is_token(value: bytes) -> bool:
 class Mailbox:
     """The blocks in memory that wait for the tasks of one receiver; they go with it."""
 
-    def __init__(self, addresses: Iterable[Address]) -> None:
-        """Senders find it by these addresses from now on."""
-        self._closed = False
+    def __init__(self, addresses: Iterable[Address], attempt: int = 0) -> None:
+        """Senders of the same attempt find it by these addresses from now on.
+
+        Flink drops the functions of a failed attempt when it likes: what is left of one is closed here.
+        """
+        self.attempt, self._closed = attempt, False
         self._changed = threading.Condition()
         self._waiting: dict[bytes, _Waiting] = {}
         self._addresses = list(addresses)
-        _mailboxes.update(dict.fromkeys(self._addresses, self))
+        for address in self._addresses:
+            if address in _mailboxes:
+                _mailboxes[address].close()
+            _mailboxes[address] = self
 
     def has_room(self, level: Level, size: int) -> bool:
         """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
@@ -115,13 +121,13 @@ class Neighbours:
     Invariant: at the receivers of a kind wait at most `BOUND_BYTES`, or the blocks of one act.
     """
 
-    def __init__(self, job: str, receivers: Mapping[str, str], chained: str | None) -> None:
+    def __init__(self, job: str, receivers: Mapping[str, str], chained: str | None, attempt: int = 0) -> None:
         """`receivers` are the operators' names by kind; `chained` is the kind that runs in the sender's own thread.
 
         There a block is taken while it is sent, so nothing needs a bound.
         """
         self.levels = {kind: Level(None if kind == chained else BOUND_BYTES) for kind in receivers}
-        self._job, self._receivers = job, receivers
+        self._job, self._receivers, self._attempt = job, receivers, attempt
         self._mailboxes: dict[str, Mailbox] = {}
 
     def sendable(self, messages: Iterable[Message]) -> list[Message]:
@@ -144,5 +150,7 @@ class Neighbours:
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:
         """Where a task of that kind takes its blocks, if it is in this process."""
         found = _mailboxes.get(Address(self._job, self._receivers.get(kind, ""), task))
+        if found is None or found.attempt != self._attempt:
+            return None
         # One mailbox for each kind: a level counts what one thread brings and one other takes.
-        return found if found is None or self._mailboxes.setdefault(kind, found) is found else None
+        return found if self._mailboxes.setdefault(kind, found) is found else None

@@ -87,10 +87,12 @@ class Shell:
         settings = json.loads(self.config)
         self._factory: str = settings["factory"]
         self._stage_config: dict[str, Any] = settings["stage"]
-        profile = self._profile = Profile(Path(settings["out"]), self.operator, _subtask(runtime_context))
+        task = _task_info(runtime_context)
+        self._attempt = int(task.getAttemptNumber())  # all tasks of a job start again together, and count alike
+        profile = self._profile = Profile(Path(settings["out"]), self.operator, int(task.getIndexOfThisSubtask()))
         self._outbox = profile.levels["outbox_bytes"] = Level()
         self._job = settings["out"]
-        self._neighbours = Neighbours(self._job, self.receivers, self.chained_to)
+        self._neighbours = Neighbours(self._job, self.receivers, self.chained_to, self._attempt)
         profile.levels |= {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = Path(settings["logs"]) / "python-errors.log"
@@ -178,9 +180,9 @@ def _sendable(neighbours: Neighbours, fn: Callable[..., Any], *args: Any) -> Any
     return result
 
 
-def _subtask(context: RuntimeContext) -> int:
-    """The number of this subtask, which PyFlink's own method does not find in thread mode."""
-    return int(context._runtime_context.getTaskInfo().getIndexOfThisSubtask())
+def _task_info(context: RuntimeContext) -> Any:
+    """Java's TaskInfo, which PyFlink's own methods do not find in thread mode."""
+    return context._runtime_context.getTaskInfo()
 
 
 def _make(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
@@ -220,11 +222,11 @@ class KeyedShell(Shell, KeyedProcessFunction):
             first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
             self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
             self._ready: dict[int, KeyedStage] = {}
-            own = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
+            own = self._own_tasks(_task_info(runtime_context))
             for task in own:
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)
-            self._mailbox = Mailbox(Address(self._job, self.operator, task) for task in own)
+            self._mailbox = Mailbox((Address(self._job, self.operator, task) for task in own), self._attempt)
 
     def close(self) -> None:
         """Close the stages, and the mailbox with them."""

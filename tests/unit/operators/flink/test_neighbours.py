@@ -97,10 +97,16 @@ def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypa
         mailbox.taken(token)
 
 
-def test_a_receiver_of_the_next_attempt_is_another_one(mailbox: Mailbox, sender: Neighbours) -> None:
-    assert is_token(*sent(sender, message()))
-    following = Mailbox([Address("job", "storage1", 0)])
-    assert not is_token(*sent(sender, message())), "its own sender comes with it"
+def test_attempts_do_not_mix(mailbox: Mailbox, sender: Neighbours) -> None:
+    (left,) = sent(sender, message())
+    later = Neighbours("job", {STORAGE: "storage1"}, None, attempt=1)
+    assert not is_token(*sent(later, message())), "Flink has not dropped the failed attempt's receiver yet"
+    following = Mailbox([Address("job", "storage1", 0)], attempt=1)
+    with pytest.raises(LostBlockError):
+        mailbox.taken(left)  # gone with the attempt
+    assert not is_token(*sent(sender, message())), "the failed attempt's sender finds nobody"
     mailbox.close()
-    assert is_token(*sent(Neighbours("job", {STORAGE: "storage1"}, None), message())), "closing left the new one"
+    (token,) = sent(later, message())
+    assert is_token(token), "closing the old one has left the new one"
+    assert following.taken(token) is not None
     following.close()

@@ -43,7 +43,7 @@ class Attempt:
     def __init__(self, out: Path) -> None:
         self.timers: set[int] = set()
         self.events: list[tuple[int, int, Any]] = []
-        task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0)
+        task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0, getAttemptNumber=lambda: 0)
         self.metrics = Metrics()
         runtime = SimpleNamespace(
             get_metrics_group=lambda: self.metrics, _runtime_context=SimpleNamespace(getTaskInfo=lambda: task)
