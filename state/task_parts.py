@@ -67,10 +67,18 @@ class TaskParts:
         return self.tasks == self.parts and all(len(parts) == 1 for parts in self.parts_of)
 
 
+def in_groups(groups: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the members of each of so many groups, one group after the other, and where each one begins.
+
+    Shapes: groups (n,) of a small integer; result (n,), and (count + 1,), which ends with n.
+    """
+    order = np.argsort(groups, kind="stable")
+    return order, np.searchsorted(groups[order], np.arange(count + 1))
+
+
 def grouped(groups: np.ndarray, count: int) -> list[np.ndarray | slice]:
     """For each of so many groups the places of its members, in their order."""
     if count == 1:
         return [slice(None)]
-    order = np.argsort(groups, kind="stable")
-    ends = np.searchsorted(groups[order], np.arange(count + 1))
+    order, ends = in_groups(groups, count)
     return [order[begin:end] for begin, end in pairwise(ends)]

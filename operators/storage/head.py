@@ -9,12 +9,13 @@ import numpy as np
 from operators.dataflow import SINK, STORAGE
 from operators.outcome import Message
 from operators.storage.owner import Owner
-from operators.storage.routing import route_rows
+from operators.storage.part_rows import frozen
+from operators.storage.routing import Replicas, route_rows
 from operators.storage.row_kernels import gather, pick
 from partitioner.events import STRING, Ids
 from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from state.codec import Block, Header, seal
-from state.task_parts import grouped
+from state.task_parts import grouped, in_groups
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 
@@ -51,65 +52,62 @@ def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
         degrees = owner.mine(at.of(topology, "c"))
         degrees = degrees[~owner.are_in(degrees, changed)]
         changed, x = np.concatenate([changed, degrees]), np.concatenate([x, gather(owner.x.data, degrees)])
-    rows = layer.send(x, owner.send_context(changed))
+    new = _new_replicas(owner, changed, topology)
+    sent = changed
+    if new.row.size:  # their vertices send, too, though they have not changed
+        sent, x = np.concatenate([changed, new.row]), np.concatenate([x, gather(owner.x.data, new.row)])
+    rows = layer.send(x, owner.send_context(sent))
     header = _header(owner, SYNC, epoch, owner.number + 1)
     columns: Columns = {} if owner.is_tail else topology_of(topology)
-    if changed.size:
+    if sent.size:
         columns |= {**at.place_columns("o", changed), "zo": rows}
     if at.tasks.parts == 1:
         return [Message(STORAGE, 0, epoch, 0, seal(header, columns))]
     return [
         Message(STORAGE, task, epoch, at.task, seal(header, columns | found if task == at.task else found))
-        for task, found in enumerate(_replica_rows(owner, changed, rows, topology))
+        for task, found in enumerate(_replica_rows(owner, changed, rows, new))
     ]
 
 
-def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, topology: Block) -> list[Columns]:
+def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replicas:
+    """The new replicas of vertices that have not changed, each with the row of its vertex here in place of `row`."""
+    at = owner.at
+    added = at.of(topology, "ra")
+    new = np.flatnonzero((owner.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
+    slots, parts = added[new], topology.get("ra_part")[new]
+    there = owner.replica.data[slots, parts] if new.size else slots
+    return Replicas(parts, there, slots, slots[:0])
+
+
+def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Replicas) -> list[Columns]:
     """For each task what the changed vertices that it replicates send, and all that are new there.
 
-    To the own task, which has the rows of all changed vertices, go those of other vertices beside them.
+    `rows` are those of changed vertices, then of new replicas. The own task gets them all.
     """
     layer, at = owner.following, owner.at
     assert layer is not None
-    width, replica = layer.message_width, owner.replica.data
+    width, replica, tasks = layer.message_width, owner.replica.data, at.tasks
+    coming = grouped(tasks.task_of[new.to], tasks.tasks)
     found: list[Columns] = []
     for task, replicas in enumerate(route_rows(replica, changed, at)):
+        is_own, more = task == at.task, coming[task]
         columns: Columns = {"z_to": replicas.to, "z_slot": replicas.slot, "z_row": replicas.row}
-        found.append(columns if task == at.task else columns | {"z": rows[replicas.sent, :width]})
-    _add_new_replicas(owner, changed, rows, topology, found)
-    for task, columns in enumerate(found):
-        if len(at.tasks.parts_of[task]) == 1:
+        sent = replicas.sent
+        if new.to.size:
+            places = np.arange(changed.size, len(rows), dtype=np.int32)[more]
+            at_row = places if is_own else np.arange(sent.size, sent.size + places.size, dtype=np.int32)
+            columns["z_to"] = np.append(columns["z_to"], new.to[more])
+            columns["z_slot"] = np.append(columns["z_slot"], new.slot[more])
+            columns["z_row"] = np.append(columns["z_row"], at_row)
+            sent = np.append(sent, places)
+        if not is_own:
+            columns["z"] = gather(frozen(rows), frozen(sent), width)
+        if len(tasks.parts_of[task]) == 1:
             del columns["z_to"]
-            if task != at.task:  # each row is of one replica there
+            if not is_own:  # each row is of one replica there
                 del columns["z_row"]
+        found.append(columns)
     return found
-
-
-def _add_new_replicas(
-    owner: Owner, changed: np.ndarray, rows: np.ndarray, topology: Block, found: list[Columns]
-) -> None:
-    """Tell each new replica the row of its vertex, though that has not changed."""
-    layer, at = owner.following, owner.at
-    assert layer is not None
-    added = at.of(topology, "ra")
-    if not added.size:
-        return
-    new = np.flatnonzero((owner.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
-    if not new.size:
-        return
-    slots, parts, width = added[new], topology.get("ra_part")[new], layer.message_width
-    sent = layer.send(gather(owner.x.data, slots), owner.send_context(slots))
-    there = owner.replica.data[slots, parts]
-    for task, mine in enumerate(grouped(at.tasks.task_of[parts], at.tasks.tasks)):
-        columns, more = found[task], sent[mine]
-        if not len(more):
-            continue
-        is_own = task == at.task
-        before = rows if is_own else columns["z"]
-        columns["z_row"] = np.append(columns["z_row"], np.arange(len(before), len(before) + len(more), dtype=np.int32))
-        columns["z_to"] = np.append(columns["z_to"], parts[mine])
-        columns["z_slot"] = np.append(columns["z_slot"], there[mine])
-        columns["zo" if is_own else "z"] = np.concatenate([before, more if is_own else more[:, :width]])
 
 
 def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block | None) -> list[Message]:
@@ -118,15 +116,20 @@ def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     pick(owner.key.data, changed, keys)
     header, parts = _header(owner, ROWS, epoch, owner.number), owner.at.tasks.parts
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
-    homes = [(of % parts).astype(np.int16) if parts > 1 else of for of in (keys, dead)]  # the sink part of each
-    mine, its_dead = (grouped(home, parts) for home in homes)
+    ends, dead_ends = (np.array([0, of.size]) for of in (keys, dead))
+    if parts > 1:  # a vertex has the sink part of its key
+        order, ends = in_groups((keys % parts).astype(np.int16), parts)
+        keys, x = keys[order], gather(frozen(x), frozen(order.astype(np.int32)))
+        order, dead_ends = in_groups((dead % parts).astype(np.int16), parts)
+        dead = dead[order]
     messages = []
     for part in range(parts):
         columns: Columns = {}
         if topology is not None:
             columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
             columns |= _names_of(topology, part, parts)
-        columns |= {"key": keys[mine[part]], "row": x[mine[part]], "del_key": dead[its_dead[part]]}
+        mine, gone = slice(*ends[part : part + 2]), slice(*dead_ends[part : part + 2])
+        columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[gone]}
         messages.append(Message(SINK, part, epoch, owner.at.task, seal(header, columns)))
     return messages
 

@@ -14,13 +14,14 @@ from operators.storage.capability import capability_of
 from operators.storage.head import hand_on, topology_of
 from operators.storage.owner import SPLIT, Owner
 from operators.storage.part_rows import PartRows
+from operators.storage.routing import route_partials
 from operators.storage.row_kernels import gather
 from operators.storage.sources import read_sources
 from operators.telemetry.sum_report import SumReport
 from state.block_columns import PARTIAL, Columns
 from state.codec import Block, Header, seal
 from state.table import TableSet
-from state.task_parts import TaskParts, grouped
+from state.task_parts import TaskParts
 
 EMPTY_SLOTS = np.empty(0, np.int32)
 
@@ -150,23 +151,20 @@ class LayerStorage(Core):
         owner, at, tasks, flags = self.owner, self.at, self.shape.tasks, self.owner.flags.data
         splits = at.of(topology, "s")
         slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]]) if splits.size else touched
-        # masters that are split, and replicas; what is neither has gone in this epoch
-        slots = slots[np.where(flags[slots] != 0, flags[slots] == owner.owned | SPLIT, self.home.data[slots, 0] >= 0)]
-        here = flags[slots] != 0
-        source = at.part_of(slots)
-        part = np.where(here, source, self.home.data[slots, 0]).astype(np.int16)
-        address = np.where(here, at.slot_of(slots), self.home.data[slots, 1]).astype(np.int32)
+        partials = route_partials(slots, flags, owner.owned | SPLIT, self.home.data, at)
         mine = np.unique(np.concatenate([own, splits]))
         mine = mine[flags[mine] == owner.owned | SPLIT]
         header = Header(PARTIAL, epoch, self.shape.number, self.shape.task)
         messages = []
-        for task, chosen in enumerate(grouped(tasks.task_of[part], tasks.tasks)):
-            columns: Columns = {"p_slot": address[chosen], "p": self.synopses.read(slots[chosen])}
-            columns["p_count"] = self.synopses.in_edges(slots[chosen])
+        for task in range(tasks.tasks):
+            chosen = slice(*partials.ends[task : task + 2])
+            rows = partials.rows[chosen]
+            columns: Columns = {"p_slot": partials.slot[chosen], "p": self.synopses.read(rows)}
+            columns["p_count"] = self.synopses.in_edges(rows)
             if len(tasks.parts_of[task]) > 1:
-                columns["p_to"] = part[chosen]
+                columns["p_to"] = partials.to[chosen]
             if not tasks.is_one_each:
-                columns["p_from"] = source[chosen]
+                columns["p_from"] = partials.source[chosen]
             if task == self.shape.task:
                 columns |= {**topology_of(topology), **at.place_columns("t", mine), "t": self._own_rows(mine)}
             messages.append(Message(TAIL, task, epoch, self.shape.task, seal(header, columns)))

@@ -74,6 +74,11 @@ class PartRows:
             return slots
         return frozen(((block.get(f"{name}_to") - np.int32(self.first)) << np.int32(self._shift)) + slots)
 
+    @property
+    def shift(self) -> int:
+        """Row >> shift is the index of its part among those here; 31 where there is one."""
+        return 31 if len(self.needs) == 1 else self._shift
+
     def part_of(self, rows: np.ndarray) -> np.ndarray:
         """The part of each row, (n,) int16."""
         return (self.first + (rows >> np.int32(self._shift))).astype(np.int16)

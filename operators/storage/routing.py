@@ -1,4 +1,4 @@
-"""Which task gets what: changed rows to the tasks of their replicas, in one pass over the replica sets."""
+"""Which task gets what: changed rows to those of their replicas, partial synopses to those of their masters."""
 
 from __future__ import annotations
 
@@ -92,3 +92,84 @@ def route_rows(replica: np.ndarray, slots: np.ndarray, at: PartRows) -> list[Rep
         mine = slice(ends[task], ends[task + 1])
         found.append(Replicas(to[mine], slot[mine], row[mine], sent[row_ends[task] : row_ends[task + 1]]))
     return found
+
+
+class Partials(NamedTuple):
+    """Partial synopses by the task of their master: those for task t are from `ends[t]` to `ends[t + 1]`.
+
+    Shapes: rows (n,) int32, where the synopses lie; source, to (n,) int16, the parts of synopsis and master; slot (n,)
+    int32, the master's.
+    """
+
+    rows: np.ndarray
+    source: np.ndarray
+    to: np.ndarray
+    slot: np.ndarray
+    ends: np.ndarray
+
+
+@kernel
+def _find_masters(
+    rows: np.ndarray,
+    flags: np.ndarray,
+    split: int,
+    home: np.ndarray,
+    first: int,
+    shift: int,
+    task_of: np.ndarray,
+    to: np.ndarray,
+    slot: np.ndarray,
+    ends: np.ndarray,
+) -> None:
+    """Write each row's master, -1 for those without a partial, and count the rows for each task in `ends[1:]`."""
+    n, below = len(rows), (1 << shift) - 1 if shift < 31 else -1
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(flags, np.int64(rows[i + _AHEAD]))
+            prefetch(home, np.int64(rows[i + _AHEAD]) * 2)
+        row = rows[i]
+        if flags[row] == 0:  # a replica, or nothing any more
+            to[i], slot[i] = home[row, 0], home[row, 1]
+        elif flags[row] == split:
+            to[i], slot[i] = first + (row >> shift), row & below
+        else:
+            to[i] = -1
+        if to[i] >= 0:
+            ends[1 + task_of[to[i]]] += 1
+
+
+@kernel
+def _deal_partials(
+    rows: np.ndarray,
+    first: int,
+    shift: int,
+    task_of: np.ndarray,
+    to: np.ndarray,
+    slot: np.ndarray,
+    at: np.ndarray,
+    dealt: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Write those rows that have a master in the order of tasks, from `at` on."""
+    for i in range(len(rows)):
+        if to[i] < 0:
+            continue
+        task = task_of[to[i]]
+        k = at[task]
+        at[task] += 1
+        dealt[0][k], dealt[1][k], dealt[2][k], dealt[3][k] = rows[i], first + (rows[i] >> shift), to[i], slot[i]
+
+
+def route_partials(rows: np.ndarray, flags: np.ndarray, split: int, home: np.ndarray, at: PartRows) -> Partials:
+    """The partial synopses among these rows: of masters whose flags are `split`, and of replicas.
+
+    Shapes: flags (rows of the tables,) uint8; home (rows of the tables, 2) int32, part and slot of a replica's master.
+    """
+    tasks, n = at.tasks, len(rows)
+    to, slot = np.empty(n, np.int16), np.empty(n, np.int32)
+    ends = np.zeros(tasks.tasks + 1, np.int64)
+    _find_masters(rows, flags, split, home, at.first, at.shift, tasks.task_of, to, slot, ends)
+    ends = np.cumsum(ends)
+    m = int(ends[-1])
+    dealt = np.empty(m, np.int32), np.empty(m, np.int16), np.empty(m, np.int16), np.empty(m, np.int32)
+    _deal_partials(rows, at.first, at.shift, tasks.task_of, to, slot, ends[:-1].copy(), dealt)
+    return Partials(*dealt, ends)

@@ -13,26 +13,26 @@ _AHEAD = 8
 _FAR = 16  # for single values, each in a cache line of its own
 
 
-def gather(data: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """The rows `data[slots]`.
+def gather(data: np.ndarray, slots: np.ndarray, width: int | None = None) -> np.ndarray:
+    """The rows `data[slots]`, or their first `width` columns.
 
     Shapes: data (rows, width) of 4-byte values; slots (n,) int32; result (n, width).
     """
-    out = np.empty((len(slots), data.shape[1]), data.dtype)
+    out = np.empty((len(slots), data.shape[1] if width is None else width), data.dtype)
     _gather(data, slots, out)
     return out
 
 
 @kernel
 def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
-    n, width = len(slots), data.shape[1]
+    n = len(slots)
     for i in range(min(_AHEAD, n)):
         prefetch_row(data, slots[i])
     for i in range(n):
         if i + _AHEAD < n:
             prefetch_row(data, slots[i + _AHEAD])
         row = slots[i]
-        for j in range(width):
+        for j in range(out.shape[1]):
             out[i, j] = data[row, j]
 
 

@@ -64,6 +64,16 @@ def _place(
         rows[i] = base + row
 
 
+@kernel
+def _keep(partial: View, places: np.ndarray, kept: np.ndarray, rows: np.ndarray) -> None:
+    """Store the rows `rows[kept]` where they have a place."""
+    for i in range(len(places)):
+        if places[i] >= 0:
+            touch(partial, places[i])
+            for j in range(rows.shape[1]):
+                partial.data[places[i], j] = rows[kept[i], j]
+
+
 class LayerTail(Core):
     """Tail l: merges partials, updates its split vertices.
 
@@ -141,10 +151,7 @@ class LayerTail(Core):
         slots, counts = slots[kept], block.get("p_count")[kept]
         sources = block.get("p_from")[kept] if "p_from" in block.columns else np.full(kept.size, block.header.source)
         self._reserve_partials(kept.size)
-        places = self._place(slots, sources, counts)
-        held = places >= 0
-        self.partial.touch_rows(places[held])
-        self.partial.data[places[held]] = rows[kept][held]
+        _keep(self.partial.view, self._place(slots, sources, counts), kept, rows)
         return slots
 
     @property
