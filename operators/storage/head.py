@@ -59,10 +59,9 @@ def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     rows = layer.send(x, owner.send_context(sent))
     header = _header(owner, SYNC, epoch, owner.number + 1)
     columns: Columns = {} if owner.is_tail else topology_of(topology)
-    if sent.size:
-        columns |= {**at.place_columns("o", changed), "zo": rows}
+    columns |= at.place_columns("o", changed)
     if at.tasks.parts == 1:
-        return [Message(STORAGE, 0, epoch, 0, seal(header, columns))]
+        return [Message(STORAGE, 0, epoch, 0, seal(header, columns | {"zo": rows}))]
     return [
         Message(STORAGE, task, epoch, at.task, seal(header, columns | found if task == at.task else found))
         for task, found in enumerate(_replica_rows(owner, changed, rows, new))
@@ -102,6 +101,8 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
             sent = np.append(sent, places)
         if not is_own:
             columns["z"] = gather(frozen(rows), frozen(sent), width)
+        elif changed.size or columns["z_slot"].size:
+            columns["zo"] = rows
         if len(tasks.parts_of[task]) == 1:
             del columns["z_to"]
             if not is_own:  # each row is of one replica there
