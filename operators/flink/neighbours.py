@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class LostBlockError(RuntimeError):
 
 
 class Address(NamedTuple):
-    """A task of a job in this process: the job's folder, the operator, and the task's number."""
+    """A task of a job in this process: the job's id in Flink, the operator, and the task's number."""
 
     job: str
     operator: str
@@ -129,6 +130,7 @@ class Neighbours:
         self.levels = {kind: Level(None if kind == chained else BOUND_BYTES) for kind in receivers}
         self._job, self._receivers, self._attempt = job, receivers, attempt
         self._mailboxes: dict[str, Mailbox] = {}
+        self.waited_s = 0.0  # for receivers that were behind
 
     def sendable(self, messages: Iterable[Message]) -> list[Message]:
         """The messages of an act with tokens for their blocks, or with the bytes of them."""
@@ -142,7 +144,9 @@ class Neighbours:
             size = block.nbytes if isinstance(block, Block) else len(block)
             # asked once: what this act has sent before can't be taken before the act is done
             if to not in has_room:
+                began = time.perf_counter()
                 has_room[to] = mailbox.has_room(self.levels[to], size)
+                self.waited_s += time.perf_counter() - began
             token = mailbox.put(block, size, self.levels[to]) if has_room[to] else None
             sendable.append(message.encoded() if token is None else message._replace(block=token))
         return sendable

@@ -87,11 +87,11 @@ class Shell:
         settings = json.loads(self.config)
         self._factory: str = settings["factory"]
         self._stage_config: dict[str, Any] = settings["stage"]
-        task = _task_info(runtime_context)
+        context = runtime_context._runtime_context  # PyFlink's own methods do not find these in thread mode
+        task, self._job = context.getTaskInfo(), str(context.getJobInfo().getJobId().toHexString())
         self._attempt = int(task.getAttemptNumber())  # all tasks of a job start again together, and count alike
         profile = self._profile = Profile(Path(settings["out"]), self.operator, int(task.getIndexOfThisSubtask()))
         self._outbox = profile.levels["outbox_bytes"] = Level()
-        self._job = settings["out"]
         self._neighbours = Neighbours(self._job, self.receivers, self.chained_to, self._attempt)
         profile.levels |= {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
         self._metrics = OperatorMetrics(runtime_context, profile)
@@ -123,7 +123,8 @@ class Shell:
         """Close what Flink drops without a word: it calls `close` at the end of the input, not after a stop or failure.
 
         The drop happens on the task's thread before the task has ended, so a stopped job's output is complete, and
-        nothing of a failed attempt writes on into the next one.
+        nothing of a failed attempt writes on into the next one. Only a function that was cancelled while it sent may
+        go later.
         """
         self.close()
 
@@ -133,11 +134,12 @@ class Shell:
     def _act(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a stage on the worker, and count the time."""
         profile, worker = self._profile, self._worker
-        began, busy = time.perf_counter(), worker.busy_s
+        began, busy, waited = time.perf_counter(), worker.busy_s, self._neighbours.waited_s
         result = worker.call(_sendable, self._neighbours, fn, *args)
-        stage_s = worker.busy_s - busy
-        profile.stage += stage_s
-        profile.hand_over += time.perf_counter() - began - stage_s
+        busy_s, waited_s = worker.busy_s - busy, self._neighbours.waited_s - waited
+        profile.stage += busy_s - waited_s
+        profile.emit += waited_s
+        profile.hand_over += time.perf_counter() - began - busy_s
         profile.acts += 1
         if profile.is_due():
             worker.call(profile.write)
@@ -180,11 +182,6 @@ def _sendable(neighbours: Neighbours, fn: Callable[..., Any], *args: Any) -> Any
     return result
 
 
-def _task_info(context: RuntimeContext) -> Any:
-    """Java's TaskInfo, which PyFlink's own methods do not find in thread mode."""
-    return context._runtime_context.getTaskInfo()
-
-
 def _make(factory: str, config: dict[str, Any], operator: str, part: int) -> Any:
     return load_factory(factory)(config, operator, part)
 
@@ -222,7 +219,7 @@ class KeyedShell(Shell, KeyedProcessFunction):
             first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
             self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
             self._ready: dict[int, KeyedStage] = {}
-            own = self._own_tasks(_task_info(runtime_context))
+            own = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
             for task in own:
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)

@@ -45,9 +45,9 @@ class Attempt:
         self.events: list[tuple[int, int, Any]] = []
         task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0, getAttemptNumber=lambda: 0)
         self.metrics = Metrics()
-        runtime = SimpleNamespace(
-            get_metrics_group=lambda: self.metrics, _runtime_context=SimpleNamespace(getTaskInfo=lambda: task)
-        )
+        job = SimpleNamespace(getJobId=lambda: SimpleNamespace(toHexString=lambda: "f00d"))
+        java = SimpleNamespace(getTaskInfo=lambda: task, getJobInfo=lambda: job)
+        runtime = SimpleNamespace(get_metrics_group=lambda: self.metrics, _runtime_context=java)
         service = SimpleNamespace(register_processing_time_timer=self.timers.add)
         self.ctx: Any = SimpleNamespace(timer_service=lambda: service)
         config = {"factory": f"{__name__}:make", "stage": {"out": str(out)}, "out": str(out), "logs": str(out)}
