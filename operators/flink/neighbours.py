@@ -89,13 +89,13 @@ class Mailbox:
         self._waiting[token] = _Waiting(block, size, level)
         return token
 
-    def taken(self, value: bytes) -> Any:
-        """The value itself, or the block that it is the token of.
+    def taken(self, value: bytes) -> tuple[Any, int]:
+        """The value itself, or the block that it is the token of, and how many bytes came from another task.
 
         Raises: LostBlockError when there is no such block.
         """
         if not is_token(value):
-            return value
+            return value, len(value)
         waited = self._waiting.pop(value, None)
         if waited is None:
             message = f"{self._addresses[0].operator}: a token came whose block is not in this process"
@@ -103,7 +103,7 @@ class Mailbox:
         with self._changed:
             waited.level.take(waited.size)
             self._changed.notify_all()
-        return waited.block
+        return waited.block, 0 if waited.level.bound is None else waited.size
 
     def close(self) -> None:
         """Nobody reads here any more."""
@@ -131,6 +131,7 @@ class Neighbours:
         self._job, self._receivers, self._attempt = job, receivers, attempt
         self._mailboxes: dict[str, Mailbox] = {}
         self.waited_s = 0.0  # for receivers that were behind
+        self.left_bytes = 0  # to other tasks, in memory
 
     def sendable(self, messages: Iterable[Message]) -> list[Message]:
         """The messages of an act with tokens for their blocks, or with the bytes of them."""
@@ -147,8 +148,12 @@ class Neighbours:
                 began = time.perf_counter()
                 has_room[to] = mailbox.has_room(self.levels[to], size)
                 self.waited_s += time.perf_counter() - began
-            token = mailbox.put(block, size, self.levels[to]) if has_room[to] else None
-            sendable.append(message.encoded() if token is None else message._replace(block=token))
+            if not has_room[to]:
+                sendable.append(message.encoded())
+                continue
+            sendable.append(message._replace(block=mailbox.put(block, size, self.levels[to])))
+            if self.levels[to].bound is not None:
+                self.left_bytes += size
         return sendable
 
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:

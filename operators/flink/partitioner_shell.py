@@ -40,9 +40,8 @@ class PartitionerShell(KeyedShell):
         if value == FINISH:
             yield from self._finish(stage)
         elif value != START:
-            block = self._mailbox.taken(value)
-            if block is value:  # not a token
-                self._profile.bytes_in += len(value)
+            block, size = self._mailbox.taken(value)
+            self._profile.bytes_in += size
             yield from self._apply(self._act(stage.receive, block, monotonic_ms()))
         yield from self._letters(stage)
 

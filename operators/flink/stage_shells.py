@@ -35,9 +35,8 @@ class StageShell(KeyedShell):
         stage = self._stages_here.get(task)
         if stage is None:
             stage = self._stages_here[task] = self._restored(task)
-        block = self._mailbox.taken(value)
-        if block is value:  # not a token
-            self._profile.bytes_in += len(value)
+        block, size = self._mailbox.taken(value)
+        self._profile.bytes_in += size
         # Only the header is read here; one hand-over to the worker per task and epoch, not one per block.
         blocks = stage.offer(block)
         if blocks is not None:

@@ -48,7 +48,10 @@ def test_a_block_for_a_task_of_the_process_is_the_same_object_there(mailbox: Mai
     tokens = sent(sender, *messages)
     assert all(map(is_token, tokens))
     assert sender.levels[STORAGE].now == sum(one.block.nbytes for one in messages if isinstance(one.block, Block))
-    assert [mailbox.taken(token) for token in reversed(tokens)] == [one.block for one in reversed(messages)]
+    assert sender.left_bytes == sender.levels[STORAGE].now
+    found = [mailbox.taken(token) for token in reversed(tokens)]
+    assert [block for block, _ in found] == [one.block for one in reversed(messages)]
+    assert sum(size for _, size in found) == sender.left_bytes, "what went comes"
     assert sender.levels[STORAGE].now == 0
 
 
@@ -62,7 +65,7 @@ def test_whatever_goes_elsewhere_goes_as_bytes(one: Message, mailbox: Mailbox, s
         sender = Neighbours("another job", {STORAGE: "storage1"}, None)
     (value,) = sent(sender, one)
     assert not is_token(value)
-    assert mailbox.taken(value) is value, "bytes pass as they are"
+    assert mailbox.taken(value) == (value, len(value)), "bytes pass as they are"
     assert value == one.encoded().block
 
 
@@ -80,9 +83,11 @@ def test_beyond_the_bound_a_sender_waits_and_then_sends_bytes(mailbox: Mailbox, 
     reader.join()
 
 
-def test_a_chained_receiver_has_no_bound(mailbox: Mailbox) -> None:
+def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) -> None:
     sender = Neighbours("job", {STORAGE: "storage1"}, STORAGE)
-    assert all(is_token(*sent(sender, message(rows=BOUND_BYTES // 64))) for _ in range(3))
+    tokens = [*sent(sender, message(rows=BOUND_BYTES // 64)), *sent(sender, message(rows=BOUND_BYTES // 64))]
+    assert all(map(is_token, tokens))
+    assert (sender.left_bytes, mailbox.taken(tokens[0])[1]) == (0, 0)
 
 
 def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
