@@ -21,9 +21,9 @@ from operators.outcome import Message
 from operators.telemetry.level import Level
 from state.codec import Block
 
-# Of blocks that wait, for each sender and kind of receiver: about an epoch of 1,000 events. A larger block goes alone.
-BOUND_BYTES = 1 << 20
-PATIENCE_S = 1.0
+# Of blocks that wait, for each sender and kind of receiver: some epochs of 100 events. A larger block goes alone.
+BOUND_BYTES = 128 << 10
+PATIENCE_S = 0.1
 
 _TOKEN, _TOKEN_BYTES = b"T", 9  # any block has a longer header
 _tokens = itertools.count(secrets.randbits(60))  # those of another process are none of ours
@@ -51,7 +51,7 @@ _mailboxes: dict[Address, Mailbox] = {}
 
 
 def _fits(level: Level, size: int) -> bool:
-    return level.bound is None or level.now == 0 or level.now + size <= level.bound
+    return level.now == 0 or level.now + size <= BOUND_BYTES
 
 
 def is_token(value: bytes) -> bool:
@@ -90,7 +90,7 @@ class Mailbox:
         return token
 
     def taken(self, value: bytes) -> tuple[Any, int]:
-        """The value itself, or the block that it is the token of, and how many bytes came from another task.
+        """The value itself, or the block that it is the token of, and how many bytes came from another thread.
 
         Raises: LostBlockError when there is no such block.
         """
@@ -103,7 +103,7 @@ class Mailbox:
         with self._changed:
             waited.level.take(waited.size)
             self._changed.notify_all()
-        return waited.block, 0 if waited.level.bound is None else waited.size
+        return waited.block, waited.size
 
     def close(self) -> None:
         """Nobody reads here any more."""
@@ -127,8 +127,8 @@ class Neighbours:
 
         There a block is taken while it is sent, so nothing needs a bound.
         """
-        self.levels = {kind: Level(None if kind == chained else BOUND_BYTES) for kind in receivers}
-        self._job, self._receivers, self._attempt = job, receivers, attempt
+        self.levels = {kind: Level() for kind in receivers}  # no bound of their own: an act may make more
+        self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, chained
         self._mailboxes: dict[str, Mailbox] = {}
         self.waited_s = 0.0  # for receivers that were behind
         self.left_bytes = 0  # to other tasks, in memory
@@ -144,6 +144,9 @@ class Neighbours:
                 continue
             size = block.nbytes if isinstance(block, Block) else len(block)
             # asked once: what this act has sent before can't be taken before the act is done
+            if to == self._chained:
+                sendable.append(message._replace(block=mailbox.put(block, 0, self.levels[to])))
+                continue
             if to not in has_room:
                 began = time.perf_counter()
                 has_room[to] = mailbox.has_room(self.levels[to], size)
@@ -152,8 +155,7 @@ class Neighbours:
                 sendable.append(message.encoded())
                 continue
             sendable.append(message._replace(block=mailbox.put(block, size, self.levels[to])))
-            if self.levels[to].bound is not None:
-                self.left_bytes += size
+            self.left_bytes += size
         return sendable
 
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:

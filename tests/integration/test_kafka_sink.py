@@ -135,9 +135,10 @@ def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> Non
     config = tmp_path / "job.yaml"
     config.write_text("kafka:\n  buffer.memory: 65536\n  batch.size: 16384\n")
     with start_broker(tmp_path / "broker", sasl=False, tls=False) as broker:
-        one = job(make_input(tmp_path / "in", 12_000))
+        one = job(make_input(tmp_path / "in", 18_000))
         output = ("--embeddings-to", f"kafka://{broker.address}/slow", "--coalesce", "100ms", "--config", config)
-        shape = ("--parts", 1, "--checkpoint-interval", "1s", "--epoch-events", 100)
+        # No checkpoint comes meanwhile: it would have the sink wait for the broker with nothing in its hands.
+        shape = ("--parts", 1, "--checkpoint-interval", "1h", "--epoch-events", 100)
         one.start(*shape, *output, faults={"slow": {"parser": 20}, "chunk": 50})
         one.until_epoch(20)
         with standing(broker):
@@ -152,16 +153,16 @@ def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> Non
             profiles = read_profiles(one.out)
             levels, under_way = operator_levels(profiles), in_flight_bytes(profiles)
         print("bytes read while the broker pauses:", at, "and then under way:", under_way, "of", levels)
-        assert events < 12_000, "the source stands"
-        assert 0 < under_way < at[-1], "more blocks lie before an operator that waits"
+        assert events < 18_000, "the source stands"
+        assert under_way > 0, "blocks lie before an operator that waits"
         ended = one.wait()
-        assert (ended.code, ended.result["events"]) == (0, 12_000)
+        assert (ended.code, ended.result["events"]) == (0, 18_000)
         assert "restarted" not in ended.errors
         assert_as_logged(last_of(records(broker, "slow")), one.out)
     found = read_run(one.out)["levels"]
     assert found.keys() == {"in_flight_bytes", *levels}
     assert found["in_flight_bytes"]["bound"] == 256 << 20, "Flink's network memory"
-    assert found["in_flight_bytes"]["peak"] >= under_way
+    assert found["in_flight_bytes"]["bound"] > found["in_flight_bytes"]["peak"] >= under_way
     for name, level in found.items():
         assert level["now"] == 0 or name == "partitioner.journal_bytes", (name, level)
         assert level["bound"] is None or level["peak"] <= level["bound"], (name, level)

@@ -87,7 +87,7 @@ def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) 
     sender = Neighbours("job", {STORAGE: "storage1"}, STORAGE)
     tokens = [*sent(sender, message(rows=BOUND_BYTES // 64)), *sent(sender, message(rows=BOUND_BYTES // 64))]
     assert all(map(is_token, tokens))
-    assert (sender.left_bytes, mailbox.taken(tokens[0])[1]) == (0, 0)
+    assert (sender.left_bytes, mailbox.taken(tokens[0])[1], sender.levels[STORAGE].peak) == (0, 0, 0)
 
 
 def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
