@@ -79,12 +79,12 @@ class Mailbox:
     def has_room(self, level: Level, size: int) -> bool:
         """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or _fits(level, size), PATIENCE_S)
-            return not self._closed and _fits(level, size)
+            found = self._changed.wait_for(lambda: self._closed or _fits(level, size), PATIENCE_S)
+            return found and not self._closed
 
     def put(self, block: Any, size: int, level: Level) -> bytes:
         """Keep a block; returns its token."""
-        token = _TOKEN + (next(_tokens) & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
+        token = _TOKEN + next(_tokens).to_bytes(8, "little")
         level.add(size)
         self._waiting[token] = _Waiting(block, size, level)
         return token
@@ -130,33 +130,36 @@ class Neighbours:
         self.levels = {kind: Level() for kind in receivers}  # no bound of their own: an act may make more
         self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, chained
         self._mailboxes: dict[str, Mailbox] = {}
-        self.waited_s = 0.0  # for receivers that were behind
-        self.left_bytes = 0  # to other tasks, in memory
+        self._left_bytes, self._waited_s = 0, 0.0
 
     def sendable(self, messages: Iterable[Message]) -> list[Message]:
         """The messages of an act with tokens for their blocks, or with the bytes of them."""
         has_room: dict[str, bool] = {}
-        sendable = []
-        for message in messages:
-            to, block, mailbox = message.to, message.block, self._mailbox(message.to, message.task)
-            if mailbox is None:
-                sendable.append(message.encoded())
-                continue
-            size = block.nbytes if isinstance(block, Block) else len(block)
-            # asked once: what this act has sent before can't be taken before the act is done
-            if to == self._chained:
-                sendable.append(message._replace(block=mailbox.put(block, 0, self.levels[to])))
-                continue
-            if to not in has_room:
-                began = time.perf_counter()
-                has_room[to] = mailbox.has_room(self.levels[to], size)
-                self.waited_s += time.perf_counter() - began
-            if not has_room[to]:
-                sendable.append(message.encoded())
-                continue
-            sendable.append(message._replace(block=mailbox.put(block, size, self.levels[to])))
-            self.left_bytes += size
-        return sendable
+        tokens = ((message, self._token(message, has_room)) for message in messages)
+        return [message.encoded() if token is None else message._replace(block=token) for message, token in tokens]
+
+    def counted(self) -> tuple[int, float]:
+        """Bytes left in memory for other tasks, and seconds waited for those that were behind, since the last call."""
+        found = self._left_bytes, self._waited_s
+        self._left_bytes, self._waited_s = 0, 0.0
+        return found
+
+    def _token(self, message: Message, has_room: dict[str, bool]) -> bytes | None:
+        """Leave a block to its receiver; None where it has to go as bytes."""
+        to, block, mailbox = message.to, message.block, self._mailbox(message.to, message.task)
+        if mailbox is None:
+            return None
+        if to == self._chained:
+            return mailbox.put(block, 0, self.levels[to])
+        size = block.nbytes if isinstance(block, Block) else len(block)
+        if to not in has_room:  # asked once: what an act has sent before can't be taken before the act is done
+            began = time.perf_counter()
+            has_room[to] = mailbox.has_room(self.levels[to], size)
+            self._waited_s += time.perf_counter() - began
+        if not has_room[to]:
+            return None
+        self._left_bytes += size
+        return mailbox.put(block, size, self.levels[to])
 
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:
         """Where a task of that kind takes its blocks, if it is in this process."""

@@ -134,12 +134,10 @@ class Shell:
     def _act(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a stage on the worker, and count the time."""
         profile, worker = self._profile, self._worker
-        neighbours = self._neighbours
-        waited, left = neighbours.waited_s, neighbours.left_bytes
         began, busy = time.perf_counter(), worker.busy_s
-        result = worker.call(_sendable, neighbours, fn, *args)
-        busy_s, waited_s = worker.busy_s - busy, neighbours.waited_s - waited
-        profile.bytes_out += neighbours.left_bytes - left
+        result = worker.call(_sendable, self._neighbours, fn, *args)
+        busy_s, (left_bytes, waited_s) = worker.busy_s - busy, self._neighbours.counted()
+        profile.bytes_out += left_bytes
         profile.stage += busy_s - waited_s
         profile.emit += waited_s
         profile.hand_over += time.perf_counter() - began - busy_s
@@ -151,10 +149,10 @@ class Shell:
 
     def _events(self, blocks: Sequence[bytes]) -> Iterator[Any]:
         """A Parser's blocks, to the Partitioner."""
-        began, left = time.perf_counter(), self._neighbours.left_bytes
+        began = time.perf_counter()
         self._outbox.set(sum(map(len, blocks)))
         messages = self._neighbours.sendable(Message(PARTITIONER, 0, 0, 0, block) for block in blocks)
-        self._profile.bytes_out += self._neighbours.left_bytes - left
+        self._profile.bytes_out += self._neighbours.counted()[0]
         for message in messages:
             assert isinstance(message.block, bytes)
             if not is_token(message.block):

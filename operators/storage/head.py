@@ -72,10 +72,11 @@ def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replica
     """The new replicas of vertices that have not changed, each with the row of its vertex here in place of `row`."""
     at = owner.at
     added = at.of(topology, "ra")
+    if not added.size:
+        return Replicas(topology.get("ra_part"), added, added, added)
     new = np.flatnonzero((owner.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
     slots, parts = added[new], topology.get("ra_part")[new]
-    there = owner.replica.data[slots, parts] if new.size else slots
-    return Replicas(parts, there, slots, slots[:0])
+    return Replicas(parts, owner.replica.data[slots, parts], slots, slots[:0])
 
 
 def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Replicas) -> list[Columns]:

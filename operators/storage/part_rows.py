@@ -33,7 +33,7 @@ class PartRows:
         self.needs = np.zeros(len(self.here), np.int64)
         self._tables: list[Table] = []
         self._lists: list[Lists] = []
-        self._shift = 0
+        self.shift = 0  # row >> shift is the index of its part among those here
 
     def keep(self, *tables: Table | Lists) -> None:
         """Have these tables grow with the slots."""
@@ -65,27 +65,22 @@ class PartRows:
         for table in self._tables:
             table.reserve(self.needs)
         align(*self._tables)
-        self._shift = self._tables[0].part_shift
+        self.shift = self._tables[0].part_shift
 
     def of(self, block: Block, name: str, column: str = "slot") -> np.ndarray:
         """The rows of such records of a block, (n,) int32."""
         slots = block.get(f"{name}_{column}")
         if len(self.needs) == 1 or not slots.size:
             return slots
-        return frozen(((block.get(f"{name}_to") - np.int32(self.first)) << np.int32(self._shift)) + slots)
-
-    @property
-    def shift(self) -> int:
-        """Row >> shift is the index of its part among those here; 31 where there is one."""
-        return 31 if len(self.needs) == 1 else self._shift
+        return frozen(((block.get(f"{name}_to") - np.int32(self.first)) << np.int32(self.shift)) + slots)
 
     def part_of(self, rows: np.ndarray) -> np.ndarray:
         """The part of each row, (n,) int16."""
-        return (self.first + (rows >> np.int32(self._shift))).astype(np.int16)
+        return (self.first + (rows >> np.int32(self.shift))).astype(np.int16)
 
     def slot_of(self, rows: np.ndarray) -> np.ndarray:
         """The slot of each row, (n,) int32."""
-        return rows if len(self.needs) == 1 else rows & np.int32((1 << self._shift) - 1)
+        return rows if len(self.needs) == 1 else rows & np.int32((1 << self.shift) - 1)
 
     def place_columns(self, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The columns by which the own task addresses these rows again."""

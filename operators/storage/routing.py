@@ -122,7 +122,7 @@ def _find_masters(
     ends: np.ndarray,
 ) -> None:
     """Write each row's master, -1 for those without a partial, and count the rows for each task in `ends[1:]`."""
-    n, below = len(rows), (1 << shift) - 1 if shift < 31 else -1
+    n, below = len(rows), (1 << shift) - 1
     for i in range(n):
         if i + _AHEAD < n:
             prefetch(flags, np.int64(rows[i + _AHEAD]))

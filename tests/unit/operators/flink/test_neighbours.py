@@ -48,10 +48,12 @@ def test_a_block_for_a_task_of_the_process_is_the_same_object_there(mailbox: Mai
     tokens = sent(sender, *messages)
     assert all(map(is_token, tokens))
     assert sender.levels[STORAGE].now == sum(one.block.nbytes for one in messages if isinstance(one.block, Block))
-    assert sender.left_bytes == sender.levels[STORAGE].now
+    left, _ = sender.counted()
+    assert left == sender.levels[STORAGE].now
+    assert sender.counted()[0] == 0, "counted once"
     found = [mailbox.taken(token) for token in reversed(tokens)]
     assert [block for block, _ in found] == [one.block for one in reversed(messages)]
-    assert sum(size for _, size in found) == sender.left_bytes, "what went comes"
+    assert sum(size for _, size in found) == left, "what went comes"
     assert sender.levels[STORAGE].now == 0
 
 
@@ -87,7 +89,7 @@ def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) 
     sender = Neighbours("job", {STORAGE: "storage1"}, STORAGE)
     tokens = [*sent(sender, message(rows=BOUND_BYTES // 64)), *sent(sender, message(rows=BOUND_BYTES // 64))]
     assert all(map(is_token, tokens))
-    assert (sender.left_bytes, mailbox.taken(tokens[0])[1], sender.levels[STORAGE].peak) == (0, 0, 0)
+    assert (sender.counted()[0], mailbox.taken(tokens[0])[1], sender.levels[STORAGE].peak) == (0, 0, 0)
 
 
 def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
