@@ -37,7 +37,7 @@ def build_image(
     if pieces:
         progress("partitioning the snapshot")
         events = Events.concatenate(pieces)
-        change = core.apply(events)
+        change = core.partition(events)
         if change.rejected:
             row, reason = change.rejected[0]
             edge = f"{events.a.slice(row, row + 1).to_list()[0]} -> {events.b.slice(row, row + 1).to_list()[0]}"
@@ -45,10 +45,10 @@ def build_image(
             raise SnapshotError(msg)
         vertices = core.vertices
     else:
-        change, vertices = core.apply(Events.empty(plan.in_width, settings.id_kind)), 0
+        change, vertices = core.partition(Events.empty(plan.in_width, settings.id_kind)), 0
     sent = core.split(change, control_values(vertices=core.vertices), 0)
     network = Network(flow, stages)
-    network.send(Place(PARTITIONER, 0), [Message(STORAGE, task, 0, 0, block) for task, block in enumerate(sent)])
+    network.send(Place(PARTITIONER, 0), [Message(STORAGE, task, 0, block) for task, block in enumerate(sent)])
     del change, sent, pieces
     while not network.idle:
         acted = network.step()

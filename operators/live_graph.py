@@ -100,11 +100,11 @@ class LiveState:
 
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
-        change = self.core.apply(events)
+        change = self.core.partition(events)
         control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
-        self._deliver(Message(STORAGE, task, self.epoch, 0, block) for task, block in enumerate(blocks))
+        self._deliver(Message(STORAGE, task, self.epoch, block) for task, block in enumerate(blocks))
 
     @property
     def epoch(self) -> int:

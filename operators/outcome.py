@@ -13,13 +13,12 @@ class Message(NamedTuple):
     """A block for one task of one operator: as it is within a process, encoded between processes.
 
     `to` is the kind of the operator (see operators/dataflow.py); which one of that kind, its sender decides. `task` is
-    that of the receiver, `source` that of the sender.
+    that of the receiver.
     """
 
     to: str
     task: int
     epoch: int
-    source: int
     block: Block | bytes
 
     def encoded(self) -> Message:

@@ -149,8 +149,8 @@ class Stage:
         """
         header = block.header if isinstance(block, Block) else read_header(block)
         if header.epoch <= self.epoch or self.inbox.holds(header):
-            message = f"{self.name}: epoch {header.epoch} from part {header.source} came again, at epoch {self.epoch}"
-            raise OutOfOrderError(message)
+            msg = f"{self.name}: epoch {header.epoch} from part {header.source} came again, at epoch {self.epoch}"
+            raise OutOfOrderError(msg)
         return self.inbox.put(header, block)
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
@@ -162,8 +162,8 @@ class Stage:
         decoded = [block if isinstance(block, Block) else decode(block) for block in blocks]
         epoch = decoded[0].header.epoch
         if epoch != self.epoch + 1:
-            message = f"{self.name}: epoch {epoch} is complete, but the next one is {self.epoch + 1}"
-            raise OutOfOrderError(message)
+            msg = f"{self.name}: epoch {epoch} is complete, but the next one is {self.epoch + 1}"
+            raise OutOfOrderError(msg)
         messages = self.core.apply(epoch, decoded)
         self.epoch = epoch
         controls = [block.columns["ctl"] for block in decoded if "ctl" in block.columns]

@@ -61,7 +61,7 @@ class Partitioner:
         """All durable state."""
         return self._t.set
 
-    def apply(self, events: Events) -> EpochChange:
+    def partition(self, events: Events) -> EpochChange:
         """Apply the events of one whole epoch; the result is good until the next call.
 
         Raises:

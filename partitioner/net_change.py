@@ -81,7 +81,7 @@ def make_records(vertices: int, edges: int, parts: int) -> Records:
 
 @dataclass(frozen=True, slots=True)
 class EpochChange:
-    """What an epoch's events come to. Its arrays are the Partitioner's memory: good until the next `apply`.
+    """What an epoch's events come to. Its arrays are the Partitioner's memory: good until the next `partition`.
 
     Shapes: x (k, in_width) float32, the features that the records point into; names (offsets, bytes) of the ids of the
     born vertices in record order, for string ids.

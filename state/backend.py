@@ -1,6 +1,7 @@
-"""The interface of durable state; behind it are RocksDB (state/rocks_backend.py) or Flink's keyed state.
+"""The interface of durable state; behind it is Flink's keyed state.
 
-`tests/unit/state/backend_contract.py` is run against both, and against the dict that the simulator uses.
+`tests/unit/state/backend_contract.py` is run against it, against the RocksDB of the local runtime
+(state/rocks_backend.py), and against the dict that the simulator uses.
 """
 
 from __future__ import annotations

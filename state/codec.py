@@ -120,8 +120,8 @@ def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:
     for name, column in kept:
         width = column.shape[1] if column.ndim == 2 else 0
         if len(name) > _NAME_BYTES:
-            message = f"column name {name!r}: expected at most {_NAME_BYTES} bytes"
-            raise ValueError(message)
+            msg = f"column name {name!r}: expected at most {_NAME_BYTES} bytes"
+            raise ValueError(msg)
         pieces.append(_COLUMN.pack(name.encode(), _CODES[column.dtype], column.ndim, 0, width, column.shape[0]))
     for _, column in kept:
         pieces.append(column.data.cast("B"))  # type: ignore[arg-type]
@@ -137,11 +137,11 @@ def read_header(data: bytes) -> Header:
     """
     magic, version, kind, layer, flags, source, epoch, _, _ = _HEADER.unpack_from(data)
     if magic != _MAGIC:
-        message = f"not a block: expected magic {_MAGIC!r}, got {magic!r}"
-        raise UnknownFormatError(message)
+        msg = f"not a block: expected magic {_MAGIC!r}, got {magic!r}"
+        raise UnknownFormatError(msg)
     if version != FORMAT_VERSION:
-        message = f"block format version {version} is not known to this Freshet (it reads {FORMAT_VERSION})"
-        raise UnknownFormatError(message)
+        msg = f"block format version {version} is not known to this Freshet (it reads {FORMAT_VERSION})"
+        raise UnknownFormatError(msg)
     return Header(kind, epoch, layer, source, flags)
 
 

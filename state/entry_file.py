@@ -44,5 +44,5 @@ def read_entries(path: Path) -> Iterator[tuple[str, bytes]]:
                 return
             yield key, value
             count += 1
-    message = f"{path}: cut short after {count} entries"
-    raise TornEntriesError(message)
+    msg = f"{path}: cut short after {count} entries"
+    raise TornEntriesError(msg)

@@ -64,12 +64,12 @@ def load_image(tables: TableSet, folder: Path, part: int = 0) -> int:
     """
     manifest = orjson.loads(_manifest(folder))
     if manifest["format"] != IMAGE_FORMAT:
-        message = f"base image format {manifest['format']} is not known to this Freshet (it reads {IMAGE_FORMAT})"
-        raise UnknownFormatError(message)
+        msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {IMAGE_FORMAT})"
+        raise UnknownFormatError(msg)
     wanted = {table.name for table in tables}
     if set(manifest["tables"]) != wanted:
-        message = f"base image {folder}: has tables {sorted(manifest['tables'])}, the operator has {sorted(wanted)}"
-        raise DamagedImageError(message)
+        msg = f"base image {folder}: has tables {sorted(manifest['tables'])}, the operator has {sorted(wanted)}"
+        raise DamagedImageError(msg)
     for name, entry in manifest["tables"].items():
         _load_table(tables[name], entry, folder, part)
     return int(manifest["epoch"])
@@ -84,8 +84,8 @@ def _manifest(folder: Path) -> bytes:
     try:
         return (folder / "image.json").read_bytes()
     except FileNotFoundError:
-        message = f"base image {folder}: there is no image.json; put the folder back, or run again without --resume"
-        raise DamagedImageError(message) from None
+        msg = f"base image {folder}: there is no image.json; put the folder back, or run again without --resume"
+        raise DamagedImageError(msg) from None
 
 
 def _load_table(table: Table, entry: dict[str, Any], folder: Path, part: int) -> None:
@@ -94,9 +94,9 @@ def _load_table(table: Table, entry: dict[str, Any], folder: Path, part: int) ->
     shape = entry["shape"]
     fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
     if not fits or data.size != int(np.prod(shape)):
-        message = f"base image {folder}: table {table.name} has {data.size} values, its manifest says {entry}"
-        raise DamagedImageError(message)
+        msg = f"base image {folder}: table {table.name} has {data.size} values, its manifest says {entry}"
+        raise DamagedImageError(msg)
     if data.size and zlib.crc32(data.data) != entry["crc32"]:
-        message = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
-        raise DamagedImageError(message)
+        msg = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
+        raise DamagedImageError(msg)
     table.load_rows(data.reshape(shape), entry["rows"], part)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
-from state.backend import Backend
 from state.sweep import Mutations
 from state.value_log import Pointer, ValueLog
 
@@ -64,10 +63,6 @@ class RocksStore:
         for pointer in released:  # not before RocksDB has forgotten them
             self._log.release(pointer)
 
-    def part(self, name: str) -> RocksBackend:
-        """The entries of one operator's part."""
-        return RocksBackend(self, name)
-
     def items(self, name: str) -> Iterator[tuple[str, bytes]]:
         """Every entry of one operator's part.
 
@@ -97,18 +92,3 @@ class RocksStore:
         """The pointer that the entry has, if it has one."""
         pointer = self._pointers.pop(key, None)
         return [] if pointer is None else [pointer]
-
-
-class RocksBackend(Backend):
-    """Entries of one operator's part in a `RocksStore`; each call that changes some is a commit of its own."""
-
-    def __init__(self, store: RocksStore, name: str) -> None:
-        self._store, self._name = store, name
-
-    def apply(self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str]) -> None:
-        """Set entries, then remove some."""
-        self._store.commit({self._name: Mutations(list(puts), list(deletes))})
-
-    def items(self) -> Iterator[tuple[str, bytes]]:
-        """Every entry."""
-        return self._store.items(self._name)

@@ -267,11 +267,11 @@ class Sweeper:
 def _check_even(stands: list[str]) -> None:
     for part, stand in enumerate(stands):
         if stand != stands[0]:
-            message = (
+            msg = (
                 f"parts of an operator do not fit together: number {part} of a subtask has {stand}, number 0 has "
                 f"{stands[0]}; restore all of them from one checkpoint or savepoint"
             )
-            raise UnevenPartsError(message)
+            raise UnevenPartsError(msg)
 
 
 def _merged(first: dict[int, Mutations], second: dict[int, Mutations]) -> dict[int, Mutations]:
@@ -282,18 +282,18 @@ def _merged(first: dict[int, Mutations], second: dict[int, Mutations]) -> dict[i
 
 def _check_format(stored: bytes | None) -> None:
     if stored is None or stored != str(STATE_FORMAT).encode():
-        message = (
+        msg = (
             f"state format {_text(stored)} is not known to this Freshet (it reads {STATE_FORMAT}): "
             "restore it with the version that wrote it, or start afresh from a snapshot"
         )
-        raise UnknownFormatError(message)
+        raise UnknownFormatError(msg)
 
 
 def _check_image(stored: bytes | None, image: Path | None) -> None:
     found = None if image is None else image_id(image)
     if stored != found:
-        message = f"the state builds on base image {_text(stored)}, but {image or 'no folder'} holds {_text(found)}"
-        raise DamagedImageError(message)
+        msg = f"the state builds on base image {_text(stored)}, but {image or 'no folder'} holds {_text(found)}"
+        raise DamagedImageError(msg)
 
 
 def _text(value: bytes | None) -> str:

@@ -221,8 +221,8 @@ class Table:
             RuntimeError: pages of the marker before are still owed.
         """
         if self._owed:
-            message = f"table {self.name}: {self._owed} pages of the last marker were not written"
-            raise RuntimeError(message)
+            msg = f"table {self.name}: {self._owed} pages of the last marker were not written"
+            raise RuntimeError(msg)
         dirty = np.flatnonzero(self._flags == DIRTY)
         self._flags[dirty] = PENDING
         self._where[dirty] = np.arange(dirty.size, dtype=np.int32)
@@ -285,8 +285,8 @@ class Table:
         # Format 1 had pages, of tables filled with zeros, from which single zero bytes were cut.
         held = np.frombuffer(data + bytes(-len(data) % self.dtype.itemsize), self.dtype)
         if held.size > self.page_rows * width:
-            message = f"table {self.name}: page {page} has {held.size} values, at most {self.page_rows * width} fit"
-            raise ValueError(message)
+            msg = f"table {self.name}: page {page} has {held.size} values, at most {self.page_rows * width} fit"
+            raise ValueError(msg)
         first = page * self.page_rows
         held_rows = -(-held.size // max(1, width))
         # One of several parts asks for what it holds, since the stride of all follows.
@@ -340,8 +340,8 @@ class TableSet:
     def add(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> Table:
         """A new, empty table."""
         if name in self._tables:
-            message = f"table {name!r} exists already"
-            raise ValueError(message)
+            msg = f"table {name!r} exists already"
+            raise ValueError(msg)
         table = self._tables[name] = Table(name, dtype, width, fill, self.parts)
         return table
 

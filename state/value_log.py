@@ -47,8 +47,8 @@ class Pointer(NamedTuple):
             LostValueError: `data` is no pointer.
         """
         if len(data) != _LAYOUT.size:
-            message = f"{len(data)} bytes are no pointer into a value log"
-            raise LostValueError(message)
+            msg = f"{len(data)} bytes are no pointer into a value log"
+            raise LostValueError(msg)
         return cls(*_LAYOUT.unpack(data))
 
 
@@ -83,8 +83,8 @@ class ValueLog:
         while rest:
             written = self._file.write(rest)
             if not written:
-                message = f"{self._path(self._number)}: {len(rest)} bytes could not be written"
-                raise OSError(message)
+                msg = f"{self._path(self._number)}: {len(rest)} bytes could not be written"
+                raise OSError(msg)
             rest = rest[written:]
         self._held[self._number] += 1
         return pointer
@@ -103,8 +103,8 @@ class ValueLog:
         except OSError as error:
             raise LostValueError(str(error)) from error
         if len(value) != pointer.size or zlib.crc32(value) != pointer.crc32:
-            message = f"{path}: the value of {pointer.size} bytes at {pointer.offset} is damaged"
-            raise LostValueError(message)
+            msg = f"{path}: the value of {pointer.size} bytes at {pointer.offset} is damaged"
+            raise LostValueError(msg)
         return value
 
     def release(self, pointer: Pointer) -> None:

@@ -70,7 +70,7 @@ class Trial:
     def apply(self, epoch: Events) -> None:
         """Place what an epoch changes."""
         began = time.perf_counter()
-        self.core.apply(epoch)
+        self.core.partition(epoch)
         self.seconds += time.perf_counter() - began
         self.events += len(epoch)
         self.edges += int(np.count_nonzero((epoch.op == OP_ADD_EDGE) | (epoch.op == OP_DEL_EDGE)))

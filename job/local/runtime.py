@@ -159,7 +159,7 @@ class LocalRuntime:
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
         partitioner.log.retention = self._commits
-        entries = dict(self._store.part(PARTITIONER).items())
+        entries = dict(self._store.items(PARTITIONER))
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
         partitioner.restore(entries.items())
         stages = self._stages()
@@ -193,8 +193,7 @@ class LocalRuntime:
         for row in self.flow.staged:
             for place in row.places:
                 stage = stages[place] = make_stage(self._config, *place)
-                states = (self._store.part(str(Place(row.name, part))) for part in stage.parts)
-                stage.restore(*(state.items() for state in states))
+                stage.restore(*(self._store.items(str(Place(row.name, part))) for part in stage.parts))
         return stages
 
     def _segments(self, stages: dict[Place, Stage]) -> list[Callable[[Work], None]]:

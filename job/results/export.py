@@ -203,7 +203,7 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
 
     def entries_of(operator: str, part: int) -> Entries:
         name = operator if operator == PARTITIONER else str(Place(operator, part))
-        return ((key, value) for key, value in store.part(name).items() if key != READ_POSITION)
+        return ((key, value) for key, value in store.items(name) if key != READ_POSITION)
 
     try:
         live.restore(entries_of)

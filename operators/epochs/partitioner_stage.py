@@ -195,7 +195,7 @@ class PartitionerStage:
             progress.epoch, progress.told = cut.epoch, progress.rejected_in_all
             progress.since_marker_ms = max(0.0, self._markers.since_last_ms(now_ms))
             mutations.puts.append(self._sealed_entry())
-        messages = [Message(STORAGE, task, cut.epoch, 0, block) for task, block in enumerate(blocks)]
+        messages = [Message(STORAGE, task, cut.epoch, block) for task, block in enumerate(blocks)]
         return Outcome(messages, {_PART: mutations})
 
     def _partition(self, epoch: Epoch, is_replay: bool, flags: int) -> list[Block]:
@@ -204,7 +204,7 @@ class PartitionerStage:
         events = Events.concatenate(pieces) if pieces else Events.empty(core.in_width, core.config.id_kind)
         if self.lanes.sealed - len(events) >= self._journaled:
             progress.count_streamed(events.arrival_ms)
-        change = core.apply(events)
+        change = core.partition(events)
         if not is_replay:
             self._refuse(events, change.rejected)
         control = control_values(

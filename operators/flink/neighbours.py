@@ -98,8 +98,8 @@ class Mailbox:
             return value, len(value)
         waited = self._waiting.pop(value, None)
         if waited is None:
-            message = f"{self._addresses[0].operator}: a token came whose block is not in this process"
-            raise LostBlockError(message)
+            msg = f"{self._addresses[0].operator}: a token came whose block is not in this process"
+            raise LostBlockError(msg)
         with self._changed:
             waited.level.take(waited.size)
             self._changed.notify_all()

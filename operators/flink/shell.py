@@ -151,7 +151,7 @@ class Shell:
         """A Parser's blocks, to the Partitioner."""
         began = time.perf_counter()
         self._outbox.set(sum(map(len, blocks)))
-        messages = self._neighbours.sendable(Message(PARTITIONER, 0, 0, 0, block) for block in blocks)
+        messages = self._neighbours.sendable(Message(PARTITIONER, 0, 0, block) for block in blocks)
         self._profile.bytes_out += self._neighbours.counted()[0]
         for message in messages:
             assert isinstance(message.block, bytes)

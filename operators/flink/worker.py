@@ -57,8 +57,8 @@ class Worker:
         Raises: WorkerError with the type and message of what `fn` raised.
         """
         if self._closed:
-            message = f"{self.name}: called after it was stopped"
-            raise WorkerError(message)
+            msg = f"{self.name}: called after it was stopped"
+            raise WorkerError(msg)
         self._calls.put((fn, args))
         done, value = self._results.get()
         if not done:

@@ -69,8 +69,8 @@ class BackgroundWriter:
             ChangeLogError: it did; the job must be restored, since what was not written is gone from memory.
         """
         if self._error is not None:
-            message = f"the change log could not be written: {type(self._error).__name__}: {self._error}"
-            raise ChangeLogError(message) from self._error
+            msg = f"the change log could not be written: {type(self._error).__name__}: {self._error}"
+            raise ChangeLogError(msg) from self._error
 
     def submit(self, file: LogFile) -> int:
         """Hand a file over, waiting while too many are under way; returns what `wait` takes."""

@@ -88,8 +88,8 @@ class ChangeLogReader:
         self.out = Path(out)
         folder = self.out / EMBEDDINGS
         if not folder.is_dir():
-            message = f"{out} holds no folder {EMBEDDINGS}: expected the --out folder of a run"
-            raise NoChangeLogError(message)
+            msg = f"{out} holds no folder {EMBEDDINGS}: expected the --out folder of a run"
+            raise NoChangeLogError(msg)
         self.files = _visible(folder)
 
     def final(self, vectors: bool = True) -> State:

@@ -195,12 +195,12 @@ class Sink(Core):
         if not controls:
             if epoch == 0:
                 return control_values()
-            message = f"sink {self.part}: no block of epoch {epoch} carries its control values"
-            raise BadEpochError(message)
+            msg = f"sink {self.part}: no block of epoch {epoch} carries its control values"
+            raise BadEpochError(msg)
         for other in controls[1:]:
             if other[MARKER] != controls[0][MARKER] or other[FLAGS] != controls[0][FLAGS]:
-                message = f"sink {self.part}: epoch {epoch} has control values {controls[0]} and {other}"
-                raise BadEpochError(message)
+                msg = f"sink {self.part}: epoch {epoch} has control values {controls[0]} and {other}"
+                raise BadEpochError(msg)
         return controls[0]
 
     def _collect(self, epoch: int, blocks: list[Block]) -> tuple[np.ndarray, EpochRows]:
@@ -211,8 +211,8 @@ class Sink(Core):
         changed = sum(len(array) for array in rows)
         if changed != len(keys) or any(array.ndim != 2 or array.shape[1] != self.width for array in rows):
             shapes = [array.shape for array in rows]
-            message = f"sink {self.part}: epoch {epoch} has {len(keys)} keys for rows {shapes}, width {self.width}"
-            raise BadEpochError(message)
+            msg = f"sink {self.part}: epoch {epoch} has {len(keys)} keys for rows {shapes}, width {self.width}"
+            raise BadEpochError(msg)
         dead = self._without_revived(epoch, keys, dead)
         both = np.concatenate([keys, dead]) if dead.size else keys
         ids: Any = [both]
@@ -234,8 +234,8 @@ class Sink(Core):
         twice = _check_once(scratch_salt(), keys, dead, kept, place)
         if twice >= 0:
             key = keys[twice] if twice < len(keys) else dead[twice - len(keys)]
-            message = f"sink {self.part}: key {key} comes twice in epoch {epoch}"
-            raise BadEpochError(message)
+            msg = f"sink {self.part}: key {key} comes twice in epoch {epoch}"
+            raise BadEpochError(msg)
         return dead if kept.all() else dead[kept]
 
     def _count(self, epoch: int, rows: EpochRows, control: np.ndarray) -> None:

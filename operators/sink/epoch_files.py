@@ -139,12 +139,12 @@ def _before(path: Path, epoch: int) -> list[pa.Table]:
     except (OSError, pa.ArrowInvalid):
         held = -1
     if held != epoch - 1:
-        message = (
+        msg = (
             f"{path}: expected the epochs up to {epoch - 1}, which the state has passed, got "
             f"{f'those up to {held}' if held >= 0 else 'none that can be read'}; put back the file that was there, "
             f"or move this one away: {path.parent.name}/ then lacks the epochs before {epoch} that no other file has"
         )
-        raise LostEpochsError(message)
+        raise LostEpochsError(msg)
     return tables
 
 

@@ -189,8 +189,8 @@ class Lines:
     def __init__(self, model: str, form: str = BASE64) -> None:
         """`model` stands in every record; `form` is BASE64 or LIST."""
         if form not in (BASE64, LIST):
-            message = f"embedding format: got {form!r}, expected {BASE64} or {LIST}"
-            raise ValueError(message)
+            msg = f"embedding format: got {form!r}, expected {BASE64} or {LIST}"
+            raise ValueError(msg)
         self._list = form == LIST
         self._before = np.frombuffer(b',"model":' + orjson.dumps(model) + b',"embedding":', np.uint8)
 

@@ -72,4 +72,4 @@ class Outlet:
         self.flushed = epoch
         changes = self._coalescer.take()
         self._level.set(0)
-        return [Message(OUTLET, self.part, epoch, self.part, block) for block in self._lines.blocks(changes)]
+        return [Message(OUTLET, self.part, epoch, block) for block in self._lines.blocks(changes)]

@@ -206,8 +206,8 @@ class Names:
         """
         unknown = _remove(self._view, keys)
         if unknown >= 0:
-            message = f"key {keys[unknown]} is deleted, but no id was told for it"
-            raise UnknownKeyError(message)
+            msg = f"key {keys[unknown]} is deleted, but no id was told for it"
+            raise UnknownKeyError(msg)
 
     def of(self, keys: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """The ids of these keys, as (k + 1,) int32 offsets and (bytes,) uint8, a million at a time.
@@ -221,8 +221,8 @@ class Names:
             offsets = np.empty(chunk.size + 1, np.int32)
             unknown = _lengths(self._view, chunk, offsets)
             if unknown >= 0:
-                message = f"a row came for key {chunk[unknown]}, but no id was told for it"
-                raise UnknownKeyError(message)
+                msg = f"a row came for key {chunk[unknown]}, but no id was told for it"
+                raise UnknownKeyError(msg)
             data = np.empty(int(offsets[-1]), np.uint8)
             _gather(self._view, chunk, offsets, data)
             chunks.append((offsets, data))

@@ -73,5 +73,5 @@ def capability_of(synopsis: Synopsis) -> Capability:
     """
     if isinstance(synopsis, InvertibleSynopsis):
         return _SUMS
-    message = f"no storage keeps a {type(synopsis).__name__}, expected an InvertibleSynopsis"
-    raise TypeError(message)
+    msg = f"no storage keeps a {type(synopsis).__name__}, expected an InvertibleSynopsis"
+    raise TypeError(msg)

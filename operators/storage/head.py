@@ -61,9 +61,9 @@ def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     columns: Columns = {} if owner.is_tail else topology_of(topology)
     columns |= at.place_columns("o", changed)
     if at.tasks.parts == 1:
-        return [Message(STORAGE, 0, epoch, 0, seal(header, columns | {"zo": rows}))]
+        return [Message(STORAGE, 0, epoch, seal(header, columns | {"zo": rows}))]
     return [
-        Message(STORAGE, task, epoch, at.task, seal(header, columns | found if task == at.task else found))
+        Message(STORAGE, task, epoch, seal(header, columns | found if task == at.task else found))
         for task, found in enumerate(_replica_rows(owner, changed, rows, new))
     ]
 
@@ -132,7 +132,7 @@ def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
             columns |= _names_of(topology, part, parts)
         mine, gone = slice(*ends[part : part + 2]), slice(*dead_ends[part : part + 2])
         columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[gone]}
-        messages.append(Message(SINK, part, epoch, owner.at.task, seal(header, columns)))
+        messages.append(Message(SINK, part, epoch, seal(header, columns)))
     return messages
 
 

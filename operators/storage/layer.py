@@ -167,7 +167,7 @@ class LayerStorage(Core):
                 columns["p_from"] = partials.source[chosen]
             if task == self.shape.task:
                 columns |= {**topology_of(topology), **at.place_columns("t", mine), "t": self._own_rows(mine)}
-            messages.append(Message(TAIL, task, epoch, self.shape.task, seal(header, columns)))
+            messages.append(Message(TAIL, task, epoch, seal(header, columns)))
         return messages
 
     def _clear(self, topology: Block) -> None:

@@ -107,8 +107,8 @@ class SumStore:
 
     def _check(self, status: int, epoch: int) -> None:
         if status != sum_kernels.OK:
-            message = f"{self._place}: epoch {epoch} changes an edge that is not here"
-            raise LostUpdateError(message)
+            msg = f"{self._place}: epoch {epoch} changes an edge that is not here"
+            raise LostUpdateError(msg)
 
     def _attach(self, edges: tuple[np.ndarray, np.ndarray, np.ndarray], at: int, serial: int) -> None:
         """The added edges from number `at` on, with more room in the pools whenever it is needed."""

@@ -22,7 +22,7 @@ MARKER = 10
 
 
 def _message(to: str, part: int, block: bytes) -> Message:
-    return Message(to, part, 0, 0, block)
+    return Message(to, part, 0, block)
 
 
 class _Keyed:

@@ -26,7 +26,7 @@ class Relay(Core):
         if self.to is None:
             return []
         data = message(epoch, self.part, self.added[-1])
-        return [Message(self.to, part, epoch, self.part, data) for part in range(self.parts)]
+        return [Message(self.to, part, epoch, data) for part in range(self.parts)]
 
 
 def message(epoch: int, source: int, value: int) -> bytes:
@@ -48,7 +48,7 @@ def network() -> tuple[Network, list[Relay]]:
 def test_every_block_arrives_once() -> None:
     delivery, sinks = network()
     for epoch in range(1, 6):
-        blocks = [Message(STORAGE, part, epoch, 0, message(epoch, 0, epoch + part)) for part in range(2)]
+        blocks = [Message(STORAGE, part, epoch, message(epoch, 0, epoch + part)) for part in range(2)]
         delivery.send(Place(PARTITIONER, 0), blocks)
     acted = 0
     while not delivery.idle:
@@ -59,7 +59,7 @@ def test_every_block_arrives_once() -> None:
 
 def test_what_a_stage_refuses_is_not_swallowed() -> None:
     delivery, _ = network()
-    delivery.send(Place(PARTITIONER, 0), [Message(STORAGE, 0, 1, 0, message(1, 0, 1))] * 2)
+    delivery.send(Place(PARTITIONER, 0), [Message(STORAGE, 0, 1, message(1, 0, 1))] * 2)
     delivery.step()
     with pytest.raises(OutOfOrderError, match="storage0-0: epoch 1 from part 0 came again"):
         while not delivery.idle:

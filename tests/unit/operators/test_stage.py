@@ -30,7 +30,7 @@ class Notebook(Core):
         self.seen.append((epoch, [(b.header.kind, b.header.flags, b.header.source) for b in blocks]))
         self.total.touch_rows(np.array([0]))
         self.total.data[0] += sum(int(block.columns["value"].sum()) for block in blocks)
-        return [Message("storage", 0, epoch, 0, bytes(8))]
+        return [Message("storage", 0, epoch, bytes(8))]
 
 
 def block(epoch: int, source: int, value: int = 1, *, flags: int = 0, kind: int = SYNC, marker: int = -1) -> bytes:

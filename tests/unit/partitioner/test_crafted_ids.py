@@ -60,7 +60,7 @@ def names_on_one_place(salt: Salt, n: int) -> list[str]:
 def longest_run(seed: int, ids: list[Id], kind: str) -> int:
     """The most entries that one search of the index of these ids may look at."""
     partitioner = Partitioner(1, 1, PartitionerConfig(id_kind=kind, hash_seed=seed))
-    partitioner.apply(events_of([("add_vertex", one) for one in ids], 1, kind))
+    partitioner.partition(events_of([("add_vertex", one) for one in ids], 1, kind))
     assert partitioner.vertices == len(ids)
     gaps = np.flatnonzero(partitioner._keys.entries == 0)
     return int(np.diff(gaps, append=gaps[0] + len(partitioner._keys.entries)).max()) - 1
@@ -79,7 +79,7 @@ def test_edges_between_known_rows_do_not_gather(types: int) -> None:
     names = [f"t{k}" for k in range(types)]
     rows = [("add_edge", k % 40, k // types % 50, 1.0, names[k % types]) for k in range(2000)]
     partitioner = Partitioner(1, 1, PartitionerConfig(hash_seed=SECRET))
-    partitioner.apply(events_of(rows, 1, "int"))
+    partitioner.partition(events_of(rows, 1, "int"))
     gaps = np.flatnonzero(partitioner._edges.entries == 0)
     assert int(np.diff(gaps).max()) - 1 < 100
 
@@ -100,7 +100,7 @@ def test_tables_of_an_epoch_have_a_salt_of_their_own(monkeypatch: pytest.MonkeyP
 def masters(seed: int) -> list[int]:
     """The part that `hash` gives each of 200 vertices."""
     partitioner = Partitioner(4, 1, PartitionerConfig(strategy="hash", hash_seed=seed))
-    partitioner.apply(events_of([("add_vertex", k) for k in range(200)], 1, "int"))
+    partitioner.partition(events_of([("add_vertex", k) for k in range(200)], 1, "int"))
     return partitioner._t.vertex.data[:200, MASTER].tolist()
 
 

@@ -34,7 +34,7 @@ class Bench:
         events = events_of(rows, 1, "string" if self.strings else "int")
         if self.epoch % 2:  # as it comes from the journal: read-only columns, defaults left out
             events = Events.decode(events.encode())
-        change = self.partitioner.apply(events)
+        change = self.partitioner.partition(events)
         blocks = self.partitioner.split(change, CTL, self.epoch)
         assert [event for event, _ in change.rejected] == self.reference.apply(list(rows))
         for part, (receiver, block) in enumerate(zip(self.receivers, blocks, strict=True)):

@@ -42,7 +42,7 @@ def random_epochs(seed: int, strings: bool) -> list[list[tuple]]:
 
 def run(partitioner: Partitioner, rows: list[tuple], epoch: int) -> list[bytes]:
     kind = partitioner.config.id_kind
-    blocks = partitioner.split(partitioner.apply(events_of(rows, 1, kind)), CTL, epoch)
+    blocks = partitioner.split(partitioner.partition(events_of(rows, 1, kind)), CTL, epoch)
     return [encode(block.header, block.columns) for block in blocks]
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from state.rocks_backend import RocksBackend, RocksStore
+from state.rocks_backend import RocksStore
 from state.sweep import Mutations
 from tests.support.dict_backend import DictBackend
+from tests.support.rocks_part import RocksPart
 from tests.unit.state.backend_contract import BackendContract
 
 
@@ -18,12 +19,12 @@ class TestDictBackend(BackendContract):
 
 class TestRocksBackend(BackendContract):
     @pytest.fixture
-    def backend(self, tmp_path: Path) -> Iterator[RocksBackend]:
+    def backend(self, tmp_path: Path) -> Iterator[RocksPart]:
         store = RocksStore(tmp_path / "state")
         for neighbour in ("storage1-1", "storage1-12", "storage", "t"):  # others in the same folder are not ours
-            store.part(neighbour).apply([("a", b"not ours")], [])
-        yield store.part("storage1-1-0")
-        assert [len(list(store.part(name).items())) for name in ("storage1-1", "storage1-12", "storage", "t")] == [
+            RocksPart(store, neighbour).apply([("a", b"not ours")], [])
+        yield RocksPart(store, "storage1-1-0")
+        assert [len(list(store.items(name))) for name in ("storage1-1", "storage1-12", "storage", "t")] == [
             1
         ] * 4
         store.close()
@@ -44,15 +45,15 @@ def test_a_folder_opened_again_holds_what_was_committed(tmp_path: Path) -> None:
     store.commit({"storage1-0": Mutations([("c", b"4"), ("a", b"5")], ["b"])})
     store.close()
     store = RocksStore(tmp_path)
-    assert sorted(store.part("storage1-0").items()) == [("a", b"5"), ("c", b"4")]
-    assert list(store.part("partitioner").items()) == [("a", b"3")]
+    assert sorted(store.items("storage1-0")) == [("a", b"5"), ("c", b"4")]
+    assert list(store.items("partitioner")) == [("a", b"3")]
     store.close()
 
 
 def test_puts_come_before_deletes(tmp_path: Path) -> None:
     store = RocksStore(tmp_path)
     store.commit({"sink-0": Mutations([("a", b"1"), ("a", b"2"), ("b", b"1")], ["b"])})
-    assert list(store.part("sink-0").items()) == [("a", b"2")]
+    assert list(store.items("sink-0")) == [("a", b"2")]
     store.close()
 
 
@@ -61,9 +62,9 @@ LOGGED = ("partitioner", "journal/")
 
 class TestLoggedEntries(BackendContract):
     @pytest.fixture
-    def backend(self, tmp_path: Path) -> Iterator[RocksBackend]:
+    def backend(self, tmp_path: Path) -> Iterator[RocksPart]:
         store = RocksStore(tmp_path, ("partitioner", ""))
-        yield store.part("partitioner")
+        yield RocksPart(store, "partitioner")
         store.close()
 
 
@@ -76,8 +77,8 @@ def test_logged_entries_come_back_from_a_folder_opened_again(tmp_path: Path) -> 
     store.close()
     store = RocksStore(tmp_path, LOGGED)
     left = [("journal/1", b"next"), ("journal/2", b"last"), ("s/0@1", page)]
-    assert sorted(store.part("partitioner").items()) == left
-    assert list(store.part("sink-0").items()) == [("journal/0", b"another's")]
+    assert sorted(store.items("partitioner")) == left
+    assert list(store.items("sink-0")) == [("journal/0", b"another's")]
     store.commit({"partitioner": Mutations([], ["journal/1", "journal/2"])})
     store.close()
     assert not list((tmp_path / "values").iterdir())
@@ -93,7 +94,7 @@ def test_a_commit_that_fails_keeps_what_it_would_have_released(tmp_path: Path, m
         store.commit({"partitioner": Mutations([("journal/1", b"new")], ["journal/0"])})
     store.close()
     store = RocksStore(tmp_path, LOGGED)
-    assert list(store.part("partitioner").items()) == [("journal/0", b"needed")]
+    assert list(store.items("partitioner")) == [("journal/0", b"needed")]
     store.close()
 
 

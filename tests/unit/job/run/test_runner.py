@@ -16,6 +16,7 @@ from job.machine.java import JavaNotFoundError
 from job.options.config_file import load_run_config
 from job.run import runner
 from state.rocks_backend import RocksStore
+from state.sweep import Mutations
 from tests.support.models import IN_WIDTH, conv, make_model
 
 
@@ -43,7 +44,7 @@ def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> Non
     options |= {"runtime": "local"}
     assert runner.run(load_run_config(options)) == 0
     store = RocksStore(tmp_path / "out" / "state")
-    store.part("partitioner").apply([("journal/000000000007/0", b"a block")], [])
+    store.commit({"partitioner": Mutations([("journal/000000000007/0", b"a block")])})
     store.close()
     update_run(tmp_path / "out", state=STOPPED)  # a job that has finished has nothing left to open it for
     with pytest.raises(JobFailed, match="7 bytes are no pointer into a value log"):

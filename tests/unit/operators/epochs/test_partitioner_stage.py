@@ -295,7 +295,7 @@ def test_a_message_of_refused_edges_has_a_thousand_letters_and_one_an_epoch() ->
     found = []
     for start in range(0, 2501, 700):
         piece = block.slice(start, start + 700)
-        found.append(list(letters.letters(piece, core.apply(piece).rejected)))
+        found.append(list(letters.letters(piece, core.partition(piece).rejected)))
     assert [len(one) for one in found] == [699, 302, 1, 1]
     assert sum(letter.records for one in found for letter in one) == 2500
     assert [one[-1].records for one in found] == [1, 399, 700, 401]

@@ -34,7 +34,7 @@ def sender(monkeypatch: pytest.MonkeyPatch) -> Neighbours:
 
 def message(task: int = 0, rows: int = 1, to: str = STORAGE) -> Message:
     columns = {"zo": np.ones((rows, 16), np.float32), "o_slot": np.arange(rows, dtype=np.int32)}
-    return Message(to, task, 1, 0, seal(Header(SYNC, 1), columns))
+    return Message(to, task, 1, seal(Header(SYNC, 1), columns))
 
 
 def sent(sender: Neighbours, *messages: Message) -> list[bytes]:
