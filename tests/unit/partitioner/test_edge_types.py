@@ -101,7 +101,9 @@ def test_the_first_attr_of_an_accepted_edge_decides_its_width():
     assert [event for event, _ in core.partition(events_of(rows, 1)).rejected] == [1], "in a later epoch too"
     other = partitioner(types_max=1)
     rows = [("add_edge", 1, 2, 1.0, "a"), ("add_edge", 1, 2, 1.0, "b", 4), ("add_edge", 1, 2, 1.0, "a", 3)]
-    assert [event for event, _ in other.partition(events_of(rows, 1)).rejected] == [1], "what is refused decides nothing"
+    assert [event for event, _ in other.partition(events_of(rows, 1)).rejected] == [1], (
+        "what is refused decides nothing"
+    )
     assert other.tables["scalars"].data[t.ATTR_WIDTH] == 4
 
 

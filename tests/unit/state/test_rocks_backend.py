@@ -24,9 +24,7 @@ class TestRocksBackend(BackendContract):
         for neighbour in ("storage1-1", "storage1-12", "storage", "t"):  # others in the same folder are not ours
             RocksPart(store, neighbour).apply([("a", b"not ours")], [])
         yield RocksPart(store, "storage1-1-0")
-        assert [len(list(store.items(name))) for name in ("storage1-1", "storage1-12", "storage", "t")] == [
-            1
-        ] * 4
+        assert [len(list(store.items(name))) for name in ("storage1-1", "storage1-12", "storage", "t")] == [1] * 4
         store.close()
 
 

@@ -87,7 +87,9 @@ def test_it_says_what_the_partitioner_of_a_run_would_do(freshet: Any, snapshot: 
     src, dst = graph()
     core = Partitioner(3, 1, PartitionerConfig(strategy="hdrf"))
     vertices = [("add_vertex", k) for k in range(300)]
-    core.partition(events_of([*vertices, *(("add_edge", s, d) for s, d in zip(src.tolist(), dst.tolist(), strict=True))]))
+    core.partition(
+        events_of([*vertices, *(("add_edge", s, d) for s, d in zip(src.tolist(), dst.tolist(), strict=True))])
+    )
     stats = core.stats()
     assert line["replication_factor"] == round(stats.replication_factor, 4)
     assert line["cut_share"] == round(stats.cut_share, 4)
