@@ -114,7 +114,7 @@ MUTATIONS = [
         "if dead.size else ():\n",
     ),
     Mutation(
-        "partials are not durable", "operators/storage/tail.py", "        self.partial.touch_rows(places[held])\n"
+        "partials are not durable", "operators/storage/tail.py", "            touch(partial, places[i])\n"
     ),
     Mutation(
         "own rows of the tail are not durable", "operators/storage/tail.py", "            self.own.touch_rows(selves)\n"

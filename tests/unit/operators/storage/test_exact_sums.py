@@ -125,6 +125,15 @@ def test_terms_that_cancel_within_an_epoch_are_noticed() -> None:
     assert float(star.core.synopses.s.data[HUB, 1]) == float(np.float32(18.7))
 
 
+def test_what_a_fresh_sum_rounds_away_is_not_forgotten() -> None:
+    star = Star(3)
+    star.step({1: 1e20, 2: 1.0, 3: 1e-30}, add=[1, 2, 3])
+    star.step({}, drop=[1])
+    assert (star.core.synopses.recomputed, star.core.synopses.s.data[HUB, 0]) == (1, 1.0), "1e-30 is rounded away"
+    star.step({}, drop=[2])
+    assert (star.core.synopses.recomputed, star.error()) == (2, 0.0)
+
+
 def test_a_difference_that_is_rounded_counts_as_lost() -> None:
     """From 18.7 to 1e20 and back in the same source: the differences themselves are not exact."""
     for weighted in (False, True):
