@@ -246,7 +246,7 @@ def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "read"),
     [
-        ("epoch_events", (7, 5), lambda settings: settings.sealing.epoch_events),
+        ("epoch_ms", (7, 5), lambda settings: settings.sealing.epoch_ms),
         ("keep_cuts", (True, False), lambda settings: settings.cuts.keep_cuts),
         ("dead_letters_max_bytes", ("5MiB", "6MiB"), lambda settings: settings.letters.dead_letters_max_bytes),
     ],
