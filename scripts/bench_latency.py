@@ -43,7 +43,7 @@ class Figures:
         statuses = read_statuses(out, needs=("applied_counts", "epoch", "events"))
         self.counts = np.zeros(BUCKETS, np.int64)
         for one in statuses:
-            buckets, numbers = one["applied_counts"]
+            buckets, numbers = np.array(one["applied_counts"], np.int64).reshape(2, -1)
             self.counts[buckets] += numbers
         self.epochs = max((one["epoch"] for one in statuses), default=0)
         self.events = max((one["events"] for one in statuses), default=0)
