@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from operators.epochs.config import SealingConfig
 from operators.epochs.under_way import UnderWay
-from operators.telemetry.level import Level
 
 # As many epochs are under way at once before events wait: operators overlap, and no epoch stands in a long line.
 EPOCHS_UNDER_WAY = 2
@@ -30,8 +29,6 @@ class Pace:
         self.adapts = config.latency_target_ms > 0
         self._ceiling, self._patience_ms = config.epoch_events, config.latency_target_ms / 2
         self._since_ms: float | None = None  # that the oldest event waits
-        self._under_way = Level(None)
-        self.levels = {"epochs_under_way": self._under_way} if self.adapts else {}
 
     def events_due(self, waiting: int, now_ms: float) -> int:
         """How many of the waiting events are an epoch now; 0: it is not time yet."""
@@ -43,15 +40,10 @@ class Pace:
         if self._since_ms is None:
             self._since_ms = now_ms
         epochs = self.under_way.epochs
-        if epochs is not None:
-            self._under_way.set(epochs)
-            if epochs < EPOCHS_UNDER_WAY:
-                return True
-        return now_ms - self._since_ms >= self._patience_ms
+        has_room = epochs is not None and epochs < EPOCHS_UNDER_WAY
+        return has_room or now_ms - self._since_ms >= self._patience_ms
 
     def note_sealed(self, epoch: int) -> None:
         """An epoch was sealed; what is left has come with its last events."""
         self._since_ms = None
         self.under_way.note_sealed(epoch)
-        if (epochs := self.under_way.epochs) is not None:
-            self._under_way.set(epochs)

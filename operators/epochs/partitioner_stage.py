@@ -65,7 +65,7 @@ class PartitionerStage:
         self._markers = Markers(config, core, self.sweeper, self._journal, log)
         self._cutter = Cutter(config, log, self.lanes, self._markers, InputPositions(sources, topics))
         self._refusals = Refusals(sources)
-        self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels, **self._cutter.pace.levels}
+        self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels}
         self._journaled = 0  # events that came in an earlier attempt
         self._is_stamped = False  # whether keyed state says whose it is
 
@@ -187,6 +187,8 @@ class PartitionerStage:
         """Have epochs adapt to which of them are under way; called before `begin`."""
         under_way.begin(self.epoch)
         self._cutter.pace.under_way = under_way
+        if self._cutter.pace.adapts:
+            self.levels = {**self.levels, "epochs_under_way": under_way.level}
 
     def close(self) -> None:
         """Close the cut log, and write the last counts of rejected records."""

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+from operators.telemetry.level import Level
+
 _attempts: WeakValueDictionary[tuple[str, int], UnderWay] = WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -18,10 +20,12 @@ _lock = threading.Lock()
 class UnderWay:
     """The newest epochs that were sealed and applied, in one attempt of one job.
 
-    The Partitioner writes the one number, each part of the Sink its own, and any thread may read.
+    The Partitioner writes the one number, each part of the Sink its own, and any thread may read. Where two threads
+    note something at once, `level` may show the older of the two until the next epoch.
     """
 
     def __init__(self) -> None:
+        self.level = Level()
         self._begin = self._sealed = 0
         self._applied: dict[int, int] = {}
 
@@ -36,10 +40,12 @@ class UnderWay:
     def note_sealed(self, epoch: int) -> None:
         """An epoch was sealed."""
         self._sealed = epoch
+        self.level.set(self.epochs or 0)
 
     def note_applied(self, part: int, epoch: int) -> None:
         """A part of the Sink has the rows of an epoch."""
         self._applied[part] = epoch
+        self.level.set(self.epochs or 0)
 
     @property
     def epochs(self) -> int | None:

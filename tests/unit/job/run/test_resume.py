@@ -105,13 +105,13 @@ def test_epochs_may_begin_to_adapt_and_cease(folder: Path) -> None:
         told = resumed(folder, **options)[1].settings.sealing
         return told.latency_target_ms, told.epoch_events
 
-    with pytest.raises(UsageError, match="--latency-target 50ms: .*--epoch-ms 0.*--latency-target off"):
+    with pytest.raises(UsageError, match=r"--latency-target 50ms: .*--epoch-ms 0.*--latency-target off"):
         resumed(folder, latency_target="50ms")  # the job has --epoch-ms 0
     assert sealing() == (0, 1000), "what was refused is not kept"
     assert sealing(latency_target="50ms", epoch_ms=20) == (50, 10_000)
     assert sealing() == (50, 10_000)
     assert sealing(latency_target="20ms", epoch_events=500) == (20, 500)
-    with pytest.raises(UsageError, match="--latency-target 20ms: .*--epoch-ms 0"):
+    with pytest.raises(UsageError, match=r"--latency-target 20ms: .*--epoch-ms 0"):
         resumed(folder, epoch_ms=0)
     assert sealing(latency_target="off") == (0, 500), "it was given, so it stays"
 
