@@ -135,6 +135,18 @@ def test_epochs_that_adapt_come_back_as_they_were(job: Make, stream: Input, tmp_
     assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
 
 
+def test_epochs_adapt_in_the_local_runtime_too(job: Make, stream: Input) -> None:
+    one = job(stream)
+    one.start("--runtime", "local", "--parts", 2, "--latency-target", "50ms", "--epoch-events", 60, faults=SLOW)
+    one.until_epoch(20)
+    one.kill()
+    assert one.done("--resume", "latest")["events"] == stream.count
+    sizes = {events for *_, events in read_epochs(one.out)}
+    assert max(sizes) == 60
+    assert len(sizes) > 1, "some were not full when nothing else was under way"
+    one.check()
+
+
 def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Input) -> None:
     seed = int(os.environ.get("FRESHET_SEED", "7"))
     print("FRESHET_SEED", seed)
