@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+OFF = "off"
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"b": 1}
 _BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -36,6 +37,11 @@ def parse_size(text: str) -> int:
     return size
 
 
+def format_duration_or_off(seconds: float) -> str:
+    """Return the duration as text, or `off` for none."""
+    return format_duration(seconds) if seconds else OFF
+
+
 def format_duration(seconds: float) -> str:
     """Return the duration as `parse_duration` reads it: `10s`, `500ms`, `2m`."""
     for unit in ("h", "m", "s"):
@@ -64,6 +70,11 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], expected: str) -
 def seconds(value: object) -> float:
     """Seconds of an option with a unit; a bare number could mean anything and is refused."""
     return parse_duration(value if isinstance(value, str) else f"{value}")
+
+
+def seconds_or_off(value: object) -> float:
+    """Seconds of an option with a unit, 0 for `off` (which YAML reads as false)."""
+    return 0.0 if value is False or value == OFF else seconds(value)
 
 
 def size_in_bytes(value: object) -> int:

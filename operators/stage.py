@@ -12,6 +12,7 @@ from typing import Protocol
 
 from operators.control import is_marker
 from operators.core import Core
+from operators.epochs.under_way import UnderWay
 from operators.inbox import INBOX_BYTES, Inbox
 from operators.outcome import Outcome
 from operators.parser.letter_box import LetterBox
@@ -65,6 +66,10 @@ class EpochStage(KeyedStage, Protocol):
     def sums(self) -> SumReport | None:
         """What its sums have shown, where it keeps any."""
 
+    @property
+    def epoch(self) -> int:
+        """The newest one that it has computed."""
+
 
 class SealingStage(KeyedStage, RejectingStage, Protocol):
     """The Partitioner: begins an attempt, then seals epochs of the events that it receives."""
@@ -72,6 +77,16 @@ class SealingStage(KeyedStage, RejectingStage, Protocol):
     @property
     def waiting(self) -> bool:
         """Whether there is anything that a tick could seal or look for."""
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether events wait until epochs before theirs are through, so that a tick should come soon."""
+
+    def is_due(self, now_ms: float) -> bool:
+        """Whether a tick would find anything to do now."""
+
+    def watch(self, under_way: UnderWay) -> None:
+        """Be told which epochs are under way, before `begin`."""
 
     def begin(self, now_ms: float) -> Iterable[Outcome]:
         """Replay what was sealed before."""

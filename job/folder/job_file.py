@@ -16,6 +16,8 @@ from job.kafka.topic_specs import TopicInput, as_recorded, from_recorded
 from operators.factory import load_plan
 from operators.settings import Settings
 
+_RENAMED = {"epoch_events": "epoch_events_given"}  # options that had another name when the job was saved
+
 
 @dataclass(frozen=True)
 class SavedJob:
@@ -46,6 +48,7 @@ class SavedJob:
         content = _content(out)
         if content is None:
             return None
+        content["options"] = {_RENAMED.get(name, name): value for name, value in content["options"].items()}
         settings, topics = Settings.from_dict(content.pop("settings")), content.pop("topics", [])
         return SavedJob(settings, topics=tuple(from_recorded(topics)), **content)
 

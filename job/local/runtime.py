@@ -23,6 +23,7 @@ from operators.epochs.flush_intervals import monotonic_ms
 from operators.epochs.journal import JOURNAL_KEYS
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.retention import Commits
+from operators.epochs.under_way import UnderWay
 from operators.factory import dataflow_of, load_plan, make_stage
 from operators.network import Network
 from operators.outcome import Message, Outcome
@@ -143,6 +144,7 @@ class LocalRuntime:
         self.sums: dict[str, SumReport] = {}  # by layer, at the end
         self._held: dict[str, Mutations] = {}
         self._commits, self._uncommitted = Commits(), 0
+        self._under_way = UnderWay()
         self._stop = threading.Event()
         self._finished = False
 
@@ -162,6 +164,8 @@ class LocalRuntime:
         entries = dict(self._store.items(PARTITIONER))
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
         partitioner.restore(entries.items())
+        self._under_way.expect(place.number for place in self.flow[SINK].places)
+        partitioner.watch(self._under_way)
         stages = self._stages()
         pipeline = Pipeline(self._segments(stages))
         try:
@@ -245,6 +249,8 @@ class LocalRuntime:
                     name = str(Place(place.operator, part))
                     work.mutations.setdefault(name, Mutations()).extend(mutations)
                 since = self.times.add(place.operator, since)
+                if place.operator == SINK:
+                    self._under_way.note_applied(place.number, network.stages[place].epoch)
         work.messages, network.outside = network.outside, []
 
     def _publish(self, network: Network, work: Work) -> None:

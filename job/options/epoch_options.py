@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from job.options.marks import EPOCHS, Count, Holds, Option, Options, Ratio
+from job.options.marks import EPOCHS, Count, DurationOrOff, Holds, Option, Options, Ratio
 from job.options.runtime_options import PARTS_MAX
-from operators.epochs.config import SealingConfig
+from job.units import format_duration
+from operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, SealingConfig
 from partitioner.config import PartitionerConfig
 
 PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
@@ -24,11 +25,21 @@ class EpochOptions(Options):
         le=PARTS_MAX,
         description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism).",
     )
-    epoch_events: Annotated[Count, Option(EPOCHS, Holds.KEPT)] = Field(
-        default=_SEALING.epoch_events, ge=1, description="Accepted events that make an epoch."
+    epoch_events_given: Annotated[Count | None, Option(EPOCHS, Holds.KEPT)] = Field(
+        default=None,
+        alias="epoch_events",
+        ge=1,
+        description="Accepted events that make an epoch "
+        f"(default: {EPOCH_EVENTS}); with --latency-target the most (default: {EPOCH_EVENTS_MAX}).",
     )
     epoch_ms: Annotated[Count, Option(EPOCHS, Holds.KEPT)] = Field(
         default=_SEALING.epoch_ms, ge=0, description="Longest that an epoch stays open; 0: cut by count alone."
+    )
+    latency_target_s: Annotated[DurationOrOff, Option(EPOCHS, Holds.KEPT)] = Field(
+        default=0.0,
+        alias="latency_target",
+        description="Adapt epochs, such as for 50ms from arrival to Sink: events that come while nothing is under way "
+        "are an epoch at once, others wait for at most half of that, and epochs grow with the backlog.",
     )
     strategy: Annotated[PartitionerName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
         default="hybrid", alias="partitioner", description="How edges and vertices find their part."
@@ -50,3 +61,24 @@ class EpochOptions(Options):
         allow_inf_nan=False,
         description="hdrf, hybrid: keeps the balance term finite.",
     )
+
+    @property
+    def epoch_events(self) -> int:
+        """Accepted events that make an epoch; of one that adapts, the most."""
+        if self.epoch_events_given is not None:
+            return self.epoch_events_given
+        return EPOCH_EVENTS_MAX if self.latency_target_s else EPOCH_EVENTS
+
+    @property
+    def latency_target_ms(self) -> float:
+        """The latency that epochs adapt to, in milliseconds; 0: they don't."""
+        return self.latency_target_s * 1000
+
+    def epochs_that_disagree(self) -> str:
+        """What is wrong where epochs are to adapt and to be cut by count alone; else nothing."""
+        if not self.latency_target_s or self.epoch_ms:
+            return ""
+        return (
+            f"--latency-target {format_duration(self.latency_target_s)}: epochs can't adapt where --epoch-ms 0 has "
+            "them cut by count alone; give another --epoch-ms, or --latency-target off"
+        )

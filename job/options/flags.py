@@ -14,9 +14,20 @@ from pydantic.fields import FieldInfo
 
 from job.options.marks import Option, flag_of
 from job.options.run_config import LATER, option_fields
-from job.units import format_duration, format_size, seconds, size_in_bytes
+from job.units import (
+    format_duration,
+    format_duration_or_off,
+    format_size,
+    seconds,
+    seconds_or_off,
+    size_in_bytes,
+)
 
-_SHOWN: dict[Callable[..., Any], Callable[[Any], str]] = {seconds: format_duration, size_in_bytes: format_size}
+_SHOWN: dict[Callable[..., Any], Callable[[Any], str]] = {
+    seconds: format_duration,
+    seconds_or_off: format_duration_or_off,
+    size_in_bytes: format_size,
+}
 
 
 def parameters() -> list[Parameter]:

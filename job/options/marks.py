@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from job.units import seconds, size_in_bytes
+from job.units import seconds, seconds_or_off, size_in_bytes
 
 
 def number(value: object) -> object:
@@ -22,6 +22,7 @@ def number(value: object) -> object:
 Count = Annotated[int, BeforeValidator(number)]
 Ratio = Annotated[float, BeforeValidator(number)]
 Duration = Annotated[float, BeforeValidator(seconds)]  # in seconds, from text such as 10s
+DurationOrOff = Annotated[float, BeforeValidator(seconds_or_off)]  # 0 for `off`
 Size = Annotated[int, BeforeValidator(size_in_bytes)]  # in bytes, from text such as 2GiB
 
 IO, RUNTIME, EPOCHS, FAULTS = "Input and output", "Runtime", "Epochs and parts", "Fault tolerance"

@@ -22,7 +22,7 @@ LATER = {
 class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, OutputOptions, InputOptions):
     """Every option of `freshet run`, by the name that its flag and its key in the --config file have.
 
-    Units: `checkpoint_interval_s` seconds, `memory_bytes` bytes, `epoch_ms` milliseconds.
+    Units: `checkpoint_interval_s`, `latency_target_s` seconds, `memory_bytes` bytes, `epoch_ms` milliseconds.
     Raises: ValidationError naming each option that does not fit; `load_run_config` words it for people.
     """
 
@@ -37,6 +37,8 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
             raise ValueError(msg)
         if self.runtime == "flink":
             self._fit_flink()
+        if self.resume is None and (msg := self.epochs_that_disagree()):  # else the job's own options come first
+            raise ValueError(msg)
         return self
 
     def _fit_flink(self) -> None:

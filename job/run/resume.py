@@ -31,8 +31,8 @@ from operators.settings import Settings
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     """The job of `out` as it is to go on, and the options with those that it had before where none are given.
 
-    What decides its results comes from when it began; folders may have moved since; `epoch_events` and `epoch_ms`
-    hold from the first epoch on that was not cut before.
+    What decides its results comes from when it began; folders may have moved since; how epochs are cut holds
+    from the first epoch on that was not cut before.
     Raises: UsageError for options, a model or events that are not those of the job, or when it still runs.
     """
     saved = SavedJob.read(out)
@@ -106,7 +106,10 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
         msg = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
         raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
-    return config.model_copy(update={**former, "runtime": saved.runtime})
+    config = config.model_copy(update={**former, "runtime": saved.runtime})
+    if msg := config.epochs_that_disagree():
+        raise UsageError(msg)
+    return config
 
 
 def options_for_life(settings: Settings) -> dict[str, Any]:

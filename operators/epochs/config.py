@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Events of an epoch: of each one, and of one that adapts at most.
+EPOCH_EVENTS, EPOCH_EVENTS_MAX = 1000, 10_000
 # Fewer journaled bytes than this call for no marker: it has every changed page written once, and that would cost more
 # than it saves.
 JOURNAL_BYTES = 64 << 20
@@ -20,12 +22,14 @@ class SealingConfig:
     closed last, the next epoch closes them again; in a pause an empty one does, once. It need be no marker (a large
     state would be written anew for a few rows): the flag in the cut log is enough for a replay to write the same files.
     0: they close at markers and by their size alone.
+    `latency_target_ms`: epochs adapt to it, and `epoch_events` is the most that one has (operators/epochs/pace.py);
+    `epoch_ms` cuts none then. 0: they don't.
 
     Units: epoch_events, marker_epochs_max, flush_epochs numbers; names in _ms milliseconds, names in _bytes bytes;
     vertex_bytes and edge_bytes what one vertex and one edge take in all operators together.
     """
 
-    epoch_events: int = 1000
+    epoch_events: int = EPOCH_EVENTS
     epoch_ms: int = 20
     marker_interval_ms: int = 10_000
     marker_epochs_max: int = 20_000
@@ -36,6 +40,7 @@ class SealingConfig:
     flush_epochs: int = 0
     flush_ms: int = 0
     publish_ms: int = 0
+    latency_target_ms: float = 0.0
 
     @property
     def publish_after_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Where each epoch ends: where the cut log says so, and beyond the log by number of events and by time."""
+"""Where each epoch ends: where the cut log says so, and beyond the log by number of events, by time or as fits best."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from operators.epochs.cut_log import CutLog
 from operators.epochs.flush_intervals import NO_LIMIT, Intervals
 from operators.epochs.input_positions import InputPositions, Patience
 from operators.epochs.markers import Markers
+from operators.epochs.pace import Pace
 from operators.epochs.waiting_events import Lanes
 from partitioner.events import Events
 
@@ -31,7 +32,7 @@ class Cutter:
     def __init__(
         self, config: SealingConfig, log: CutLog, lanes: Lanes, markers: Markers, positions: InputPositions
     ) -> None:
-        self._epoch_events = config.epoch_events
+        self.pace = Pace(config)
         self._log, self._lanes, self._markers, self._positions = log, lanes, markers, positions
         self._flushes = Intervals(config.flush_epochs, config.flush_ms)
         self._files = Intervals(NO_LIMIT if config.publish_ms else 0, config.publish_after_ms)
@@ -46,7 +47,7 @@ class Cutter:
         return epoch <= self._log.last
 
     def cut_if_due(self, epoch: int, now_ms: float) -> Epoch | None:
-        """The epoch, if all its events are here: those that the log names, else the oldest ones.
+        """The epoch, if all its events are here: those that the log names, else the oldest ones, as many as are due.
 
         Raises:
             LostCutError: events that the log names can't come any more.
@@ -59,9 +60,19 @@ class Cutter:
                 return self._withdraw(cut, counts)
             self._positions.refuse_passed(cut, lanes.waiting_by_lane(), lanes.read_up_to())
             return None
-        if lanes.waiting < self._epoch_events:
-            return None
-        return self._cut(epoch, lanes.counts_of_oldest(self._epoch_events), now_ms)
+        due = self.pace.events_due(lanes.waiting, now_ms)
+        return self._cut(epoch, lanes.counts_of_oldest(due), now_ms) if due else None
+
+    def cut_by_clock(self, epoch: int, now_ms: float) -> Epoch | None:
+        """The epoch that a tick makes of what waits, or in a pause an empty one that ends what is open.
+
+        Epochs that adapt are cut here as everywhere, so a tick may leave events waiting.
+        """
+        if self.pace.adapts and self._lanes.waiting:
+            return self.cut_if_due(epoch, now_ms)
+        if self._lanes.waiting or self._is_overdue(epoch - 1, now_ms):
+            return self.cut_all(epoch, now_ms)
+        return None
 
     def cut_again(self, epoch: int) -> Epoch:
         """An epoch that the log has.
@@ -97,6 +108,7 @@ class Cutter:
 
     def note_sealed(self, cut: Cut, now_ms: float) -> None:
         """An epoch was sealed, and with it the intervals that it ends."""
+        self.pace.note_sealed(cut.epoch)
         if cut.flush:
             self._flushes.note_end(cut.epoch, now_ms)
         if cut.publish or cut.marker:
@@ -110,7 +122,7 @@ class Cutter:
         """Whether the coalesced output or a file waits for the end of the interval of the newest sealed epoch."""
         return self._flushes.is_open(sealed) or self._files.is_open(sealed)
 
-    def is_overdue(self, sealed: int, now_ms: float) -> bool:
+    def _is_overdue(self, sealed: int, now_ms: float) -> bool:
         """Whether one of them has waited long enough for an empty epoch to end it."""
         return any(one.is_overdue(sealed, now_ms) for one in (self._flushes, self._files))
 

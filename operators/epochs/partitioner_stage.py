@@ -23,6 +23,7 @@ from operators.epochs.input_positions import InputPositions, position_columns
 from operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
 from operators.epochs.markers import Markers
 from operators.epochs.progress import SEALED_KEY, Progress
+from operators.epochs.under_way import UnderWay
 from operators.epochs.waiting_events import Lanes
 from operators.outcome import Message, Outcome
 from operators.parser.letter_box import LetterBox
@@ -131,13 +132,19 @@ class PartitionerStage:
         return out
 
     def tick(self, now_ms: float) -> Outcome:
-        """Seal what waits, if the log does not say otherwise; in a pause, an empty epoch that ends what is open."""
+        """Seal what is due, if the log does not say otherwise; in a pause, an empty epoch that ends what is open."""
         out, following = Outcome(), self.epoch + 1
         if self._cutter.is_decided(following):
             self._cutter.remind(following, now_ms)
-        elif self.lanes.waiting or self._cutter.is_overdue(self.epoch, now_ms):
-            _join(out, self._seal(self._cutter.cut_all(following, now_ms), now_ms))
+        elif (epoch := self._cutter.cut_by_clock(following, now_ms)) is not None:
+            _join(out, self._seal(epoch, now_ms))
         return out
+
+    def is_due(self, now_ms: float) -> bool:
+        """Whether a tick would find anything to do."""
+        if not self.holds_back:
+            return self.waiting
+        return self._cutter.pace.events_due(self.lanes.waiting, now_ms) > 0
 
     def look(self, now_ms: float) -> None:
         """Log from time to time that the next epoch waits for events that the cut log names."""
@@ -170,6 +177,18 @@ class PartitionerStage:
     def waiting(self) -> bool:
         """Whether events have come that are not sealed, or are awaited, or an interval or a file is open."""
         return self.lanes.waiting > 0 or self._cutter.is_decided(self.epoch + 1) or self._cutter.is_open(self.epoch)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether events wait for no others, only for the right moment: a tick should come soon."""
+        return self._cutter.pace.adapts and self.lanes.waiting > 0 and not self._cutter.is_decided(self.epoch + 1)
+
+    def watch(self, under_way: UnderWay) -> None:
+        """Have epochs adapt to which of them are under way; called before `begin`."""
+        under_way.begin(self.epoch)
+        self._cutter.pace.under_way = under_way
+        if self._cutter.pace.adapts:
+            self.levels = {**self.levels, "epochs_under_way": under_way.level}
 
     def close(self) -> None:
         """Close the cut log, and write the last counts of rejected records."""

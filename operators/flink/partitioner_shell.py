@@ -10,12 +10,15 @@ from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
 from operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from operators.epochs.flush_intervals import monotonic_ms
+from operators.epochs.under_way import of_attempt
 from operators.flink.shell import FINISH, START, KeyedShell, set_timer
 from operators.stage import SealingStage
 
 MAX_TIMESTAMP = 2**63 - 1
 # How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.
 WAKE_MS = 1000
+# How soon an epoch that waits for those before it is looked after: a wait that a reader would hardly notice.
+SOON_MS = 2
 
 
 class PartitionerShell(KeyedShell):
@@ -29,6 +32,7 @@ class PartitionerShell(KeyedShell):
     def open(self, runtime_context: RuntimeContext) -> None:
         """Nothing has begun."""
         super().open(runtime_context)
+        self._under_way = of_attempt(self._job, self._attempt)
         self._stage: SealingStage | None = None
 
     def _own_tasks(self, info: Any) -> list[int]:
@@ -43,6 +47,8 @@ class PartitionerShell(KeyedShell):
             block, size = self._mailbox.taken(value)
             self._profile.bytes_in += size
             yield from self._apply(self._act(stage.receive, block, monotonic_ms()))
+            if stage.holds_back:
+                self._set_timer(ctx)
         yield from self._letters(stage)
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
@@ -55,17 +61,18 @@ class PartitionerShell(KeyedShell):
             yield from self._letters(stage)
             return
         self._set_timer(ctx)
-        # Asking a plain attribute costs less than a call on the worker, 50 times a second in an idle job.
-        if stage.waiting:
+        # Asking plain attributes costs less than a call on the worker, 50 times a second in an idle job.
+        if stage.is_due(now_ms := monotonic_ms()):
             if self.epoch_ms > 0:
-                yield from self._apply(self._act(stage.tick, monotonic_ms()))
+                yield from self._apply(self._act(stage.tick, now_ms))
             else:
-                self._worker.call(stage.look, monotonic_ms())
+                self._worker.call(stage.look, now_ms)
         yield from self._letters(stage)
 
     def _begin(self, ctx: Any) -> Generator[Any, None, SealingStage]:
         """Restore the stage and replay its journal, outcome by outcome: a long replay is never in memory whole."""
         stage: SealingStage = self._restored(0)
+        stage.watch(self._under_way)
         replay = self._worker.call(lambda: iter(stage.begin(monotonic_ms())))
         while (outcome := self._act(next, replay, None)) is not None:
             yield from self._apply(outcome)
@@ -79,4 +86,5 @@ class PartitionerShell(KeyedShell):
         return self._apply(self._act(stage.finish))
 
     def _set_timer(self, ctx: Any) -> None:
-        set_timer(ctx, self.epoch_ms if self.epoch_ms > 0 else WAKE_MS)
+        soon = self._stage is not None and self._stage.holds_back
+        set_timer(ctx, SOON_MS if soon else self.epoch_ms if self.epoch_ms > 0 else WAKE_MS)

@@ -222,7 +222,7 @@ class KeyedShell(Shell, KeyedProcessFunction):
             first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
             self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
             self._ready: dict[int, KeyedStage] = {}
-            own = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
+            own = self._tasks_here = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
             for task in own:
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)

@@ -10,6 +10,7 @@ from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
 from operators.dataflow import SINK
+from operators.epochs.under_way import UnderWay, of_attempt
 from operators.flink.shell import KeyedShell
 from operators.outcome import Message
 from operators.stage import EpochStage
@@ -27,6 +28,10 @@ class StageShell(KeyedShell):
         super().open(runtime_context)
         stages = self._stages_here = dict[int, EpochStage]()
         self._profile.sums = lambda: all_sums(stage.sums for stage in list(stages.values()))
+        self._under_way: UnderWay | None = None
+        if self.operator == SINK:
+            self._under_way = of_attempt(self._job, self._attempt)
+            self._under_way.expect(self._tasks_here)
         self._task_of = {self.keys[parts.start]: task for task, parts in enumerate(self._own.parts_of)}
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
@@ -40,7 +45,10 @@ class StageShell(KeyedShell):
         # Only the header is read here; one hand-over to the worker per task and epoch, not one per block.
         blocks = stage.offer(block)
         if blocks is not None:
-            yield from self._apply(self._act(stage.act, blocks), task)
+            outcome = self._act(stage.act, blocks)
+            if self._under_way is not None:
+                self._under_way.note_applied(task, stage.epoch)
+            yield from self._apply(outcome, task)
 
 
 class OutletShell(StageShell):

@@ -115,6 +115,38 @@ def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path
     assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
 
 
+def test_epochs_that_adapt_come_back_as_they_were(job: Make, stream: Input, tmp_path: Path) -> None:
+    """After a restart within the processes, and after a kill; what was under way then counts no more."""
+    one = job(stream)
+    fail = [{"operator": "storage1", "part": 1, "epoch": 20, "folder": str(tmp_path)}]
+    one.start(*SHAPE, "--latency-target", "50ms", "--epoch-events", 60, faults={**SLOW, "fail": fail})
+    one.until(lambda: has_checkpoint(one))
+    one.until_epoch(40)
+    one.kill()
+    ended = one.run("--resume", "latest", faults=BRISK)
+    assert ended.code == 0, ended.errors
+    assert (tmp_path / "failed-storage1-1-20").exists()
+    saved = SavedJob.read(one.out)
+    assert saved is not None
+    assert (saved.settings.sealing.latency_target_ms, saved.settings.sealing.epoch_events) == (50, 60)
+    assert ended.result["events"] == stream.count
+    assert max(events for *_, events in read_epochs(one.out)) <= 60
+    assert read_run(one.out)["levels"]["partitioner.epochs_under_way"]["peak"] >= 1
+    assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
+
+
+def test_epochs_adapt_in_the_local_runtime_too(job: Make, stream: Input) -> None:
+    one = job(stream)
+    one.start("--runtime", "local", "--parts", 2, "--latency-target", "50ms", "--epoch-events", 60, faults=SLOW)
+    one.until_epoch(20)
+    one.kill()
+    assert one.done("--resume", "latest")["events"] == stream.count
+    sizes = {events for *_, events in read_epochs(one.out)}
+    assert max(sizes) == 60
+    assert len(sizes) > 1, "some were not full when nothing else was under way"
+    one.check()
+
+
 def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Input) -> None:
     seed = int(os.environ.get("FRESHET_SEED", "7"))
     print("FRESHET_SEED", seed)

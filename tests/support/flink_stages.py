@@ -82,6 +82,14 @@ class Partitioner(_Keyed):
     def waiting(self) -> bool:
         return self.last > self.first
 
+    holds_back = False
+
+    def is_due(self, now_ms: float) -> bool:
+        return self.waiting
+
+    def watch(self, under_way: Any) -> None:
+        pass
+
     def restore(self, items: Any) -> None:
         for key, value in items:
             low, high = struct.unpack("<qq", value)
@@ -153,6 +161,10 @@ class Stage(_Keyed):
         self.pages = config.get("pages", {"count": 0, "size": 0})
         self.inbox: dict[int, list[bytes]] = {}
         self.total, self.done = 0, 0
+
+    @property
+    def epoch(self) -> int:
+        return self.done
 
     def restore(self, items: Any) -> None:
         state = dict(items)

@@ -69,6 +69,7 @@ class Case:
             "undirected": options.undirected,
             "string ids": self.strings,
             "exact": self.exact,
+            "epochs that adapt": self.settings.sealing.latency_target_ms > 0,
             f"a snapshot of {given} events": given > 0,
             "attempts that linger": self.faults.linger > 0,
         }
@@ -152,6 +153,8 @@ def draw(seed: int) -> Case:
     waiting_bytes = (0, 2000, WAITING_BYTES)[seed // 3 % 3]
     settings = sealed_by(settings, marker_interval_ms=rng.choice([1, 4, 15]), waiting_bytes=waiting_bytes)
     settings = sealed_by(settings, publish_ms=(0, 10, 60)[seed // 2 % 3])
+    if random.Random(f"adapts {seed}").random() < 0.3:  # blocks wait for up to 15 ms of a clock that steps by 1 to 30
+        settings = sealed_by(settings, latency_target_ms=30)
     if seed % 4 == 0:  # as fast as by the clock: a journal of a few blocks, or of the state's bytes where they are more
         settings = sealed_by(settings, marker_interval_ms=10**9, journal_bytes=1000)
     events, settings = _through_partitions(seed, events, settings)

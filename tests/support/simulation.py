@@ -25,6 +25,7 @@ from operators.epochs.cut import FILES, Lane
 from operators.epochs.cut_log import CutLog
 from operators.epochs.journal import journaled_blocks
 from operators.epochs.partitioner_stage import PartitionerStage
+from operators.epochs.under_way import UnderWay
 from operators.factory import dataflow_of, make_core, make_partitioner, stages_of
 from operators.inbox import INBOX_BYTES
 from operators.outcome import Outcome
@@ -42,7 +43,7 @@ _OLD_STEPS_MAX = 300
 # What each attempt has of its own.
 _OF_AN_ATTEMPT = (
     *("_flow", "_channels", "_waiting", "_blocked", "_barrier_at", "_at_barrier", "_backends"),
-    *("_positions", "_partitioner", "_stages", "_ended"),
+    *("_positions", "_partitioner", "_stages", "_under_way", "_ended"),
 )
 
 
@@ -199,6 +200,9 @@ class Simulation:
         self._positions = list(self.checkpoint.positions)
         self._partitioner = make_partitioner(settings, self.plan, self.log)
         self._restore(_PARTITIONER, self._partitioner)
+        self._under_way = UnderWay()
+        self._under_way.expect(range(settings.parts))
+        self._partitioner.watch(self._under_way)
         self._stages = stages_of(settings, self.plan, core_of=self.core_of, inbox_bytes=self.faults.inbox_bytes)
         for place, stage in self._stages.items():
             self._restore(place, stage)
@@ -276,6 +280,8 @@ class Simulation:
         blocks = stage.offer(item)
         if blocks is not None:
             self._do(to, stage.act(blocks))
+            if to.operator == SINK:
+                self._under_way.note_applied(to.number, stage.epoch)
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

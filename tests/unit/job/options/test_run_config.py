@@ -37,6 +37,19 @@ def test_defaults_are_those_of_the_interface() -> None:
     assert not config.stay
 
 
+def test_with_a_latency_target_the_number_of_events_is_a_ceiling() -> None:
+    config = load(latency_target="50ms")
+    assert (config.latency_target_ms, config.epoch_events, config.epoch_ms) == (50.0, 10_000, 20)
+    assert load(latency_target="50ms", epoch_events=300).epoch_events == 300
+    assert load(latency_target="off", epoch_ms=0).latency_target_ms == 0
+
+
+def test_yaml_has_a_word_for_off(tmp_path: Path) -> None:
+    needed = "model: M\nevents: a.jsonl\nout: O\n"
+    assert from_yaml(tmp_path, f"{needed}latency-target: off\n").latency_target_ms == 0
+    assert from_yaml(tmp_path, f"{needed}latency-target: 20ms\n").latency_target_ms == 20
+
+
 def test_parts_default_to_the_parallelism() -> None:
     assert load(parallelism=3).part_count == 3
     assert load(parallelism=2, parts=4).part_count == 4
@@ -59,6 +72,9 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"parallelism": True}, "--parallelism: got True, expected a number"),
         ({"epoch_events": 0}, "--epoch-events: got 0"),
         ({"epoch_ms": -1}, "--epoch-ms: got -1"),
+        ({"latency_target": "50"}, "--latency-target: got '50', expected a duration such as 10s"),
+        ({"latency_target": "0ms"}, "--latency-target: got '0ms', expected a duration longer than zero"),
+        ({"latency_target": "50ms", "epoch_ms": 0}, "--latency-target 50ms: epochs can't adapt where --epoch-ms 0"),
         ({"partitioner": "metis"}, "--partitioner: got 'metis', expected 'hybrid', 'hdrf', 'locality' or 'hash'"),
         ({"runtime": "spark"}, "--runtime: got 'spark', expected 'flink' or 'local'"),
         ({"id_type": "uuid"}, "--id-type: got 'uuid'"),

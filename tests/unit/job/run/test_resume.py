@@ -100,6 +100,32 @@ def test_epochs_may_change_from_the_next_one_on(folder: Path) -> None:
     assert (job.settings.sealing.epoch_events, config.parallelism) == (5, 1), "as in the attempt before"
 
 
+def test_epochs_may_begin_to_adapt_and_cease(folder: Path) -> None:
+    def sealing(**options: Any) -> tuple[float, int]:
+        told = resumed(folder, **options)[1].settings.sealing
+        return told.latency_target_ms, told.epoch_events
+
+    with pytest.raises(UsageError, match=r"--latency-target 50ms: .*--epoch-ms 0.*--latency-target off"):
+        resumed(folder, latency_target="50ms")  # the job has --epoch-ms 0
+    assert sealing() == (0, 1000), "what was refused is not kept"
+    assert sealing(latency_target="50ms", epoch_ms=20) == (50, 10_000)
+    assert sealing() == (50, 10_000)
+    assert sealing(latency_target="20ms", epoch_events=500) == (20, 500)
+    with pytest.raises(UsageError, match=r"--latency-target 20ms: .*--epoch-ms 0"):
+        resumed(folder, epoch_ms=0)
+    assert sealing(latency_target="off") == (0, 500), "it was given, so it stays"
+
+
+def test_the_events_of_an_epoch_are_known_by_their_former_name(folder: Path) -> None:
+    saved = folder / "out" / "job" / "job.json"
+    content = orjson.loads(saved.read_bytes())
+    del content["options"]["epoch_events_given"]
+    content["options"]["epoch_events"] = 40
+    saved.write_bytes(orjson.dumps(content))
+    config, job = resumed(folder)
+    assert (config.epoch_events, job.settings.sealing.epoch_events) == (40, 40)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -246,7 +272,7 @@ def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "read"),
     [
-        ("epoch_events", (7, 5), lambda settings: settings.sealing.epoch_events),
+        ("epoch_ms", (7, 5), lambda settings: settings.sealing.epoch_ms),
         ("keep_cuts", (True, False), lambda settings: settings.cuts.keep_cuts),
         ("dead_letters_max_bytes", ("5MiB", "6MiB"), lambda settings: settings.letters.dead_letters_max_bytes),
     ],
