@@ -24,6 +24,9 @@ appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 3
 """
 _FIRST_HEAP_MB = 512
+# Blocks live as long as an epoch. Left to itself the collector takes ever new memory for them, and most of its cost is
+# the kernel's, for pages set to zero (an eighth of all CPU time with two processes).
+_YOUNG_MB = 128
 
 
 def start_java(
@@ -70,6 +73,7 @@ def _java(env: dict[str, str], heap_mb: int) -> list[str]:
         *env.get("JVM_ARGS", "").split(),
         f"-Xms{min(heap_mb, _FIRST_HEAP_MB)}m",
         f"-Xmx{heap_mb}m",
+        f"-Xmn{min(heap_mb // 4, _YOUNG_MB)}m",
         "-XX:+UseG1GC",
         "-XX:G1HeapRegionSize=8m",  # blocks of a megabyte are ordinary objects then
         "-XX:+UseTransparentHugePages",

@@ -16,6 +16,8 @@ _MALLOC = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "2",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    # polars, which writes the change log, brings an allocator of its own
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1",
 }
 # Every operator has a thread of its own, and a BLAS pool below each would only fight for the cores.
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
