@@ -17,6 +17,8 @@ from __future__ import annotations
 from gnn.compiled import compiled
 
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
+# Called by kernels alone: compiled without an entry from Python, which often takes longer than the kernel itself.
+inner = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
 # For what is over in microseconds: getting the interpreter lock back would take longer than another thread gains by it.
 quick = compiled(nogil=False, error_model="numpy", _nrt=False)
 # May make arrays; counted like any others.
