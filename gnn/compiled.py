@@ -25,6 +25,7 @@ import llvmlite
 import numba
 from numba.core import caching, types
 
+from gnn.kernel_calls import noted, noting
 from gnn.processor import compile_for_fixed_target
 from gnn.user_cache import user_cache
 
@@ -47,14 +48,14 @@ def compiled(*, inner: bool = False, **options: Any) -> Any:
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
+        if numba.config.DISABLE_JIT:
+            return noted(function) if noting() else function
         # nobody calls a kernel by its address
         dispatcher = numba.njit(no_cfunc_wrapper=True, no_cpython_wrapper=inner, **options)(function)
-        if not numba.config.DISABLE_JIT:
-            _unify_literals(dispatcher)
-            if inner:
-                _refuse_python(dispatcher)
-        folder = None if numba.config.DISABLE_JIT else cache_folder(inspect.getfile(function))
-        if folder is not None:
+        _unify_literals(dispatcher)
+        if inner:
+            _refuse_python(dispatcher)
+        if cache_folder(inspect.getfile(function)) is not None:
             dispatcher._cache = _Cache(function)
         return dispatcher
 
@@ -114,6 +115,32 @@ def cache_folder(file: str) -> Path | None:
             _use(folder, label)
             return folder
     return None
+
+
+def ready_stamp() -> Path | None:
+    """The file that says that all kernels are compiled as these sources say; None where no cache can be written to."""
+    kernels = [path for path in _modules(_PROJECT).values() if "gnn.kernel import" in path.read_text(encoding="utf-8")]
+    target = (numba.__version__, llvmlite.__version__, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
+    digest = hashlib.sha256(" ".join(map(str, target)).encode())
+    for source in sorted({source for path in kernels for source in sources_of(path)}):
+        digest.update(_hash_of(source))
+    for root in _roots(Path(__file__)):
+        with contextlib.suppress(OSError):
+            stamp = root / f"{digest.hexdigest()[:16]}.ready"
+            if stamp.exists():
+                return stamp
+            root.mkdir(parents=True, exist_ok=True)
+            for other in root.glob("*.ready"):
+                if time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
+                    other.unlink(missing_ok=True)
+            if os.access(root, os.W_OK):
+                return stamp
+    return None
+
+
+def compiling() -> bool:
+    """Whether kernels are compiled at all: not so where they run as plain Python, for debugging."""
+    return not numba.config.DISABLE_JIT
 
 
 def _roots(path: Path) -> list[Path]:

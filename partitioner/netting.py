@@ -74,7 +74,7 @@ def _count_type(types: TypeCounts, etype: int, more: int) -> None:
     if etype >= types.kept:
         before = types.uses[etype]
         types.uses[etype] = before + more
-        types.live[0] += (before + more > 0) - (before > 0)
+        types.live[0] += np.int64(before + more > 0) - np.int64(before > 0)
 
 
 @inner

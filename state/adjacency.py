@@ -184,7 +184,8 @@ class Lists:
     @property
     def view(self) -> ListsView:
         """The lists as kernels see them."""
-        stand_in = self.free.view._replace(data=_NO_WEIGHTS)
+        # of the same types, so that kernels are compiled once
+        stand_in = self.free.view._replace(data=_NO_WEIGHTS, shadow=_NO_COPIES)
         weight = stand_in if self.weight is None else self.weight.view
         # after a restore the two tables may have grown differently
         room = self.pool.stride if self.weight is None else min(self.pool.stride, self.weight.stride)
@@ -198,4 +199,4 @@ class Lists:
         return self.pool.data[at : at + self.head.data[row, _LENGTH]]
 
 
-_NO_WEIGHTS = np.zeros(1, np.float32)
+_NO_WEIGHTS, _NO_COPIES = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)
