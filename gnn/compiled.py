@@ -23,7 +23,8 @@ from typing import Any
 
 import llvmlite
 import numba
-from numba.core import caching, types
+from numba.core import caching
+from numba.core.types import unliteral  # type: ignore[attr-defined, unused-ignore]
 
 from gnn.kernel_calls import noted, noting
 from gnn.processor import compile_for_fixed_target
@@ -67,8 +68,8 @@ def _unify_literals(dispatcher: Any) -> None:
     template = dispatcher.get_call_template
 
     def of_types(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
-        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
-        return template(tuple(types.unliteral(kind) for kind in args), plain)
+        plain = {name: unliteral(kind) for name, kind in kws.items()}
+        return template(tuple(unliteral(kind) for kind in args), plain)
 
     dispatcher.get_call_template = of_types
 
@@ -117,12 +118,16 @@ def cache_folder(file: str) -> Path | None:
     return None
 
 
+def kernel_modules() -> list[Path]:
+    """The files that hold kernels."""
+    return [path for path in _modules(_PROJECT).values() if "gnn.kernel import" in path.read_text(encoding="utf-8")]
+
+
 def ready_stamp() -> Path | None:
     """The file that says that all kernels are compiled as these sources say; None where no cache can be written to."""
-    kernels = [path for path in _modules(_PROJECT).values() if "gnn.kernel import" in path.read_text(encoding="utf-8")]
     target = (numba.__version__, llvmlite.__version__, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
     digest = hashlib.sha256(" ".join(map(str, target)).encode())
-    for source in sorted({source for path in kernels for source in sources_of(path)}):
+    for source in sorted({source for path in kernel_modules() for source in sources_of(path)}):
         digest.update(_hash_of(source))
     for root in _roots(Path(__file__)):
         with contextlib.suppress(OSError):

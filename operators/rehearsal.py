@@ -22,8 +22,12 @@ from gnn.model import build_model, save_model
 from operators.base_image import build_image
 from operators.factory import load_plan, make_outlet
 from operators.settings import OutletConfig, Settings
+from operators.sink.string_ids import FIRST_ROWS, Names
 from operators.warm_up import take_events, throwaway_events
 from partitioner.config import PartitionerConfig
+from partitioner.hash_index import FIRST_CAPACITY, grown, make_index
+from state.salt import scratch_salt
+from state.table import TableSet
 
 _WIDTH = 3
 _ACTIVATIONS: tuple[dict[str, Any], ...] = (
@@ -59,7 +63,8 @@ def save_models(folder: Path) -> list[Path]:
     """Write the models that the jobs run."""
     found = []
     for number, layers in enumerate(_MODELS):
-        shapes = chain_tensors(TypeAdapter(list[AnyLayer]).validate_python(layers), "layers")
+        declared: list[Any] = TypeAdapter(list[AnyLayer]).validate_python(layers)
+        shapes = chain_tensors(declared, "layers")
         weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
         save_model(build_model(layers=layers, head=[], edge_types=[], weights=weights), folder / str(number))
         found.append(folder / str(number))
@@ -78,7 +83,7 @@ def jobs(folder: Path) -> Iterator[Settings]:
             parts=sum(tasks),
             tasks=tasks,
             sources=("events",),
-            partitioning=PartitionerConfig(id_kind=kind),
+            partitioning=PartitionerConfig(id_kind=kind, hybrid_threshold=1),
             outlet=OutletConfig(model_tag="0" * 16),
         )
 
@@ -94,12 +99,19 @@ def play(settings: Settings) -> None:
         take_events(replace(settings, image=image), plan, sinks=True)
 
 
+def grow() -> None:
+    """Have tables grow that small jobs do not fill."""
+    grown(make_index(scratch_salt()), FIRST_CAPACITY)
+    Names(TableSet())._rehash(2 * FIRST_ROWS)
+
+
 def main() -> None:
     """Print the calls, one encoded call a line."""
     np.seterr(all="ignore")  # compiled kernels let integers overflow in silence
     with tempfile.TemporaryDirectory() as folder:
         for settings in jobs(Path(folder)):
             play(settings)
+        grow()
     for call in noted_calls():
         sys.stdout.buffer.write(encode(call))
 

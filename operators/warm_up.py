@@ -70,7 +70,7 @@ def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
 
 
 def throwaway_events(settings: Settings, plan: Plan) -> Events:
-    """Sixteen events, of every kind and with every effect on the tables."""
+    """Events of every kind and with every effect on the tables, in four epochs and two that wear a sum out."""
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
     x = np.ones(plan.in_width, np.float32).tolist()
     a, b, c, d = ids
@@ -92,6 +92,14 @@ def throwaway_events(settings: Settings, plan: Plan) -> Events:
         ("del_vertex", b),
         ("add_vertex", a),
         ("add_vertex", c),
+        ("add_edge", a, d),
+        ("add_edge", c, d),
+        ("set_features", c, x),
+        ("set_features", a, [1e20] * plan.in_width),
+        ("set_features", a, x),
+        ("add_vertex", b),
+        ("set_features", d, x),
+        ("set_features", b, x),
     ]
     return events_of(records, plan.in_width, settings.id_kind, plan.edge_types or None)
 

@@ -82,7 +82,7 @@ def compile_ahead(progress: Callable[[int, int], None] = lambda done, total: Non
 def _rehearsed() -> list[Call]:
     """The calls of all shapes of jobs."""
     command = [sys.executable, *_FLAGS, "operators.rehearsal"]
-    environ = os.environ | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
+    environ = _environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent, check=False)
     if done.returncode:
         msg = f"the rehearsal of what is to be compiled ended with {done.returncode}; what went wrong stands above"
@@ -90,12 +90,20 @@ def _rehearsed() -> list[Call]:
     return [decode(line) for line in done.stdout.splitlines()]
 
 
+def _environ() -> dict[str, str]:
+    """An environment in which Python finds the packages where this process has them."""
+    found = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(found)}
+
+
 @contextmanager
 def _workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that compile what they read; they end when they read no more."""
     command = [sys.executable, *_FLAGS, "gnn.kernel_calls"]
     workers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        subprocess.Popen(
+            command, env=_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent
+        )
         for _ in range(count)
     ]
     try:
