@@ -9,7 +9,7 @@
   View on every inner call: without that the Partitioner's kernels run two to four times as fast and compile in two
   thirds of the time. A kernel that allocates is refused when it is compiled: "NRT required but not enabled".
 
-Integer literals and globals passed as arguments make numba compile a callee once per value: pass variables.
+Integer literals that stand in calls count as integers: a kernel is compiled once per types, never once per value.
 """
 
 from __future__ import annotations
