@@ -24,7 +24,9 @@ from typing import Any
 import llvmlite
 import numba
 from numba.core import caching
+from numba.core.types import unliteral  # type: ignore[attr-defined, unused-ignore]
 
+from gnn.kernel_calls import noted, noting
 from gnn.processor import compile_for_fixed_target
 from gnn.user_cache import user_cache
 
@@ -39,17 +41,49 @@ _IMPORT = re.compile(
 compile_for_fixed_target()
 
 
-def compiled(**options: Any) -> Any:
-    """Numba's njit with these options and our cache; without a cache where no folder can be written to."""
+def compiled(*, inner: bool = False, **options: Any) -> Any:
+    """Numba's njit with these options and our cache; without a cache where no folder can be written to.
+
+    An `inner` kernel is called by kernels alone. What Python would enter it by takes longer to compile than most of
+    them: a fifth of the time of all.
+    """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = numba.njit(**options)(function)
-        folder = None if numba.config.DISABLE_JIT else cache_folder(inspect.getfile(function))
-        if folder is not None:
+        if numba.config.DISABLE_JIT:
+            return noted(function) if noting() else function
+        # nobody calls a kernel by its address
+        dispatcher = numba.njit(no_cfunc_wrapper=True, no_cpython_wrapper=inner, **options)(function)
+        _unify_literals(dispatcher)
+        if inner:
+            _refuse_python(dispatcher)
+        if cache_folder(inspect.getfile(function)) is not None:
             dispatcher._cache = _Cache(function)
         return dispatcher
 
     return decorate
+
+
+def _unify_literals(dispatcher: Any) -> None:
+    """Have it compiled for an integer, not once for each value that stands in a call."""
+    template = dispatcher.get_call_template
+
+    def of_types(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        plain = {name: unliteral(kind) for name, kind in kws.items()}
+        return template(tuple(unliteral(kind) for kind in args), plain)
+
+    dispatcher.get_call_template = of_types
+
+
+def _refuse_python(dispatcher: Any) -> None:
+    """Have a call from Python raise TypeError: there is nothing that it could enter."""
+    name = dispatcher.py_func.__name__
+
+    def refuse(*_: object, **__: object) -> None:
+        msg = f"{name}: an inner kernel, which only kernels call (gnn/kernel.py)"
+        raise TypeError(msg)
+
+    dispatcher._insert = lambda *_: None
+    dispatcher._compile_for_args = refuse
 
 
 def sources_of(file: Path, project: Path = _PROJECT) -> list[Path]:
@@ -82,6 +116,36 @@ def cache_folder(file: str) -> Path | None:
             _use(folder, label)
             return folder
     return None
+
+
+def kernel_modules() -> list[Path]:
+    """The files that hold kernels."""
+    return [path for path in _modules(_PROJECT).values() if "gnn.kernel import" in path.read_text(encoding="utf-8")]
+
+
+def ready_stamp() -> Path | None:
+    """The file that says that all kernels are compiled as these sources say; None where no cache can be written to."""
+    target = (numba.__version__, llvmlite.__version__, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
+    digest = hashlib.sha256(" ".join(map(str, target)).encode())
+    for source in sorted({source for path in kernel_modules() for source in sources_of(path)}):
+        digest.update(_hash_of(source))
+    for root in _roots(Path(__file__)):
+        with contextlib.suppress(OSError):
+            stamp = root / f"{digest.hexdigest()[:16]}.ready"
+            if stamp.exists():
+                return stamp
+            root.mkdir(parents=True, exist_ok=True)
+            for other in root.glob("*.ready"):
+                if time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
+                    other.unlink(missing_ok=True)
+            if os.access(root, os.W_OK):
+                return stamp
+    return None
+
+
+def compiling() -> bool:
+    """Whether kernels are compiled at all: not so where they run as plain Python, for debugging."""
+    return not numba.config.DISABLE_JIT
 
 
 def _roots(path: Path) -> list[Path]:

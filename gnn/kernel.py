@@ -9,7 +9,7 @@
   View on every inner call: without that the Partitioner's kernels run two to four times as fast and compile in two
   thirds of the time. A kernel that allocates is refused when it is compiled: "NRT required but not enabled".
 
-Integer literals and globals passed as arguments make numba compile a callee once per value: pass variables.
+Integer literals that stand in calls count as integers: a kernel is compiled once per types, never once per value.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from __future__ import annotations
 from gnn.compiled import compiled
 
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
+# Called by kernels alone: compiled without an entry from Python, which often takes longer than the kernel itself.
+inner = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
 # For what is over in microseconds: getting the interpreter lock back would take longer than another thread gains by it.
 quick = compiled(nogil=False, error_model="numpy", _nrt=False)
 # May make arrays; counted like any others.

@@ -18,6 +18,7 @@ from job.commands.partition import partition
 from job.commands.produce import produce
 from job.commands.run import run
 from job.commands.stop import stop
+from job.commands.warm_up import warm_up
 from job.errors import EXIT_SIGINT, UsageError, exit_code, one_line
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
@@ -56,6 +57,7 @@ app.add_typer(model_app, name="model")
 model_app.command("import")(import_model)
 model_app.command()(describe)
 app.command()(partition)
+app.command()(warm_up)
 
 
 def _later(name: str, instead: str) -> None:

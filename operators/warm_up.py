@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
+from gnn.plan import Plan
 from gnn.processor import hold
 from operators.dataflow import PARTITIONER, SINK, Place
 from operators.epochs.config import SealingConfig
@@ -21,6 +22,7 @@ from operators.outcome import Outcome
 from operators.settings import Settings
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
+from partitioner.events import Events
 
 _lock = threading.Lock()
 _done: set[tuple[str, tuple[int, ...], str, bool]] = set()
@@ -45,17 +47,30 @@ def warm_up(config: dict[str, Any]) -> None:
 def _run(settings: Settings) -> None:
     plan = load_plan(settings.model)
     plan.warm_up()
+    if settings.outlet:
+        make_outlet(settings, plan, 0).warm_up()
+    take_events(replace(settings, image=""), plan, sinks=False)  # a Sink would write files
+
+
+def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
+    """Take a few events of all kinds through the stages of a job, from its base image on if it has one."""
+    image = settings.image_of(Place(PARTITIONER, 0))
     core = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
-    partitioner = PartitionerStage(core, SealingConfig(epoch_events=4, marker_interval_ms=1), CutLog())
+    sealing = SealingConfig(epoch_events=4, marker_interval_ms=1)
+    partitioner = PartitionerStage(core, sealing, CutLog(), image, None, settings.sources)
     flow = dataflow_of(settings, plan)
-    # a Sink would write files
-    stages = stages_of(replace(settings, image=""), plan, [row for row in flow.staged if row.kind != SINK])
+    stages = stages_of(settings, plan, [row for row in flow.staged if sinks or row.kind != SINK])
     partitioner.restore(())
     for stage in stages.values():
         stage.restore(*((),) * len(stage.parts))
-    if settings.outlet:
-        make_outlet(settings, plan, 0).warm_up()
     network = Network(flow, stages)
+    events = throwaway_events(settings, plan)
+    for at in range(0, len(events), 4):
+        _deliver(network, partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1)))
+
+
+def throwaway_events(settings: Settings, plan: Plan) -> Events:
+    """Events of every kind and with every effect on the tables, in four epochs and two that wear a sum out."""
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
     x = np.ones(plan.in_width, np.float32).tolist()
     a, b, c, d = ids
@@ -77,10 +92,16 @@ def _run(settings: Settings) -> None:
         ("del_vertex", b),
         ("add_vertex", a),
         ("add_vertex", c),
+        ("add_edge", a, d),
+        ("add_edge", c, d),
+        ("set_features", c, x),
+        ("set_features", a, [1e20] * plan.in_width),
+        ("set_features", a, x),
+        ("add_vertex", b),
+        ("set_features", d, x),
+        ("set_features", b, x),
     ]
-    events = events_of(records, plan.in_width, settings.id_kind, plan.edge_types or None)
-    for at in range(0, len(records), 4):
-        _deliver(network, partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1)))
+    return events_of(records, plan.in_width, settings.id_kind, plan.edge_types or None)
 
 
 def _deliver(network: Network, outcome: Outcome) -> None:

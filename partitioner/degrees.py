@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner
 from partitioner.epoch_log import (
     LOGGED_VERTICES,
     UNCHANGED,
@@ -50,7 +50,7 @@ from partitioner.net_change import (
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 
 
-@kernel
+@inner
 def count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
     """Count the weight of an in-edge (no self-loop) in its vertex's sum anew; NaN stands for no edge."""
     total = real[row, SUM]
@@ -63,7 +63,7 @@ def count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
     real[row, PEAK] = max(real[row, PEAK], abs(total))
 
 
-@kernel
+@inner
 def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int) -> np.float64:
     """The weighted in-degree, summed afresh where cancellation has left too little of it."""
     if vertex[row, IN_DEGREE] == vertex[row, LOOPS]:
@@ -82,7 +82,7 @@ def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weigh
     return real[row, SUM]
 
 
-@kernel
+@inner
 def _loop_weight(
     index: HashIndex, vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int, types: int
 ) -> np.float32:
@@ -102,7 +102,7 @@ def _loop_weight(
     return found
 
 
-@kernel
+@inner
 def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None:
     """Contexts that changed, transitions between split and whole, and features, of the live logged vertices."""
     vertex, counts = g.vertex.data, out.counts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from partitioner.degrees import count_weight, emit_masters
 from partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
 from partitioner.graph_tables import (
@@ -70,7 +70,7 @@ def close_epoch(
     _free_vertices(g, log, keys, strings, bits)
 
 
-@kernel
+@inner
 def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
     """Of the logged edges emit the deleted and the reweighted ones, and collect the rows of the added ones."""
     vertex, edge, weight, counts = g.vertex.data, g.edge.data, g.weight, out.counts
@@ -101,7 +101,7 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
             count_edge(g.parts, vertex, edge, row, -1)
 
 
-@kernel
+@inner
 def _emit_added_edges(g: GraphView, out: Records) -> None:
     """The added edges, whose ends have slots by now."""
     added = out.added.view(np.float32)
@@ -111,7 +111,7 @@ def _emit_added_edges(g: GraphView, out: Records) -> None:
         added[EDGE_WEIGHT, k] = g.weight[row, WEIGHT]
 
 
-@kernel
+@inner
 def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
     """Where the edge lives: the part, and the slots of its ends there."""
     part = edge[row, PART]
@@ -120,7 +120,7 @@ def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarra
     records[DST_SLOT, at] = vertex[edge[row, DST], SLOTS + part]
 
 
-@kernel
+@inner
 def _unload_dead(g: GraphView, log: Log) -> None:
     """Vertices that were alive before the epoch, and are not now, are no load any more."""
     vertex = g.vertex.data
@@ -130,7 +130,7 @@ def _unload_dead(g: GraphView, log: Log) -> None:
             g.parts[vertex[row, MASTER], MASTERS] -= 1
 
 
-@kernel
+@inner
 def _free_edges(g: GraphView, log: Log, index: HashIndex) -> None:
     """Take the logged edges out of the log, and give back the rows of those that are gone."""
     scalars, edge = g.scalars, g.edge.data
@@ -143,7 +143,7 @@ def _free_edges(g: GraphView, log: Log, index: HashIndex) -> None:
             scalars[FREE_EDGE] = row + 1
 
 
-@kernel
+@inner
 def _free_vertices(g: GraphView, log: Log, index: HashIndex, strings: bool, bits: int) -> None:
     """Take the logged vertices out of the log, and give back the rows and names of those that are not alive."""
     scalars, vertex = g.scalars, g.vertex.data

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner
 from partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`
@@ -47,7 +47,7 @@ def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
     return Log(log.counts, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
 
 
-@kernel
+@inner
 def log_vertex(log: Log, vertex: np.ndarray, row: int) -> int:
     """The entry of a vertex (a row that was touched), made when it is first asked for."""
     if vertex[row, MARK]:
@@ -63,7 +63,7 @@ def log_vertex(log: Log, vertex: np.ndarray, row: int) -> int:
     return at
 
 
-@kernel
+@inner
 def log_edge(log: Log, edge: np.ndarray, row: int, old: float) -> None:
     """Make the entry of an edge (a row that was touched), if it has none."""
     if edge[row, EDGE_MARK] == 0:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from partitioner.graph_tables import DST, KEY, SRC, TYPE
 from state.salt import Salt, mix
 
@@ -48,32 +48,32 @@ def has_room(index: HashIndex, entries: int) -> bool:
     return 4 * entries <= 3 * len(index.entries)
 
 
-@kernel
+@inner
 def hash_edge(salt: Salt, src: int, dst: int, etype: int) -> np.uint64:
     """32 bits of hash of an edge between vertex rows."""
     ends = (np.uint64(src) << _HALF) | np.uint64(dst)
     return mix(salt, ends + np.uint64(etype) * salt.first)
 
 
-@kernel
+@inner
 def home_of(index: HashIndex, half: int) -> np.int64:
     """Where the search for a hash begins."""
     return np.int64(half & np.uint64(len(index.entries) - 1))
 
 
-@kernel
+@inner
 def row_at(index: HashIndex, at: int) -> np.int64:
     """The row in this place, or -1."""
     return np.int64(index.entries[at] & _LOW) - 1
 
 
-@kernel
+@inner
 def matches(index: HashIndex, at: int, half: int) -> bool:
     """Whether the entry in this place has the hash."""
     return index.entries[at] >> _HALF == half
 
 
-@kernel
+@inner
 def put(index: HashIndex, half: int, row: int) -> None:
     """Add an entry; the caller has made room."""
     mask = len(index.entries) - 1
@@ -84,7 +84,7 @@ def put(index: HashIndex, half: int, row: int) -> None:
     index.used[0] += 1
 
 
-@kernel
+@inner
 def drop(index: HashIndex, half: int, row: int) -> None:
     """Take out an entry that is there."""
     mask = len(index.entries) - 1
@@ -112,7 +112,7 @@ def _rehash(old: HashIndex, new: HashIndex) -> None:
             put(new, entry >> _HALF, np.int64(entry & _LOW) - 1)
 
 
-@kernel
+@inner
 def find_key(index: HashIndex, wide: np.ndarray, key: int) -> np.int64:
     """The row of the vertex with this key, or -1."""
     mask = len(index.entries) - 1
@@ -126,7 +126,7 @@ def find_key(index: HashIndex, wide: np.ndarray, key: int) -> np.int64:
     return np.int64(-1)
 
 
-@kernel
+@inner
 def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
     """The row of the edge, or -1."""
     mask = len(index.entries) - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from partitioner.epoch_log import Log, log_vertex
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from partitioner.graph_tables import (
@@ -30,7 +30,7 @@ from state.table import View, touch
 MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key
 
 
-@kernel
+@inner
 def _new_row(scalars: np.ndarray, parts: int, vertex: View, log: Log) -> int:
     """A vertex row, not alive yet, and in the log."""
     data = vertex.data

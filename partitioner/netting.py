@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from partitioner.edge_types import TypeCounts
 from partitioner.epoch_log import (
@@ -68,16 +68,16 @@ class Batch(NamedTuple):
     attr: np.ndarray  # (n,) int32, or (0,) where no event has attr
 
 
-@kernel
+@inner
 def _count_type(types: TypeCounts, etype: int, more: int) -> None:
     """An edge of the type comes or goes; types that are kept for good are not counted."""
     if etype >= types.kept:
         before = types.uses[etype]
         types.uses[etype] = before + more
-        types.live[0] += (before + more > 0) - (before > 0)
+        types.live[0] += np.int64(before + more > 0) - np.int64(before > 0)
 
 
-@kernel
+@inner
 def _link(g: GraphView, row: int) -> None:
     """Put an edge in front of its source's out-list and its destination's in-list."""
     vertex, edge = g.vertex.data, g.edge.data
@@ -95,7 +95,7 @@ def _link(g: GraphView, row: int) -> None:
     g.scalars[EDGES] += 1
 
 
-@kernel
+@inner
 def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     """The edge in `row`, which is there, goes. Its ends were touched."""
     vertex, edge = g.vertex.data, g.edge.data
@@ -118,7 +118,7 @@ def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     _count_type(types, edge[row, TYPE], -1)
 
 
-@kernel
+@inner
 def _delete_vertex(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     """The vertex in `row`, which is alive, goes, and its edges first."""
     vertex = g.vertex.data
@@ -133,7 +133,7 @@ def _delete_vertex(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     g.scalars[VERTICES] -= 1
 
 
-@kernel
+@inner
 def _new_edge_row(scalars: np.ndarray, edge: np.ndarray) -> int:
     if scalars[FREE_EDGE]:
         row = scalars[FREE_EDGE] - 1
@@ -143,7 +143,7 @@ def _new_edge_row(scalars: np.ndarray, edge: np.ndarray) -> int:
     return scalars[EDGE_ROWS] - 1
 
 
-@kernel
+@inner
 def _set_edge(
     g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, etype: int, value: float
 ) -> None:
@@ -169,7 +169,7 @@ def _set_edge(
         _count_type(types, etype, 1)
 
 
-@kernel
+@inner
 def _revive(g: GraphView, log: Log, row: int) -> None:
     """Log a vertex, and bring it to life where it is not alive."""
     at = log_vertex(log, g.vertex.data, row)
@@ -179,7 +179,7 @@ def _revive(g: GraphView, log: Log, row: int) -> None:
         g.scalars[VERTICES] += 1
 
 
-@kernel
+@inner
 def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -> np.int64:
     """The row of the edge, or -1 where it is not there (any more)."""
     row = np.int64(-1)
@@ -190,14 +190,14 @@ def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -
     return row
 
 
-@kernel
+@inner
 def _fits(log: Log, rows: int, more: int) -> bool:
     """Whether `more` edges, and as many vertices but no more than there are rows, fit the log."""
     vertices = min(log.counts[LOGGED_VERTICES] + more, rows)
     return log.counts[LOGGED_EDGES] + more <= len(log.edges) and vertices <= len(log.vertices)
 
 
-@kernel
+@inner
 def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray, index: HashIndex) -> None:
     """Touch the vertices of the next events, and ask for all that these will read, which is mostly waited for."""
     for i in range(start, stop):
@@ -216,7 +216,7 @@ def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray
                 prefetch_row(edge, max(row, 0))
 
 
-@kernel
+@inner
 def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, one_loop: bool) -> int:
     """Why an add_edge (of the edge in `row`, -1: a new one) can't be, or 0."""
     a, etype, width = batch.a[i], batch.etype[i], g.scalars[ATTR_WIDTH]
@@ -229,7 +229,7 @@ def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCou
     return 0
 
 
-@kernel
+@inner
 def _reject(log: Log, event: int, reason: int) -> None:
     at = log.counts[REJECTED]
     log.rejected[at, REJECTED_EVENT] = event

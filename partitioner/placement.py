@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner
 from partitioner.config import HASH, HDRF, HYBRID
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC, GraphView
@@ -37,13 +37,13 @@ class Rule(NamedTuple):
     salt: Salt
 
 
-@kernel
+@inner
 def edges_at(vertex: np.ndarray, n: int, row: int, part: int) -> int:
     """How many ends of edges the vertex has in one of the n parts; a self-loop counts twice."""
     return vertex[row, SLOTS + n + part] + vertex[row, SLOTS + 2 * n + part]
 
 
-@kernel
+@inner
 def count_edge(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int, more: int) -> None:
     """Count a placed edge (`more` 1) or one that goes (-1) in its ends and in its part's load."""
     n, src, dst, part = len(parts), edge[row, SRC], edge[row, DST], edge[row, PART]
@@ -54,7 +54,7 @@ def count_edge(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int
         vertex[dst, AWAY] += more
 
 
-@kernel
+@inner
 def _least_loaded(parts: np.ndarray) -> int:
     """The part with the fewest masters; ties: with the fewest edges, then the lowest."""
     best = 0
@@ -66,19 +66,19 @@ def _least_loaded(parts: np.ndarray) -> int:
     return best
 
 
-@kernel
+@inner
 def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> None:
     vertex[row, MASTER] = part
     parts[part, MASTERS] += 1
 
 
-@kernel
+@inner
 def _placed_in_edges(parts: np.ndarray, vertex: np.ndarray, row: int) -> int:
     """How many in-edges of a vertex with a master have a part."""
     return vertex[row, SLOTS + len(parts) + vertex[row, MASTER]] + vertex[row, AWAY]
 
 
-@kernel
+@inner
 def _unless_full(parts: np.ndarray, part: int) -> int:
     """The part, while its load is within the slack of the mean; else the least loaded one."""
     total = 0
@@ -89,7 +89,7 @@ def _unless_full(parts: np.ndarray, part: int) -> int:
     return _least_loaded(parts)
 
 
-@kernel
+@inner
 def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
     if vertex[src, MASTER] < 0 and vertex[dst, MASTER] < 0:
         _set_master(parts, vertex, dst, _least_loaded(parts))
@@ -99,7 +99,7 @@ def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) ->
         _set_master(parts, vertex, src, _unless_full(parts, vertex[dst, MASTER]))
 
 
-@kernel
+@inner
 def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
     """Algorithm 1: a new source joins a destination of high in-degree, else the least loaded part takes what is new."""
     part = _least_loaded(parts)
@@ -116,13 +116,13 @@ def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) 
         _set_master(parts, vertex, src, part)
 
 
-@kernel
+@inner
 def _has_row(vertex: np.ndarray, n: int, row: int, part: int) -> bool:
     """Whether the vertex has a row in the part, or gets one this epoch."""
     return vertex[row, SLOTS + part] >= 0 or vertex[row, MASTER] == part or edges_at(vertex, n, row, part) > 0
 
 
-@kernel
+@inner
 def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule) -> int:
     """The part with the highest score."""
     n = len(parts)
@@ -147,7 +147,7 @@ def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule)
     return best
 
 
-@kernel
+@inner
 def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, dst: int, rule: Rule) -> int:
     """The part of a new edge; masters its ends where they have none."""
     if rule.strategy == HDRF:
@@ -169,13 +169,13 @@ def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, d
     return vertex[dst, MASTER]
 
 
-@kernel
+@inner
 def hash_part(salt: Salt, key: int, parts: int) -> np.int64:
     """The part that `hash` gives a key."""
     return np.int64(mix(salt, key) % np.uint64(parts))
 
 
-@kernel
+@inner
 def place_edges(g: GraphView, added: np.ndarray, rule: Rule) -> None:
     """Give each of the added edges a part, and their ends masters. All rows are logged."""
     parts, vertex, edge = g.parts, g.vertex.data, g.edge.data
@@ -184,7 +184,7 @@ def place_edges(g: GraphView, added: np.ndarray, rule: Rule) -> None:
         count_edge(parts, vertex, edge, row, 1)
 
 
-@kernel
+@inner
 def place_isolated(g: GraphView, log: Log, rule: Rule) -> None:
     """Give a master to the logged vertices that live without any edge so far."""
     parts, vertex = g.parts, g.vertex.data

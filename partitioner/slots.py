@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from partitioner.graph_tables import KEY, LIVE, MASTER, PART_ROWS, SLOT_FREE, SLOT_TAIL, SLOTS, GraphView
 from partitioner.net_change import (
@@ -28,7 +28,7 @@ from partitioner.placement import edges_at
 from state.table import touch
 
 
-@kernel
+@inner
 def assign_slots(g: GraphView, log: Log, out: Records) -> None:
     """Hand out the slots that the logged vertices need, and note those that they drop, which stay until the end."""
     vertex = g.vertex.data
@@ -39,7 +39,7 @@ def assign_slots(g: GraphView, log: Log, out: Records) -> None:
             _change_replicas(g, out, row)
 
 
-@kernel
+@inner
 def _change_master(g: GraphView, out: Records, row: int) -> None:
     """A newborn gets its slot; a dead vertex drops it."""
     vertex, counts = g.vertex.data, out.counts
@@ -59,7 +59,7 @@ def _change_master(g: GraphView, out: Records, row: int) -> None:
         out.born_keys[at] = g.wide[row, KEY]
 
 
-@kernel
+@inner
 def _change_replicas(g: GraphView, out: Records, row: int) -> None:
     """The vertex has a replica in every part but its master's where one of its edges lives, and nowhere else."""
     parts, vertex, counts = g.parts, g.vertex.data, out.counts
@@ -88,14 +88,14 @@ def _change_replicas(g: GraphView, out: Records, row: int) -> None:
             out.retired[REPLICA_PART, at] = part
 
 
-@kernel
+@inner
 def _note_dropped(out: Records, row: int, part: int) -> None:
     at = out.counts[DROPPED]
     out.counts[DROPPED] += 1
     out.dropped[DROPPED_ROW, at], out.dropped[DROPPED_PART, at] = row, part
 
 
-@kernel
+@inner
 def _hand_out_slot(parts: np.ndarray, chain: np.ndarray, part: int) -> int:
     """A slot of the part: the one freed last, else a fresh one."""
     if parts[part, SLOT_FREE]:
@@ -108,7 +108,7 @@ def _hand_out_slot(parts: np.ndarray, chain: np.ndarray, part: int) -> int:
     return slot
 
 
-@kernel
+@inner
 def give_back_slots(g: GraphView, out: Records) -> None:
     """Free the dropped slots; they are handed out again from the next epoch on."""
     parts, vertex, chain = g.parts, g.vertex.data, g.chain

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import allocating, kernel
+from gnn.kernel import allocating, inner, kernel
 from partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
 from partitioner.hash_index import HashIndex, home_of, matches, put, row_at
 from state.chunks import give_back, hand_out, order_of
@@ -16,7 +16,7 @@ from state.salt import Salt, hash_text, mix
 from state.table import View, touch
 
 
-@kernel
+@inner
 def name_hash(salt: Salt, data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
     """The lowest `bits` bits of the hash of data[begin:end], as int64."""
     h = hash_text(salt, data, begin, end)
@@ -25,7 +25,7 @@ def name_hash(salt: Salt, data: np.ndarray, begin: int, end: int, bits: int) -> 
     return np.int64(h)
 
 
-@kernel
+@inner
 def _chunk_of(length: int) -> int:
     """The k of the chunk of 2**k words that holds so many bytes."""
     return order_of((length + 7) >> 3)
@@ -37,7 +37,7 @@ def words_for(length: int) -> int:
     return 1 << _chunk_of(length)
 
 
-@kernel
+@inner
 def same_name(vertex: np.ndarray, words: np.ndarray, row: int, data: np.ndarray, begin: int, end: int) -> bool:
     """Whether the vertex in `row` is called data[begin:end]."""
     length = end - begin
@@ -73,14 +73,14 @@ def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) ->
     give_back(scalars[NAME_FREE:], words, np.int64(vertex[row, NAME_AT]), _chunk_of(vertex[row, NAME_BYTES]))
 
 
-@kernel
+@inner
 def stored_hash(salt: Salt, vertex: np.ndarray, words: np.ndarray, row: int, bits: int) -> np.int64:
     """The hash of a kept name."""
     begin = np.int64(vertex[row, NAME_AT]) * 8
     return name_hash(salt, words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
 
 
-@kernel
+@inner
 def find_name(
     index: HashIndex, vertex: np.ndarray, words: np.ndarray, hashed: int, data: np.ndarray, begin: int, end: int
 ) -> np.int64:
@@ -96,7 +96,7 @@ def find_name(
     return np.int64(-1)
 
 
-@kernel
+@inner
 def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
     """The first key from `wanted` on that no vertex has."""
     mask = len(index.entries) - 1
@@ -111,7 +111,7 @@ def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
         wanted += 1
 
 
-@kernel
+@inner
 def index_name(index: HashIndex, row: int, hashed: int, key: int) -> None:
     """Put a vertex in under its name's hash, and under its key where that is another."""
     put(index, mix(index.salt, hashed), row)

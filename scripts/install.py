@@ -2,7 +2,8 @@
 
 `base` is what the job and its commands need; `all` adds torch and the developers' tools. Only the standard library is
 used, any Python 3.11 will do, and running it again completes what is there. Packages are checked against the hashes of
-the lock; uv, pinned there too, installs them (several times quicker than pip), and pip itself where uv can't.
+the lock; uv, pinned there too, installs them (several times quicker than pip), and pip itself where uv can't. Then
+`freshet warm-up` compiles the kernels, so that the first job starts at once.
 """
 
 import argparse
@@ -42,10 +43,17 @@ def install(python: Path, requirements: Path, setuptools_pin: Path) -> None:
             return
 
 
+def warm_up(python: Path) -> None:
+    """Compiles the kernels; where that fails, the first job tries again and says why."""
+    if subprocess.run([str(python), "-m", "job.cli", "warm-up"], cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
+        print("install: the kernels could not be compiled; the first job will try again", file=sys.stderr)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("set", choices=SETS)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
+    parser.add_argument("--no-warm-up", action="store_true", help="leave the kernels to the first job")
     options = parser.parse_args()
     if sys.version_info[:2] != (3, 11):
         got = ".".join(map(str, sys.version_info[:3]))
@@ -75,6 +83,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    if not options.no_warm_up:
+        warm_up(python)
     for name in {"base", options.set}:
         (folder / f".freshet-{name}").touch()
     print(f"install: {folder} ready in {time.monotonic() - started:.0f} s", file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from state.chunks import hand_out, order_of
 from state.table import TableSet, View, align, touch
 
@@ -36,13 +36,13 @@ class ListsView(NamedTuple):
     shift: int  # row >> shift is the index of the row's part
 
 
-@kernel
+@inner
 def place_of(lists: ListsView, row: int) -> np.int64:
     """Where the list of `row` begins in the pools."""
     return np.int64(row >> lists.shift) * lists.stride + np.int64(lists.head.data[row, _AT])
 
 
-@kernel
+@inner
 def _leave_chunk(lists: ListsView, row: int, at: int, capacity: int) -> None:
     part = np.int64(row >> lists.shift)
     head, first = part * _FREE_ROWS + order_of(capacity), part * lists.stride + at
@@ -52,7 +52,7 @@ def _leave_chunk(lists: ListsView, row: int, at: int, capacity: int) -> None:
     lists.free.data[head] = at + 1
 
 
-@kernel
+@inner
 def _grow(lists: ListsView, row: int) -> bool:
     """Move the list of `row` to a chunk of twice the size; False when the pool has no room."""
     head, pool, free = lists.head.data, lists.pool.data, lists.free.data
@@ -119,7 +119,7 @@ def find(lists: ListsView, row: int, value: int, weight: float) -> int:
     return -1
 
 
-@kernel
+@inner
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     head, pool = lists.head.data, lists.pool.data
@@ -184,7 +184,8 @@ class Lists:
     @property
     def view(self) -> ListsView:
         """The lists as kernels see them."""
-        stand_in = self.free.view._replace(data=_NO_WEIGHTS)
+        # of the same types, so that kernels are compiled once
+        stand_in = self.free.view._replace(data=_NO_WEIGHTS, shadow=_NO_COPIES)
         weight = stand_in if self.weight is None else self.weight.view
         # after a restore the two tables may have grown differently
         room = self.pool.stride if self.weight is None else min(self.pool.stride, self.weight.stride)
@@ -198,4 +199,4 @@ class Lists:
         return self.pool.data[at : at + self.head.data[row, _LENGTH]]
 
 
-_NO_WEIGHTS = np.zeros(1, np.float32)
+_NO_WEIGHTS, _NO_COPIES = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)

@@ -12,7 +12,7 @@ from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from gnn.kernel import kernel
+from gnn.kernel import inner
 
 # Arguments of LLVM's prefetch. Into the second-level cache: a core waits for many more lines there than in the first
 # level, and rows of hundreds of bytes are several (an epoch of `make bench` takes an eighth less time in one thread).
@@ -43,7 +43,7 @@ def _nothing(array: Any, index: Any) -> None:
 prefetch: Any = _nothing if config.DISABLE_JIT else intrinsic(_prefetch)
 
 
-@kernel
+@inner
 def prefetch_row(rows: np.ndarray, row: int) -> None:
     """Prefetch a whole row of a 2-D array of 4-byte values."""
     width = rows.shape[1]

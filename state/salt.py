@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from state.seed import new_seed
 
 _WORD = 2**64 - 1
@@ -54,12 +54,12 @@ def mix(salt: Salt, value: int) -> np.uint64:
     return z >> np.uint64(32)
 
 
-@kernel
+@inner
 def _rotated(x: np.uint64, bits: np.uint64) -> np.uint64:
     return (x << bits) | (x >> (np.uint64(64) - bits))
 
 
-@kernel
+@inner
 def _round(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     a += b
     c += d

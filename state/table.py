@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel, quick
+from gnn.kernel import inner, quick
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
@@ -39,7 +39,7 @@ class View(NamedTuple):
     shift: int  # log2 of the rows in a page
 
 
-@kernel
+@inner
 def _first_touch(view: View, page: int) -> None:
     if view.flags[page] == PENDING:
         place = np.int64(view.where[page])
@@ -51,7 +51,7 @@ def _first_touch(view: View, page: int) -> None:
     view.flags[page] = DIRTY
 
 
-@kernel
+@inner
 def touch(view: View, row: int) -> None:
     """Say that `row` is about to change."""
     page = row >> view.shift

@@ -7,8 +7,8 @@ from hypothesis import settings
 settings.register_profile("freshet", deadline=None, print_blob=True)
 settings.load_profile("freshet")
 
-# In a fresh clone one test process compiles the kernels while the other one is busy without them; then come the jobs,
-# which take longest, and what is short fills the end.
+# Where kernels are not compiled yet, one test process does it while the other one is busy without them; then come the
+# jobs, which take longest, and what is short fills the end.
 _ORDER = (
     "tests/property/test_stream_equals_oracle.py",
     "tests/unit/gnn/",

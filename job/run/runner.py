@@ -20,6 +20,7 @@ from job.flink.checkpoints import prune
 from job.flink.job_spec import JobSpec
 from job.flink.part_keys import parts_by_subtask
 from job.folder import layout, run_file
+from job.machine.kernels import are_ready, compile_ahead, progress_line
 from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
 from job.options.runtime_options import FLINK_PARTS_MAX
@@ -40,6 +41,7 @@ def run(config: RunConfig) -> int:
     out = config.out.absolute()
     clock = StartUp()
     with _ended_by_signals(out):
+        _warm_up()
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
     if has_finished(config, out):
         say(f"nothing left to do: the job in {out} has taken in all of its input")
@@ -53,6 +55,14 @@ def run(config: RunConfig) -> int:
     run_file.update_run(out, summary=summary)
     print(orjson.dumps(summary).decode(), flush=True)
     return code
+
+
+def _warm_up() -> None:
+    """Compile what jobs need, in several processes, where that was not done yet on this machine."""
+    if not are_ready():
+        say("compiling kernels, once per machine: about half a minute on two cores (see `freshet warm-up`)")
+        with Progress() as bar:
+            compile_ahead(lambda done, total: bar.update(progress_line(done, total)))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.sink.epoch_rows import EpochRows
 from state.salt import Salt, mix, scratch_salt
 
@@ -42,7 +42,7 @@ class Changes:
         return len(self.epochs)
 
 
-@kernel
+@inner
 def _same_text(offsets: np.ndarray, data: np.ndarray, i: int, j: int) -> bool:
     length = offsets[i + 1] - offsets[i]
     if offsets[j + 1] - offsets[j] != length:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import orjson
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.record_lines import BLOCK_BYTES, LINE_END, TAB
 from operators.sink.coalesce import Changes, TextIds
 
@@ -27,14 +27,14 @@ _ESCAPED = 6  # a byte of an id, where JSON escapes it
 _FIXED_BYTES = 64  # names and brackets
 
 
-@kernel
+@inner
 def _put(out: np.ndarray, at: int, text: np.ndarray) -> int:
     for k in range(len(text)):
         out[at + k] = text[k]
     return at + len(text)
 
 
-@kernel
+@inner
 def _put_number(out: np.ndarray, at: int, number: int) -> int:
     rest = np.uint64(number)
     if number < 0:
@@ -52,7 +52,7 @@ def _put_number(out: np.ndarray, at: int, number: int) -> int:
     return at + digits
 
 
-@kernel
+@inner
 def _put_base64(out: np.ndarray, at: int, data: np.ndarray, alphabet: np.ndarray) -> int:
     for k in range(0, len(data), 3):
         left = min(3, len(data) - k)
@@ -69,7 +69,7 @@ def _put_base64(out: np.ndarray, at: int, data: np.ndarray, alphabet: np.ndarray
     return at
 
 
-@kernel
+@inner
 def _put_hex(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> int:
     for k in range(len(text)):
         out[at + 2 * k] = digits[text[k] >> 4]
@@ -77,7 +77,7 @@ def _put_hex(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> 
     return at + 2 * len(text)
 
 
-@kernel
+@inner
 def _put_escape(out: np.ndarray, at: int, unit: int, digits: np.ndarray) -> int:
     out[at], out[at + 1] = 92, 117  # \u
     for k in range(4):
@@ -85,7 +85,7 @@ def _put_escape(out: np.ndarray, at: int, unit: int, digits: np.ndarray) -> int:
     return at + 6
 
 
-@kernel
+@inner
 def _put_json(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> int:
     """A JSON string of valid UTF-8."""
     out[at] = 34  # "
@@ -117,7 +117,7 @@ def _put_json(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) ->
     return at + 1
 
 
-@kernel
+@inner
 def _is_plain(text: np.ndarray) -> bool:
     for byte in text:
         if byte < 32 or byte > 126:

@@ -15,7 +15,7 @@ from state.table import TableSet, View, touch
 
 _KEY, _PLACE, _LENGTH = 0, 1, 2  # columns of the map; the place is counted from 1, 0 marks an empty row
 _END, _LIVE = 31, 32  # rows of `free` beside the heads of the 31 chains: the end of the heap, and how many ids live
-_FIRST_ROWS = 1024
+FIRST_ROWS = 1024
 _CHUNK = 1_000_000  # ids of one array: their offsets fit into 32 bits
 
 
@@ -168,7 +168,7 @@ class Names:
         self._heap = tables.add("names.heap", "u1")
         self._free = tables.add("names.free", "i8")
         self._free.reserve(_LIVE + 1)
-        self._map.reserve(_FIRST_ROWS)
+        self._map.reserve(FIRST_ROWS)
 
     def __len__(self) -> int:
         return int(self._free.data[_LIVE])

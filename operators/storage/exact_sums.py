@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from state.prefetch import prefetch
 from state.table import View, touch
 
@@ -30,7 +30,7 @@ _WORN = 2.0**-20  # of the value: more than this may not be lost
 _ROUND_UP = 1.0 + 2.0**-22  # of a bound that is kept as float32
 
 
-@kernel
+@inner
 def prefetch_sum(sums: np.ndarray, row: int) -> None:
     """Ask the processor for a row ahead of its use."""
     width = sums.shape[1]
@@ -38,7 +38,7 @@ def prefetch_sum(sums: np.ndarray, row: int) -> None:
         prefetch(sums, np.int64(row) * width + column)
 
 
-@kernel
+@inner
 def inexact(before: float, term: float, after: float) -> np.int64:
     """1 where `after` is not exactly `before` + `term`, else 0; NaN and infinity are never exact.
 
@@ -47,7 +47,7 @@ def inexact(before: float, term: float, after: float) -> np.int64:
     return np.int64(after - before != term) | np.int64(after - term != before)
 
 
-@kernel
+@inner
 def _add_term(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
     """Add a term to channel `j` of a row; returns the channel's bit if that was not exact, else 0."""
     before = sums[row, j]
@@ -56,7 +56,7 @@ def _add_term(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
     return inexact(before, term, after) << np.int64(j & 31)
 
 
-@kernel
+@inner
 def add_delta(sums: np.ndarray, row: int, terms: np.ndarray, i: int) -> np.int64:
     """Add row `i` of the float64 `terms` to a sum; returns the lossy channels."""
     lossy = np.int64(0)
@@ -65,7 +65,7 @@ def add_delta(sums: np.ndarray, row: int, terms: np.ndarray, i: int) -> np.int64
     return lossy
 
 
-@kernel
+@inner
 def add_message(sums: np.ndarray, row: int, values: np.ndarray, i: int, weight: float) -> np.int64:
     """Add weight * row `i` of the float32 `values` to a sum; returns the lossy channels."""
     lossy = np.int64(0)
@@ -74,7 +74,7 @@ def add_message(sums: np.ndarray, row: int, values: np.ndarray, i: int, weight: 
     return lossy
 
 
-@kernel
+@inner
 def add_message_change(
     sums: np.ndarray, row: int, old: np.ndarray, i: int, new: np.ndarray, k: int, weight: float
 ) -> np.int64:
@@ -87,7 +87,7 @@ def add_message_change(
     return lossy
 
 
-@kernel
+@inner
 def note_loss(sums: np.ndarray, note: np.ndarray, row: int, lossy: int, size: float) -> None:
     """Note what an addition may have lost in these channels; `size` is a bound of its term."""
     for j in range(sums.shape[1]):
@@ -99,7 +99,7 @@ def note_loss(sums: np.ndarray, note: np.ndarray, row: int, lossy: int, size: fl
     note[row, LOSSY] |= np.int32(np.uint32(lossy & 0xFFFFFFFF))
 
 
-@kernel
+@inner
 def is_worn(sums: np.ndarray, note: np.ndarray, row: int) -> bool:
     """Whether a channel that lost something may be off by more than the invariant allows."""
     if note[row, LOSSY] == 0:
@@ -112,7 +112,7 @@ def is_worn(sums: np.ndarray, note: np.ndarray, row: int) -> bool:
     return False
 
 
-@kernel
+@inner
 def add_message_compensated(fresh: np.ndarray, values: np.ndarray, i: int, weight: float) -> None:
     """Add weight * row `i` of the float32 `values` to `fresh[0]`, and what rounding loses to `fresh[1]`."""
     for j in range(fresh.shape[1]):
@@ -123,7 +123,7 @@ def add_message_compensated(fresh: np.ndarray, values: np.ndarray, i: int, weigh
         fresh[1, j] += (before - (after - of_term)) + (term - of_term)
 
 
-@kernel
+@inner
 def compensate(fresh: np.ndarray) -> np.int64:
     """Add to `fresh[0]` what rounding lost, `fresh[1]`; returns the channels in which that was not exact.
 
@@ -139,14 +139,14 @@ def compensate(fresh: np.ndarray) -> np.int64:
     return lossy
 
 
-@kernel
+@inner
 def forget_loss(note: np.ndarray, row: int) -> None:
     """Note that a row has lost nothing: it is empty, or was summed afresh."""
     note[row, LOST] = 0
     note[row, LOSSY] = 0
 
 
-@kernel
+@inner
 def replace_sum(sums: np.ndarray, note: np.ndarray, row: int, fresh: np.ndarray, lossy: int) -> None:
     """Replace a row by the sum `fresh[0]`, of which `compensate` returned the lossy channels."""
     for j in range(sums.shape[1]):
@@ -170,7 +170,7 @@ def read_sums(sums: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
             out[i, j] = np.float32(sums[row, j])
 
 
-@kernel
+@inner
 def clear_sum(sums: View, row: int) -> None:
     """Set a row without terms to exactly 0."""
     touch(sums, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.storage.exact_sums import prefetch_sum
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -76,7 +76,7 @@ def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
             data[row, j] = rows[i, first + j]
 
 
-@kernel
+@inner
 def _replace(table: View, bits: np.ndarray, row: int, rows: np.ndarray, i: int) -> bool:
     """Write row `i` of `rows` to `row` of the table where any bit differs; whether one did."""
     difference = np.int32(0)

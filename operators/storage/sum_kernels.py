@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.storage.exact_sums import (
     IN_EDGES,
     add_delta,
@@ -39,7 +39,7 @@ SCRUBBED_PER_EPOCH = 16  # rows that the scrubber looks at in an epoch, in all p
 OK, MISSING_EDGE = 0, 1
 
 
-@kernel
+@inner
 def _merge_message_changes(syn: Synopses, count: int, slots: np.ndarray, begin: int, serial: int) -> None:
     """Add the listed messages of changed sources, `slots[begin:]`: weight * (new value - old value)."""
     s, z, note, scratch = syn.s.data, syn.z.data, syn.note.data, syn.scratch
@@ -61,7 +61,7 @@ def _merge_message_changes(syn: Synopses, count: int, slots: np.ndarray, begin: 
             note_loss(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])
 
 
-@kernel
+@inner
 def _merge_messages(syn: Synopses, count: int, serial: int) -> None:
     """Add the listed messages: weight * value of their source."""
     s, z, note = syn.s.data, syn.z.data, syn.note.data
@@ -78,7 +78,7 @@ def _merge_messages(syn: Synopses, count: int, serial: int) -> None:
             note_loss(s, note, dst[i], lossy, 0.0)
 
 
-@kernel
+@inner
 def _list_message(syn: Synopses, at: int, src: int, dst: int, weight: float) -> None:
     """Put a message on the list, at place `at`."""
     syn.scratch.src[at] = src
@@ -86,7 +86,7 @@ def _list_message(syn: Synopses, at: int, src: int, dst: int, weight: float) -> 
     syn.scratch.weight[at] = weight
 
 
-@kernel
+@inner
 def _prefetch_adjacency(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int) -> None:
     """Ask for the lists of edges further on: first for their heads, then for the ends that the heads point to."""
     if i + 16 < len(src):
@@ -99,7 +99,7 @@ def _prefetch_adjacency(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int)
         prefetch(syn.inn.pool.data, place_of(syn.inn, v) + syn.inn.head.data[v, 1])
 
 
-@kernel
+@inner
 def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
     """Take back what deleted edges brought, and forget the edges; returns OK or MISSING_EDGE."""
     for begin in range(0, len(src), MESSAGES_AT_ONCE):
@@ -121,7 +121,7 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
     return OK
 
 
-@kernel
+@inner
 def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np.float32) -> bool:
     """Replace the weight of one such entry in the list of `row`; False where there is none."""
     at = place_of(lists, row)
@@ -133,7 +133,7 @@ def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np
     return False
 
 
-@kernel
+@inner
 def reweight_edges(
     syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int
 ) -> int:
@@ -156,7 +156,7 @@ def reweight_edges(
     return OK
 
 
-@kernel
+@inner
 def _replace_values(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.ndarray, begin: int, end: int) -> None:
     """Store the new source values `rows[at[begin:end]]`; what changes by that goes to the scratch memory."""
     z, z_bits, row_bits = syn.z.data, syn.z.data.view(np.int32), rows.view(np.int32)
@@ -187,7 +187,7 @@ def _replace_values(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.n
             z[u, j] = rows[row, j]
 
 
-@kernel
+@inner
 def _keep_delta(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarray, k: int) -> bool:
     """Write the new value less the old one to `delta[k]`; returns whether that was rounded."""
     rough = np.int64(0)
@@ -199,7 +199,7 @@ def _keep_delta(z: np.ndarray, u: int, rows: np.ndarray, i: int, delta: np.ndarr
     return bool(rough != 0)
 
 
-@kernel
+@inner
 def update_sources(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.ndarray, serial: int) -> None:
     """Store the new source values `rows[at]`, and bring what they differ by over the kept edges.
 
@@ -223,7 +223,7 @@ def update_sources(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.nd
         _merge_message_changes(syn, count, slots, begin, serial)
 
 
-@kernel
+@inner
 def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
     """Add edges from index `start` on and bring their messages; returns where it stopped, as pools may have to grow."""
     n, stop = len(src), len(src)
@@ -253,7 +253,7 @@ def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarra
     return stop
 
 
-@kernel
+@inner
 def end_epoch(syn: Synopses, serial: int, epoch: int, totals: np.ndarray, again: np.ndarray, found: np.ndarray) -> int:
     """Scrub some of each part's `totals` rows and settle all touched ones; returns how many are to be recomputed."""
     for part in range(len(totals)):
@@ -275,6 +275,7 @@ def merge_epoch(
     own: View,
     has_own: bool,
     added: tuple[np.ndarray, np.ndarray, np.ndarray],
+    at: int,
     serial: int,
     epoch: int,
     totals: np.ndarray,
@@ -285,19 +286,19 @@ def merge_epoch(
     """Merge an epoch, all in one call: each call waits for the interpreter lock.
 
     `sources` are slots, places and rows (see `update_sources`), `selves` slots and rows of own inputs, in the columns
-    after the message's. `result` gets the status, how many edges are added (all, or a pool must grow and the rest is
-    still to be done), and how many rows are to be recomputed.
+    after the message's. `result` gets the status, how many edges are added (all, or a pool must grow and the epoch goes
+    on in another call, with that number for `at`: it is -1 at first), and how many rows are to be recomputed.
     """
-    result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
-    if result[0] != OK:
-        return
-    result[0] = reweight_edges(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
-    if result[0] != OK:
-        return
-    update_sources(syn, sources[0], sources[1], sources[2], serial)
-    if has_own:
-        put(own, selves[0], selves[1], syn.z.data.shape[1])
-    start = 0
-    result[1] = add_edges(syn, added[0], added[1], added[2], start, serial)
+    if at < 0:
+        result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
+        if result[0] != OK:
+            return
+        result[0] = reweight_edges(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
+        if result[0] != OK:
+            return
+        update_sources(syn, sources[0], sources[1], sources[2], serial)
+        if has_own:
+            put(own, selves[0], selves[1], syn.z.data.shape[1])
+    result[1] = add_edges(syn, added[0], added[1], added[2], max(at, 0), serial)
     if result[1] == len(added[0]):
         result[2] = end_epoch(syn, serial, epoch, totals, again, found)

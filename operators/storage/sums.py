@@ -81,42 +81,36 @@ class SumStore:
         if own is not None:
             for slots, rows in others:
                 put(own.view, slots, rows, self._layer.message_width)
-        sum_kernels.merge_epoch(
-            self._views(),
-            (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")),
-            (rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")),
-            (sources.slots, sources.places, sources.rows),
-            first,
-            self.z.view if own is None else own.view,
-            own is not None,
-            added,
-            serial,
-            epoch,
-            self._rows.needs,
-            self._again,
-            self._scrubbed,
-            self._result,
-        )
-        self._check(int(self._result[0]), epoch)
-        if self._result[1] < added[0].size:
-            self._attach(added, int(self._result[1]), serial)
-            count = sum_kernels.end_epoch(self._views(), serial, epoch, self._rows.needs, self._again, self._scrubbed)
-            self._recompute(count)
-        else:
-            self._recompute(int(self._result[2]))
+        at = -1
+        while at < added[0].size:
+            if at >= 0:  # a pool is full
+                self._out.grow()
+                self._inn.grow()
+            sum_kernels.merge_epoch(
+                self._views(),
+                (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")),
+                (rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")),
+                (sources.slots, sources.places, sources.rows),
+                first,
+                self.z.view if own is None else own.view,
+                own is not None,
+                added,
+                at,
+                serial,
+                epoch,
+                self._rows.needs,
+                self._again,
+                self._scrubbed,
+                self._result,
+            )
+            self._check(int(self._result[0]), epoch)
+            at = int(self._result[1])
+        self._recompute(int(self._result[2]))
 
     def _check(self, status: int, epoch: int) -> None:
         if status != sum_kernels.OK:
             msg = f"{self._place}: epoch {epoch} changes an edge that is not here"
             raise LostUpdateError(msg)
-
-    def _attach(self, edges: tuple[np.ndarray, np.ndarray, np.ndarray], at: int, serial: int) -> None:
-        """The added edges from number `at` on, with more room in the pools whenever it is needed."""
-        src, dst, weight = edges
-        while at < src.size:
-            self._out.grow()
-            self._inn.grow()
-            at = sum_kernels.add_edges(self._views(), src, dst, weight, at, serial)
 
     def _recompute(self, count: int) -> None:
         """Sum the rows afresh that are worn or not finite."""

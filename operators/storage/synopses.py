@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.storage.exact_sums import (
     IN_EDGES,
     LAST_SERIAL,
@@ -75,13 +75,13 @@ class Synopses(NamedTuple):
     scrubbed: int  # rows of each part that the scrubber looks at in an epoch
 
 
-@kernel
+@inner
 def part_base(syn: Synopses, row: int) -> int:
     """The row of the first slot of this row's part; lists hold slots, everything else rows."""
     return (row >> syn.out.shift) << syn.out.shift
 
 
-@kernel
+@inner
 def mark(syn: Synopses, row: int, serial: int) -> None:
     """Note that the synopsis of `row` changes in this epoch."""
     if syn.note.data[row, LAST_SERIAL] != serial:
@@ -92,7 +92,7 @@ def mark(syn: Synopses, row: int, serial: int) -> None:
         touch(syn.s, row)
 
 
-@kernel
+@inner
 def settle(syn: Synopses, again: np.ndarray) -> int:
     """After all messages, set empty sums to 0 and write the worn rows to `again`; returns how many those are."""
     note, touched = syn.note.data, syn.touched
@@ -110,7 +110,7 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
     return count
 
 
-@kernel
+@inner
 def _sum_afresh(syn: Synopses, row: int) -> np.int64:
     """Sum the messages of a row's in-edges in this part, in the scratch memory; returns the lossy channels."""
     fresh, z, pool = syn.scratch.fresh, syn.z.data, syn.inn.pool.data
@@ -135,7 +135,7 @@ def recompute(syn: Synopses, rows: np.ndarray) -> None:
         replace_sum(syn.s.data, syn.note.data, row, syn.scratch.fresh, lossy)
 
 
-@kernel
+@inner
 def _difference(fresh: np.ndarray, row: np.ndarray) -> float:
     """The largest difference of two sums, relative to the largest value.
 
@@ -152,7 +152,7 @@ def _difference(fresh: np.ndarray, row: np.ndarray) -> float:
     return difference / largest if 0.0 < largest < np.inf else np.inf
 
 
-@kernel
+@inner
 def scrub(syn: Synopses, base: int, first: int, rows: int, total: int, serial: int, found: np.ndarray) -> None:
     """Sum some rows afresh that no message came for, whatever their notes say; those that differ are touched.
 

@@ -24,6 +24,7 @@ FLOORS = {
         "sink network",
         "factory",
         "warm_up base_image live_graph",
+        "rehearsal",
         "flink",
     ),
     "job": (

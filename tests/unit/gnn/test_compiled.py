@@ -137,3 +137,24 @@ def test_every_kernel_of_the_project_is_kept_by_all_of_its_sources() -> None:
         if ("njit(" in line or "cache=True" in line) and path.name != "compiled.py"
     ]
     assert not beside, f"compiled without gnn.kernel: {beside}"
+
+
+def test_python_is_refused_by_an_inner_kernel_rather_than_crashing(checkout: Path) -> None:
+    (checkout / "partitioner" / "probe_inner.py").write_text(
+        INNER.replace("@kernel", "@inner").replace("import kernel", "import inner").replace("def inner", "def added")
+    )
+    (checkout / "operators" / "probe_outer.py").write_text(
+        OUTER.replace("inner(x)", "added(x)").replace("import inner", "import added")
+    )
+    assert run(checkout) == (60, False)
+    program = "from operators.probe_outer import outer, added; assert outer(5) == 60; added(5)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("TypeError: added: an inner kernel")
+
+
+def test_a_kernel_is_compiled_once_for_all_numbers_that_stand_in_calls(checkout: Path) -> None:
+    (checkout / "operators" / "probe_outer.py").write_text(OUTER.replace("inner(x) * 10", "inner(1) + inner(2) * x"))
+    program = "from operators.probe_outer import outer, inner; print(outer(5), len(inner.signatures))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["17", "1"], done.stderr

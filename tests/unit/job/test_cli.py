@@ -94,7 +94,7 @@ def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
     assert {name.rstrip("_") for name in flags - LATER.keys()} == set(option_names()) - in_the_file_alone
 
 
-@pytest.mark.parametrize("command", ["run", "check", "stop", "partition", "model import", "model describe"])
+@pytest.mark.parametrize("command", ["run", "check", "stop", "partition", "warm-up", "model import", "model describe"])
 def test_help_teaches_with_an_example(command: str) -> None:
     result = CliRunner().invoke(cli.app, [*command.split(), "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0

@@ -44,3 +44,17 @@ def test_the_image_is_built_from_what_is_there(compose: dict[str, Any]) -> None:
     assert copied
     assert sorted(copied) == sorted(kept)
     assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_image_holds_compiled_kernels_where_its_containers_look_for_them(compose: dict[str, Any]) -> None:
+    lines = (ROOT / compose["x-flink"]["build"]["dockerfile"]).read_text().splitlines()
+    warm, user = (
+        next(k for k, line in enumerate(lines) if line.startswith(start)) for start in ("RUN freshet", "USER")
+    )
+    (cache,) = (k for k, line in enumerate(lines) if "NUMBA_CACHE_DIR=" in line)
+    folder = lines[cache].split("=")[1].split()[0]
+    assert cache < warm < user
+    assert not folder.startswith("/tmp"), "a container's own"
+    assert lines[warm] == "RUN freshet warm-up && chmod -R a+rwX /opt/cache"
+    assert Path("/opt/cache") in Path(folder).parents
+    assert "NUMBA_CPU_NAME" not in "".join(lines), "the common target of gnn/processor.py holds"

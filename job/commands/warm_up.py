@@ -1,0 +1,29 @@
+"""The options of `freshet warm-up`; what it does is in `job.machine.kernels`."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+
+def warm_up() -> None:
+    """Compile all kernels for this machine, so that jobs start at once.
+
+    Kernels are compiled once per machine and version of Freshet, in several processes, into the checkout's __pycache__
+    folders, or into ~/.cache/freshet/kernels where those can't be written to; FRESHET_CACHE names another folder in
+    place of ~/.cache/freshet, NUMBA_CACHE_DIR one for kernels alone. `make install` and the image's build have done it,
+    and `freshet run` does it where it wasn't done. What is there already is not compiled again. Prints a JSON line
+    (kernels, compiled, seconds, folder).
+
+    [bold]Example[/bold]
+
+    [cyan]freshet warm-up [/cyan]
+    """
+    from job.console import Progress
+    from job.machine.kernels import compile_ahead, progress_line
+
+    with Progress() as bar:
+        done = compile_ahead(lambda count, total: bar.update(progress_line(count, total)))
+    folder = None if done.folder is None else str(done.folder)
+    typer.echo(json.dumps(done._asdict() | {"seconds": round(done.seconds, 1), "folder": folder}))

@@ -1,0 +1,77 @@
+"""`freshet warm-up` compiles all that any job calls: after it jobs of every shape compile nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from job.machine.kernels import are_ready, compile_ahead
+from tests.support.jobs import DEADLINE_S, ROOT, Job, make_input
+from tests.support.kernels import copy_of_cache, kernels_in
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the cache after a warm-up."""
+    done = compile_ahead()
+    assert are_ready() and done.kernels > 50
+    return copy_of_cache(tmp_path_factory.mktemp("kernels") / "warm")
+
+
+def test_a_second_warm_up_compiles_nothing(cache: Path) -> None:
+    before = kernels_in(cache)
+    command = [sys.executable, "-m", "job.cli", "warm-up"]
+    environ = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["compiled"] == 0 < result["kernels"]
+    assert result["folder"] == str(cache)
+    assert "compiling kernels" in done.stderr
+    assert kernels_in(cache) == before
+
+
+@pytest.mark.parametrize(
+    ("ids", "options"),
+    [
+        ("int", ("--runtime", "local", "--parts", "1")),
+        ("int", ("--runtime", "local", "--parts", "4", "--undirected")),
+        ("string", ("--runtime", "local", "--parts", "1", "--partitioner", "hdrf")),
+        ("string", ("--runtime", "local", "--parts", "4")),
+        ("int", ("--runtime", "flink", "--parts", "3", "--parallelism", "2")),
+        ("string", ("--runtime", "flink", "--parts", "2", "--parallelism", "1")),
+    ],
+)
+def test_after_it_a_job_compiles_nothing(ids: str, options: tuple[str, ...], cache: Path, tmp_path: Path) -> None:
+    before = kernels_in(cache)
+    named = {"strings": True} if ids == "string" else {"snapshot": True}
+    job = Job(make_input(tmp_path / "input", 2000, **named), tmp_path / "out")
+    job.environ = {"NUMBA_CACHE_DIR": str(cache)}
+    try:
+        job.done(*options, "--epoch-events", "50", "--epoch-ms", "0", "--hybrid-threshold", "5")
+        assert "compiling kernels" not in job.log()
+        job.check()
+    finally:
+        job.end()
+    assert sorted(kernels_in(cache) - before) == []
+
+
+def test_neither_does_one_that_goes_on_after_a_kill(cache: Path, tmp_path: Path) -> None:
+    before = kernels_in(cache)
+    job = Job(make_input(tmp_path / "input", 20_000), tmp_path / "out", {"NUMBA_CACHE_DIR": str(cache)})
+    try:
+        options = ("--runtime", "local", "--parts", "3", "--epoch-events", "20", "--epoch-ms", "0")
+        job.start(*options, "--checkpoint-interval", "200ms")
+        job.until_epoch(30)
+        job.kill()
+        job.done("--resume", "latest")
+    finally:
+        job.end()
+    assert sorted(kernels_in(cache) - before) == []

@@ -1,0 +1,26 @@
+"""A cache of kernels of one's own, so that a test sees what is compiled into it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from gnn import compiled
+
+
+def copy_of_cache(folder: Path) -> Path:
+    """What is compiled for these sources, copied to a new folder, which serves as `NUMBA_CACHE_DIR`."""
+    folder.mkdir()
+    for path in compiled.kernel_modules():
+        kept = compiled.cache_folder(str(path))
+        assert kept is not None, path
+        shutil.copytree(kept, folder / kept.name)
+    stamp = compiled.ready_stamp()
+    assert stamp is not None
+    shutil.copy(stamp, folder)
+    return folder
+
+
+def kernels_in(folder: Path) -> set[str]:
+    """The compiled kernels, one file for each and the types that it is called with."""
+    return {file.relative_to(folder).as_posix() for file in folder.glob("*/*.nbc")}

@@ -1,0 +1,62 @@
+"""The rehearsal calls every kernel that Python calls: what it leaves out is compiled amid a job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from gnn import compiled
+from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+
+# What kernels call in jobs, and tests from Python.
+_BY_TESTS = {
+    "state.adjacency": {"append", "find", "remove"},
+    "state.chunks": {"give_back", "hand_out", "order_of"},
+    "state.salt": {"hash_text", "mix"},
+}
+_INNER_ALLOCATING = {"operators.sink.string_ids": {"_allocate", "_find", "_home", "_order", "_release"}}
+
+
+@pytest.fixture(scope="module")
+def calls() -> list[Call]:
+    command = [sys.executable, "-m", "operators.rehearsal"]
+    environ = os.environ | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
+    done = subprocess.run(command, cwd=compiled._PROJECT, env=environ, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return [decode(line) for line in done.stdout.splitlines()]
+
+
+def entered() -> set[tuple[str, str]]:
+    """The kernels that can be called from Python."""
+    found = set()
+    for file in compiled.kernel_modules():
+        module = ".".join(file.relative_to(compiled._PROJECT).with_suffix("").parts)
+        for name, one in vars(import_module(module)).items():
+            if isinstance(one, Dispatcher) and one.py_func.__module__ == module:
+                if not one.targetoptions["no_cpython_wrapper"]:
+                    found.add((module, name))
+    assert len(found) > 50
+    return found
+
+
+def test_it_calls_every_kernel_that_python_calls(calls: list[Call]) -> None:
+    others = {(module, name) for known in (_BY_TESTS, _INNER_ALLOCATING) for module in known for name in known[module]}
+    assert entered() - {(call.module, call.name) for call in calls} == others
+
+
+def test_weights_and_parts_need_no_large_kernel_of_their_own(calls: list[Call]) -> None:
+    names = [call.name for call in calls]
+    for name in ("merge_epoch", "close_epoch", "apply_events", "resolve_ints", "resolve_names", "finish"):
+        assert names.count(name) == 1, name
+
+
+def test_calls_come_back_from_their_lines_and_the_largest_stand_at_the_ends(calls: list[Call]) -> None:
+    assert [decode(encode(call)) for call in calls] == calls
+    ordered = in_turn(calls)
+    assert len(ordered) == len(calls) and set(ordered) == set(calls)
+    assert (ordered[0].name, ordered[-1].name) == ("merge_epoch", "close_epoch")
