@@ -10,22 +10,29 @@ from tests.support.soaked import Sample, judge, soak
 
 
 def sample(epoch: int, **figures: float) -> Sample:
-    plain = {"rss_mib": 250.0, "start_s": 0.5, "start_cpu_s": 0.2, "files": 40, "open_files": 16}
+    plain = {
+        "memory_mib": 250.0,
+        "libraries_mib": 100.0,
+        "start_s": 0.5,
+        "start_cpu_s": 0.2,
+        "files": 40,
+        "open_files": 16,
+    }
     plain |= {"history_files": 3, "history_bytes_per_epoch": 9.0} | figures
     return Sample(epoch, disk={"cuts": int(plain.pop("cuts", 1 << 20))}, **plain)  # type: ignore[arg-type]
 
 
 def test_what_is_flat_did_not_grow() -> None:
-    samples = [sample(epoch, rss_mib=250 + epoch % 7, cuts=(epoch % 3) << 20) for epoch in range(1, 41)]
+    samples = [sample(epoch, memory_mib=250 + epoch % 7, cuts=(epoch % 3) << 20) for epoch in range(1, 41)]
     verdict = judge(samples)
     assert verdict.grew == []
-    assert verdict.first.keys() == verdict.second.keys() >= {"rss_mib", "start_cpu_s", "files", "cuts_bytes"}
+    assert verdict.first.keys() == verdict.second.keys() >= {"memory_mib", "start_cpu_s", "files", "cuts_bytes"}
 
 
 @pytest.mark.parametrize(
     ("name", "step"),
     [
-        ("rss_mib", 5),
+        ("memory_mib", 5),
         ("start_cpu_s", 0.1),
         ("files", 3),
         ("open_files", 1),
@@ -34,7 +41,7 @@ def test_what_is_flat_did_not_grow() -> None:
     ],
 )
 def test_what_grows_is_named(name: str, step: float) -> None:
-    start = {"rss_mib": 250.0, "start_cpu_s": 0.2, "files": 40, "open_files": 16, "cuts": 1 << 16}.get(name, 9.0)
+    start = {"memory_mib": 250.0, "start_cpu_s": 0.2, "files": 40, "open_files": 16, "cuts": 1 << 16}.get(name, 9.0)
     samples = [sample(epoch, **{name: start + step * epoch}) for epoch in range(1, 41)]
     assert judge(samples).grew == ["cuts_bytes" if name == "cuts" else name]
 
