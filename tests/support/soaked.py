@@ -52,9 +52,9 @@ _NOT_JUDGED = ("epoch", "libraries_mib", "history_files", "disk")
 class Sample:
     """What the job holds at a moment.
 
-    Units: bytes of disk space by kind, MiB of memory, seconds (and those of the processor) from nothing to ready for the
-    next event. `epochs/` has rows of every epoch for good: it is counted apart, by the epoch. Memory is what the process
-    has for itself; pages of libraries, of which the kernel shows tens of MiB more or less as it likes, are apart, too.
+    Units: bytes of disk space by kind, MiB of memory, seconds (and those of the processor) from nothing to ready for
+    the next event. `epochs/` has rows of every epoch for good: it is counted apart, by the epoch. Memory is what the
+    process has for itself; pages of libraries are apart, too: the kernel maps tens of MiB more of them when it likes.
     """
 
     epoch: int
