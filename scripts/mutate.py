@@ -113,9 +113,7 @@ MUTATIONS = [
         "if dead.size else ():\n            table.touch_rows(dead)\n",
         "if dead.size else ():\n",
     ),
-    Mutation(
-        "partials are not durable", "operators/storage/tail.py", "            touch(partial, places[i])\n"
-    ),
+    Mutation("partials are not durable", "operators/storage/tail.py", "            touch(partial, places[i])\n"),
     Mutation(
         "own rows of the tail are not durable", "operators/storage/tail.py", "            self.own.touch_rows(selves)\n"
     ),

@@ -1,0 +1,176 @@
+"""What parts and processes cost, and what they bring: a job on Flink for every mixture of parts, processes and epochs.
+
+    .venv/bin/python scripts/bench_parts.py --shapes 1:1 2:1 4:1 2:2 4:4 --epochs 1000 adaptive --rounds 3
+
+A shape is parts:processes (`--parts` and `--parallelism`). The stream is that of `make bench`. Runs alternate: a round
+takes every mixture once, and the figures are medians of the rounds. CPU is that of all processes of the job while it
+streams, without its start. Bytes are those that operators hand on, within a process or beyond it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import psutil
+from arxiv_stream import generate
+from bench import FRESHET, ROOT, machine
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(ROOT))
+
+from job.folder.run_file import read_run
+from job.run.summary import progress
+
+ADAPTIVE = "adaptive"
+LATENCY_TARGET = "50ms"
+LOOK_S = 0.2
+
+
+class Mixture(NamedTuple):
+    """What is run: parts of the graph, processes, and events of an epoch."""
+
+    parts: int
+    processes: int
+    epoch: str
+
+    @property
+    def options(self) -> list[str]:
+        """The options of freshet run."""
+        epochs = ["--latency-target", LATENCY_TARGET] if self.epoch == ADAPTIVE else ["--epoch-events", self.epoch]
+        return ["--parts", str(self.parts), "--parallelism", str(self.processes), *epochs]
+
+
+class Cpu:
+    """The processor time of a process and all below it, from the first epochs on to its end, and the events between."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path) -> None:
+        self._process, self._out = process, out
+        self._seconds: dict[tuple[int, float], float] = {}
+        self._first: tuple[float, int] | None = None
+        self._events = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def us_per_event(self) -> float:
+        """Microseconds an event."""
+        self._thread.join()
+        seconds, events = self._first or (0.0, 0)
+        return 1e6 * (sum(self._seconds.values()) - seconds) / max(1, self._events - events)
+
+    def _watch(self) -> None:
+        while self._process.poll() is None:
+            self._look()
+            time.sleep(LOOK_S)
+
+    def _look(self) -> None:
+        try:
+            root = psutil.Process(self._process.pid)
+            family = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for one in family:
+            try:
+                times = one.cpu_times()
+                self._seconds[one.pid, one.create_time()] = times.user + times.system
+            except psutil.NoSuchProcess:  # what it took so far stays
+                continue
+        events = int(progress(self._out)["events"])
+        if events and self._first is None:
+            self._first = sum(self._seconds.values()), events
+        self._events = max(self._events, events)
+
+
+def run(folder: Path, mixture: Mixture) -> dict[str, Any]:
+    """One run; its figures."""
+    out = folder / "out-parts"
+    shutil.rmtree(out, ignore_errors=True)
+    inputs = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / "events.parquet"]
+    command = [FRESHET, "run", *inputs, "--out", out, *mixture.options]
+    with (folder / "said.log").open("wb") as said:
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=said)
+        cpu = Cpu(process, out)
+        stdout, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"{mixture}: exit {process.returncode}\n{(folder / 'said.log').read_text()[-3000:]}")
+    result: dict[str, Any] = orjson.loads(stdout.splitlines()[-1])
+    sent = sum(row["bytes_out"] for row in read_run(out)["profile"].values())
+    shutil.rmtree(out)
+    kept = {name: result[name] for name in ("events_per_s", "applied_ms_p50", "applied_ms_p99")}
+    events = result["events"]
+    return kept | {
+        "events_per_epoch": events / result["epochs"],
+        "cpu_us_per_event": cpu.us_per_event(),
+        "bytes_per_event": sent / events,
+    }
+
+
+def medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
+    """Each figure's median."""
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+
+
+def report(found: dict[Mixture, dict[str, float]], rounds: int) -> None:
+    """The table, for people (on stderr); a ratio is to the first shape with the same epochs."""
+    table = Table(title=f"parts and processes, medians of {rounds} ({machine()})")
+    names = ("parts", "processes", "epoch", "events/s", "ratio", "CPU us/event", "ratio", "bytes/event")
+    for name in (*names, "applied p50, p99 ms", "events an epoch"):
+        table.add_column(name, justify="right")
+    for mixture, one in found.items():
+        first = next(other for other in found if other.epoch == mixture.epoch)
+        rates = [f"{one[name]:,.{digits}f}" for name, digits in (("events_per_s", 0), ("cpu_us_per_event", 1))]
+        ratios = [f"{one[name] / found[first][name]:.2f}" for name in ("events_per_s", "cpu_us_per_event")]
+        table.add_row(
+            str(mixture.parts),
+            str(mixture.processes),
+            mixture.epoch,
+            *(cell for pair in zip(rates, ratios, strict=True) for cell in pair),
+            f"{one['bytes_per_event']:,.0f}",
+            f"{one['applied_ms_p50']:,.0f}, {one['applied_ms_p99']:,.0f}",
+            f"{one['events_per_epoch']:,.0f}",
+        )
+    Console(stderr=True, width=140).print(table)
+
+
+def main() -> int:
+    """Generate, run in turn, report; JSON on stdout, a line for each mixture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build" / "bench_parts", help="of inputs and outputs"
+    )
+    parser.add_argument("--events", type=int, default=400_000, help="length of the stream")
+    parser.add_argument("--shapes", nargs="+", default=["1:1", "2:1", "4:1", "2:2", "4:4"], metavar="PARTS:PROCESSES")
+    parser.add_argument("--epochs", nargs="+", default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    folder = options.folder.absolute()
+    stamp = folder / f"events-{options.events}"
+    if not stamp.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        generate(folder, options.events)
+        stamp.touch()
+    shapes = [tuple(map(int, shape.split(":"))) for shape in options.shapes]
+    mixtures = [Mixture(*shape, epoch) for epoch, shape in itertools.product(options.epochs, shapes)]
+    found: dict[Mixture, list[dict[str, Any]]] = {mixture: [] for mixture in mixtures}
+    for number, mixture in itertools.product(range(options.rounds), mixtures):
+        print(f"round {number + 1} of {options.rounds}: {mixture}", file=sys.stderr)
+        found[mixture].append(run(folder, mixture))
+    results = {mixture: medians(rounds) for mixture, rounds in found.items()}
+    for mixture, one in results.items():
+        print(orjson.dumps(mixture._asdict() | {name: round(value, 1) for name, value in one.items()}).decode())
+    report(results, options.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
