@@ -93,7 +93,7 @@ class Shell:
         profile = self._profile = Profile(Path(settings["out"]), self.operator, int(task.getIndexOfThisSubtask()))
         self._outbox = profile.levels["outbox_bytes"] = Level()
         self._neighbours = Neighbours(self._job, self.receivers, self.chained_to, self._attempt)
-        profile.levels |= {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
+        profile.levels |= self._waiting_elsewhere()
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = Path(settings["logs"]) / "python-errors.log"
         # While Flink's thread waits for the next operator, the file still tells what waits here.
@@ -113,6 +113,8 @@ class Shell:
         try:
             for stage in self._stages.values():
                 worker.call(stage.close)
+            # The last blocks may not be taken yet; nobody would tell any more when they are.
+            self._profile.levels |= {name: Level(peak=level.peak) for name, level in self._waiting_elsewhere().items()}
             worker.call(self._profile.write)
         finally:
             self._stages = {}
@@ -127,6 +129,10 @@ class Shell:
         go later.
         """
         self.close()
+
+    def _waiting_elsewhere(self) -> dict[str, Level]:
+        """What waits in memory for the receivers of each kind, by the level's name."""
+        return {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
 
     def _build(self, part: int) -> Any:  # a stage of the kind that the operator is
         return self._worker.call(_make, self._factory, self._stage_config, self.operator, part)

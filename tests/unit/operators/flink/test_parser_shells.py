@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from operators.dataflow import PARTITIONER
+from operators.flink.neighbours import Address, Mailbox, is_token
 from operators.flink.parser_shells import MessageParserShell
 from operators.parser.core import Origin, Parser
 from operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
+from operators.telemetry.profile import read_profiles
 from partitioner.events import Events
 from tests.support.batches import batch_of
 
@@ -106,3 +109,14 @@ def test_a_timer_of_an_earlier_attempt_does_no_harm(attempt: Attempt) -> None:
     attempt.timers.add(0)
     attempt.fire()
     assert not attempt.events
+
+
+def test_a_shell_that_has_ended_tells_of_nothing_that_waits(tmp_path: Path) -> None:
+    receiver = Mailbox([Address("f00d", PARTITIONER, 0)])
+    attempt = Attempt(tmp_path)
+    sent = list(attempt.shell.process_element(batch_of([TopicMessage(0, 4, value(1))]), attempt.ctx))
+    attempt.shell.close()
+    level = read_profiles(tmp_path)["parser-0"]["levels"]["to_partitioner_bytes"]
+    assert (level["now"], level["peak"]) == (0, receiver.taken(sent[0][1])[1]), "it is the receiver's to take"
+    assert is_token(sent[0][1])
+    receiver.close()
