@@ -7,6 +7,7 @@ arithmetic between Partitioner and Sink, and the rows of the change log, which g
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import random
@@ -54,7 +55,8 @@ class Sample:
 
     Units: bytes of disk space by kind, MiB of memory, seconds (and those of the processor) from nothing to ready for
     the next event. `epochs/` has rows of every epoch for good: it is counted apart, by the epoch. Memory is what the
-    process has for itself; pages of libraries are apart, too: the kernel maps tens of MiB more of them when it likes.
+    process has for itself, without pages of libraries, once malloc has given back what is free: RocksDB's memtable,
+    which a restart frees, would else be there once or twice.
     """
 
     epoch: int
@@ -232,6 +234,7 @@ class Soak:
         epoch = self.partitioner.epoch
         disk, files, history = self._disk()
         open_files = len(os.listdir("/proc/self/fd"))
+        ctypes.CDLL(None).malloc_trim(0)
         memory = psutil.Process().memory_info()
         own, shared = (round(size / (1 << 20), 1) for size in (memory.rss - memory.shared, memory.shared))
         by_epoch = round(sum(history) / epoch, 2)
