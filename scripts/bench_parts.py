@@ -145,9 +145,7 @@ def report(found: dict[Mixture, dict[str, float]], rounds: int) -> None:
 def main() -> int:
     """Generate, run in turn, report; JSON on stdout, a line for each mixture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--folder", type=Path, default=ROOT / "build" / "bench_parts", help="of inputs and outputs"
-    )
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench_parts", help="of inputs and outputs")
     parser.add_argument("--events", type=int, default=400_000, help="length of the stream")
     parser.add_argument("--shapes", nargs="+", default=["1:1", "2:1", "4:1", "2:2", "4:4"], metavar="PARTS:PROCESSES")
     parser.add_argument("--epochs", nargs="+", default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}")

@@ -61,8 +61,11 @@ def _warm_up() -> None:
     """Compile what jobs need, in several processes, where that was not done yet on this machine."""
     if not are_ready():
         say("compiling kernels, once per machine: about half a minute on two cores (see `freshet warm-up`)")
-        with Progress() as bar:
-            compile_ahead(lambda done, total: bar.update(progress_line(done, total)))
+        try:
+            with Progress() as bar:
+                compile_ahead(lambda done, total: bar.update(progress_line(done, total)))
+        except JobFailed as error:
+            say(f"{error}; the job will compile by itself what it needs, which takes longer")
 
 
 @contextmanager

@@ -51,3 +51,18 @@ def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> Non
         runner.run(load_run_config(options | {"resume": "latest"}))
     run = read_run(tmp_path / "out")
     assert (run["state"], run["error"]) == ("failed", "LostValueError: 7 bytes are no pointer into a value log")
+
+
+def test_a_job_runs_where_kernels_could_not_be_compiled_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(progress: object) -> None:
+        raise JobFailed("the rehearsal ended with 1")
+
+    monkeypatch.setattr(runner, "are_ready", lambda: False)
+    monkeypatch.setattr(runner, "compile_ahead", fail)
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+    assert runner.run(load_run_config(options | {"runtime": "local"})) == 0
+    assert "the rehearsal ended with 1; the job will compile by itself" in capsys.readouterr().err
