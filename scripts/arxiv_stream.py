@@ -9,6 +9,9 @@ FOLDER/events.parquet and FOLDER/model.
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +141,19 @@ def generate(folder: Path, events: int, seed: int = 7) -> None:
     write_snapshot(folder / "snapshot", np.arange(VERTICES), x, src[:present], dst[:present])
     write_events(folder / "events.parquet", op, src[arg], dst[arg], vertex, seed + 1)
     write_model(folder / "model", seed + 2)
+
+
+def generate_once(folder: Path, events: int, more: Callable[[Path], None] = lambda folder: None) -> Path:
+    """What the benchmark reads, and `more` made of it, unless it is there; returns the absolute folder."""
+    folder = folder.absolute()
+    stamp = folder / f"events-{events}"
+    if not stamp.exists():
+        print(f"generating {events:,} events", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        generate(folder, events)
+        more(folder)
+        stamp.touch()
+    return folder
 
 
 def main() -> None:

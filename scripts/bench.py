@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from arxiv_stream import generate
+from arxiv_stream import generate_once
 from rich.console import Console
 from rich.table import Table
 
@@ -34,12 +34,27 @@ def machine() -> str:
     return f"{cores} cores, {memory_gib:.0f} GiB, {platform.machine()}, Python {platform.python_version()}"
 
 
+def inputs_in(folder: Path) -> list[str | Path]:
+    """The options of a run, or of its check, that name what it reads."""
+    return ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / "events.parquet"]
+
+
 def run(folder: Path, runtime: str, epoch_events: int, options: list[str]) -> dict[str, Any]:
     """One run; its summary, profile and start-up times."""
     out = folder / f"out-{runtime}-{epoch_events}"
     shutil.rmtree(out, ignore_errors=True)
-    inputs = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / "events.parquet"]
-    command = [FRESHET, "run", *inputs, "--out", out, "--runtime", runtime, "--epoch-events", epoch_events, *options]
+    command = [
+        FRESHET,
+        "run",
+        *inputs_in(folder),
+        "--out",
+        out,
+        "--runtime",
+        runtime,
+        "--epoch-events",
+        epoch_events,
+        *options,
+    ]
     began = time.perf_counter()
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -57,8 +72,7 @@ def run(folder: Path, runtime: str, epoch_events: int, options: list[str]) -> di
 def check(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
     """What `freshet check` says of a run."""
     out = folder / f"out-{result['runtime']}-{result['epoch_events']}"
-    inputs = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / "events.parquet"]
-    command = [FRESHET, "check", "--oracle", "own", *inputs, "--out", out]
+    command = [FRESHET, "check", "--oracle", "own", *inputs_in(folder), "--out", out]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1) or not done.stdout.strip():
         sys.exit(f"freshet check: exit {done.returncode}\n{done.stderr[-3000:]}")
@@ -98,13 +112,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the outputs")
     parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
     options = parser.parse_args()
-    folder = options.folder.absolute()
-    stamp = folder / f"events-{options.events}"
-    if not stamp.exists():
-        print(f"generating {options.events:,} events", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
-        generate(folder, options.events)
-        stamp.touch()
+    folder = generate_once(options.folder, options.events)
     results = []
     for runtime in options.runtimes:
         for epoch_events in options.epoch_events:

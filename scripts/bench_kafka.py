@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from arxiv_stream import generate
+from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, machine
 from rich.console import Console
 from rich.table import Table
@@ -94,13 +94,7 @@ def main() -> int:
     parser.add_argument("--epoch-events", type=int, default=1000)
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     options = parser.parse_args()
-    folder: Path = options.folder.absolute()
-    stamp = folder / f"events-{options.events}"
-    if not stamp.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        generate(folder, options.events)
-        write_jsonl(folder)
-        stamp.touch()
+    folder = generate_once(options.folder, options.events, write_jsonl)
     results = []
     more: list[object] = ["--epoch-events", options.epoch_events]
     with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from arxiv_stream import generate
+from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, check, machine, run
 from bench_kafka import write_jsonl
 
@@ -130,13 +130,7 @@ def main() -> int:
     parser.add_argument("--no-backlog", action="store_true", help="latencies alone")
     parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
     options = parser.parse_args()
-    folder: Path = options.folder.absolute()
-    stamp = folder / f"events-{options.events}"
-    if not stamp.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        generate(folder, options.events)
-        write_jsonl(folder)
-        stamp.touch()
+    folder = generate_once(options.folder, options.events, write_jsonl)
     found: dict[str, list[dict[str, Any]]] = {"offered": [], "backlog": []}
     kinds = {"fixed": options.options, "adaptive": [*ADAPTIVE, *options.options]}
     with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:

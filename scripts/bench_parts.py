@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import orjson
 import psutil
-from arxiv_stream import generate
-from bench import FRESHET, ROOT, machine
+from arxiv_stream import generate_once
+from bench import FRESHET, ROOT, inputs_in, machine
 from rich.console import Console
 from rich.table import Table
 
@@ -95,8 +95,7 @@ def run(folder: Path, mixture: Mixture) -> dict[str, Any]:
     """One run; its figures."""
     out = folder / "out-parts"
     shutil.rmtree(out, ignore_errors=True)
-    inputs = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / "events.parquet"]
-    command = [FRESHET, "run", *inputs, "--out", out, *mixture.options]
+    command = [FRESHET, "run", *inputs_in(folder), "--out", out, *mixture.options]
     with (folder / "said.log").open("wb") as said:
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=said)
         cpu = Cpu(process, out)
@@ -151,12 +150,7 @@ def main() -> int:
     parser.add_argument("--epochs", nargs="+", default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    folder = options.folder.absolute()
-    stamp = folder / f"events-{options.events}"
-    if not stamp.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        generate(folder, options.events)
-        stamp.touch()
+    folder = generate_once(options.folder, options.events)
     shapes = [tuple(map(int, shape.split(":"))) for shape in options.shapes]
     mixtures = [Mixture(*shape, epoch) for epoch, shape in itertools.product(options.epochs, shapes)]
     found: dict[Mixture, list[dict[str, Any]]] = {mixture: [] for mixture in mixtures}
