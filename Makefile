@@ -40,7 +40,7 @@ clean: ## takes away .venv, caches and outputs
 SETUP := requirements.lock pyproject.toml scripts/install.py
 
 $(BASE): $(SETUP)
-	$(PYTHON) scripts/install.py --venv $(VENV) base
+	$(PYTHON) scripts/install.py --venv $(VENV) --no-warm-up base
 
 $(ALL): $(SETUP)
 	$(PYTHON) scripts/install.py --venv $(VENV) all

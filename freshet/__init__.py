@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gnn.declarations import Layer as Layer
     from gnn.pyg.export import export_model as export_model
+    from job.serving.client import EmbeddingClient as EmbeddingClient
 
 __version__ = "0.1.0"
 
 # Lazily: export_model brings torch along, and `import freshet` must work without it.
-_HOMES = {"Layer": "gnn.declarations", "export_model": "gnn.pyg.export"}
+_HOMES = {
+    "EmbeddingClient": "job.serving.client",
+    "Layer": "gnn.declarations",
+    "export_model": "gnn.pyg.export",
+}
 
-__all__ = ["Layer", "__version__", "export_model"]
+__all__ = ["EmbeddingClient", "Layer", "__version__", "export_model"]
 
 
 def __getattr__(name: str) -> Any:

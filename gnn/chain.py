@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from gnn import elementwise
-from gnn.declarations import BatchNorm, DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
+from gnn.declarations import DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
 from gnn.dense import Rows, matmul
 from gnn.model import Model, ModelError
+from gnn.rows import steps
 
 _FLAT: dict[str, Callable[[Any], None]] = {
     "relu": elementwise.relu,
@@ -67,12 +68,10 @@ def _step(model: Model, layer: DenseLayer, name: str) -> tuple[bool, Callable[[R
     if isinstance(layer, Linear):
         weight_t, bias = transposed(weights["weight"]), weights.get("bias")
         return True, lambda x: linear(x, weight_t, bias)
-    if isinstance(layer, BatchNorm):
-        return False, _affine(weights["scale"], weights["shift"])
     if isinstance(layer, PRelu):
         slopes = weights["weight"]
         return False, _in_place(lambda x: elementwise.prelu(x, np.broadcast_to(slopes, (x.shape[1],)).copy()))
-    return False, _in_place(_flat(layer))
+    return False, _in_place(steps.in_place(layer, weights) or _flat(layer))
 
 
 def _flat(layer: DenseLayer) -> Callable[[Rows], None]:
@@ -95,15 +94,6 @@ def _flat(layer: DenseLayer) -> Callable[[Rows], None]:
 def _in_place(kernel: Callable[[Rows], None]) -> Callable[[Rows], Rows]:
     def step(x: Rows) -> Rows:
         kernel(x)
-        return x
-
-    return step
-
-
-def _affine(scale: Rows, shift: Rows) -> Callable[[Rows], Rows]:
-    def step(x: Rows) -> Rows:
-        x *= scale
-        x += shift
         return x
 
     return step

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Shape = tuple[int, ...]
-Width = Annotated[int, Field(ge=1)]
-
-
-class Layer(BaseModel):
-    """Base of all layer declarations: data only, as model.json holds it; weights are kept beside it by name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @property
-    def in_width(self) -> int | None:
-        """Width of the rows it reads, None if any."""
-        return None
-
-    @property
-    def out_width(self) -> int | None:
-        """Width of the rows it makes, None if the same as it reads."""
-        return None
-
-    def tensors(self) -> dict[str, Shape]:
-        """Names and shapes of its weights."""
-        return {}
+from gnn.rows.functions import AnyFunction
+from gnn.rows.layer import Layer as Layer
+from gnn.rows.layer import Shape as Shape
+from gnn.rows.layer import Width
+from gnn.rows.norms import AnyNorm
+from gnn.rows.norms import BatchNorm as BatchNorm
 
 
 class Linear(Layer):
@@ -51,22 +35,6 @@ class Linear(Layer):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         return _linear("", self.in_channels, self.out_channels, bias=self.bias)
-
-
-class BatchNorm(Layer):
-    """y = x * scale + shift: a BatchNorm with the statistics it was trained with, folded."""
-
-    type: Literal["batch_norm"] = "batch_norm"
-    channels: Width
-
-    @property
-    def in_width(self) -> int:
-        """Width of the rows it reads."""
-        return self.channels
-
-    def tensors(self) -> dict[str, Shape]:
-        """Names and shapes of its weights."""
-        return {"scale": (self.channels,), "shift": (self.channels,)}
 
 
 class Relu(Layer):
@@ -142,7 +110,8 @@ class Identity(Layer):
     type: Literal["identity"] = "identity"
 
 
-AnyDense = Linear | BatchNorm | Relu | LeakyRelu | PRelu | Elu | Selu | Gelu | Tanh | Sigmoid | Silu | Identity
+AnyActivation = Relu | LeakyRelu | PRelu | Elu | Selu | Gelu | Tanh | Sigmoid | Silu | Identity
+AnyDense = Linear | BatchNorm | AnyActivation | AnyFunction | AnyNorm
 DenseLayer = Annotated[AnyDense, Field(discriminator="type")]
 
 
@@ -163,11 +132,14 @@ class Conv(Layer):
         return self.out_channels
 
 
+Aggregator = Literal["sum", "mean", "max", "min"]
+
+
 class GraphConv(Conv):
     """W_root x_v + W_rel aggr(w_uv x_u) + b."""
 
     type: Literal["graph_conv"] = "graph_conv"
-    aggr: Literal["sum", "mean"] = "sum"
+    aggr: Aggregator = "sum"
     bias: bool = True
     edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
 
@@ -178,10 +150,13 @@ class GraphConv(Conv):
 
 
 class SAGEConv(Conv):
-    """W_r x_v + W_l aggr(x_u) + b, optionally projected before and normalised after; reads no edge weights."""
+    """W_r x_v + W_l aggr(x_u) + b, optionally projected before and normalised after; reads no edge weights.
+
+    Several aggregators stand beside each other: W_l [aggr_1(x_u) | aggr_2(x_u) | ...].
+    """
 
     type: Literal["sage_conv"] = "sage_conv"
-    aggr: Literal["mean", "sum"] = "mean"
+    aggr: Aggregator | Annotated[tuple[Aggregator, ...], Field(min_length=1)] = "mean"
     normalize: bool = False
     root_weight: bool = True
     project: bool = False
@@ -189,7 +164,8 @@ class SAGEConv(Conv):
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
-        shapes = _linear("lin_l.", self.in_channels, self.out_channels, bias=self.bias)
+        aggregators = 1 if isinstance(self.aggr, str) else len(self.aggr)
+        shapes = _linear("lin_l.", self.in_channels * aggregators, self.out_channels, bias=self.bias)
         if self.root_weight:
             shapes |= _linear("lin_r.", self.in_channels, self.out_channels, bias=False)
         if self.project:
@@ -240,7 +216,117 @@ class GINConv(Conv):
         return chain_tensors(self.nn, "nn")
 
 
-AnyConv = GraphConv | SAGEConv | GCNConv | GINConv
+class AttentionConv(Conv):
+    """Base of the layers that weigh their sources by a softmax; they read no edge weights.
+
+    `out_channels` is that of the layer: heads times the channels of one where they stand side by side (`concat`).
+    """
+
+    type: str
+    heads: Width = 1
+    concat: bool = True
+    add_self_loops: bool = True
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> AttentionConv:
+        if self.concat and self.out_channels % self.heads:
+            msg = f"{self.type}: out_channels {self.out_channels} is no multiple of heads {self.heads}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def channels(self) -> int:
+        """Channels of one head."""
+        return self.out_channels // self.heads if self.concat else self.out_channels
+
+
+class GATConv(AttentionConv):
+    """softmax_u(LeakyReLU(att_src . W x_u + att_dst . W x_v)) W x_u per head, + b."""
+
+    type: Literal["gat_conv"] = "gat_conv"
+    negative_slope: float = 0.2
+    residual: bool = False
+    bias: bool = True
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        heads = self.heads, self.channels
+        shapes = _linear("lin.", self.in_channels, self.heads * self.channels, bias=False)
+        shapes |= {"att_src": heads, "att_dst": heads}
+        if self.residual:
+            shapes |= _linear("res.", self.in_channels, self.out_channels, bias=False)
+        return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
+
+
+class GATv2Conv(AttentionConv):
+    """softmax_u(att . LeakyReLU(l_u + r_v)) l_u per head, + b, with l = W_l x + b_l and r = W_r x + b_r."""
+
+    type: Literal["gatv2_conv"] = "gatv2_conv"
+    negative_slope: float = 0.2
+    residual: bool = False
+    share_weights: bool = False
+    bias: bool = True
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        size = self.heads * self.channels
+        shapes = _linear("lin_l.", self.in_channels, size, bias=self.bias)
+        if not self.share_weights:
+            shapes |= _linear("lin_r.", self.in_channels, size, bias=self.bias)
+        if self.residual:
+            shapes |= _linear("res.", self.in_channels, self.out_channels, bias=False)
+        shapes["att"] = (self.heads, self.channels)
+        return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
+
+
+class TransformerConv(AttentionConv):
+    """softmax_u(q_v . k_u / sqrt(channels)) v_u per head, plus W_skip x_v, or mixed with it by a gate (`beta`)."""
+
+    type: Literal["transformer_conv"] = "transformer_conv"
+    add_self_loops: Literal[False] = False
+    root_weight: bool = True
+    beta: bool = False
+    bias: bool = True
+
+    @model_validator(mode="after")
+    def _beta_needs_root(self) -> TransformerConv:
+        if self.beta and not self.root_weight:
+            msg = "transformer_conv: beta needs root_weight"
+            raise ValueError(msg)
+        return self
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        size, shapes = self.heads * self.channels, dict[str, Shape]()
+        for name in ("lin_key.", "lin_query.", "lin_value."):
+            shapes |= _linear(name, self.in_channels, size, bias=self.bias)
+        if self.root_weight:
+            shapes |= _linear("lin_skip.", self.in_channels, self.out_channels, bias=self.bias)
+        if self.beta:
+            shapes |= _linear("lin_beta.", 3 * self.out_channels, 1, bias=False)
+        return shapes
+
+
+class AGNNConv(AttentionConv):
+    """softmax_u(beta cos(x_u, x_v)) x_u."""
+
+    type: Literal["agnn_conv"] = "agnn_conv"
+    heads: Literal[1] = 1
+    concat: Literal[True] = True
+
+    @model_validator(mode="after")
+    def _keeps_its_width(self) -> AGNNConv:
+        if self.out_channels != self.in_channels:
+            msg = f"agnn_conv: out_channels {self.out_channels} differs from in_channels {self.in_channels}"
+            raise ValueError(msg)
+        return self
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        return {"beta": (1,)}
+
+
+AnyConv = GraphConv | SAGEConv | GCNConv | GINConv | GATConv | GATv2Conv | TransformerConv | AGNNConv
 AnyLayer = Annotated[AnyConv | AnyDense, Field(discriminator="type")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ from gnn.declarations import AnyLayer, Conv, Layer
 from gnn.layers.base import LayerPlan
 from gnn.model import Model, load_model
 from gnn.plan import Plan, compile_plan
+from gnn.rows.norms import FrozenNorm
 
+_OUT_EDGES = 3  # of a vertex in the example of how far a change goes
+_ALGEBRA = {
+    "invertible": "a changed edge or source adds its difference",
+    "invertible, reading its target": "a changed edge or source adds its difference, a changed target moves the "
+    "messages whose score changes sides",
+    "monotonic": "a message that does not pass the extremum changes nothing, "
+    "a channel whose last holder goes is read anew from its in-edges",
+}
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
 
 
@@ -34,7 +44,10 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "embedding": plan.out_width,
         "logits": plan.head_width or None,
         "edge_types": plan.edge_types,
+        "approximate": model.is_approximate,
         "parameters": int(sum(weight.size for weight in model.weights.values())),
+        "hops": len(layers),
+        "multiplications_per_row": sum(layer["multiplications_per_row"] for layer in layers),
         "layers": layers,
         "head": [_label(layer) for layer in model.head],
         "state_bytes_per_vertex": 4 * plan.in_width + sum(layer["state_bytes_per_vertex"] for layer in layers),
@@ -84,7 +97,17 @@ def _headline(data: dict[str, Any]) -> str:
 
 def _footer(data: dict[str, Any]) -> str:
     total = data["state_bytes_per_vertex"]
-    return f"state: {total:,} bytes per vertex with its features, {total:,} MB per million vertices; edges come on top"
+    state = f"state: {total:,} bytes per vertex with its features, {total:,} MB per million vertices; edges come on top"
+    hops = data["hops"]
+    reached = sum(_OUT_EDGES**k for k in range(1, hops + 1))
+    lines = [
+        f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {_OUT_EDGES} "
+        f"out-edges; a row computed anew in all layers takes {data['multiplications_per_row']:,} multiplications",
+        state,
+    ]
+    if data["approximate"]:
+        lines.insert(0, "approximate: norms over all vertices keep the statistics of the graph given at the export")
+    return "\n".join(lines)
 
 
 def _convs(model: Model) -> list[tuple[Conv, list[AnyLayer], list[AnyLayer]]]:
@@ -104,7 +127,11 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     layer = plan.layers[number - 1]
     own = layer.self_width
     context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
-    message, synopsis, out = 4 * layer.message_width, 4 * layer.message_width, 4 * layer.out_width
+    message, synopsis, out = (
+        4 * layer.message_width,
+        layer.synopsis.state_bytes(layer.message_width),
+        4 * layer.out_width,
+    )
     return {
         "layer": number,
         "type": layer.name,
@@ -116,12 +143,18 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "message_width": layer.message_width,
         "self_width": own,
         "aggregate": layer.synopsis.name,
-        "class": "invertible",
+        "class": layer.synopsis.algebra,
         "edge_weights": _weights_text(conv),
         "incremental": _incremental(layer),
+        "multiplications_per_row": sum(_multiplications(one) for one in (*before, conv, *after)),
         "replica_bytes": message,
         "state_bytes_per_vertex": synopsis + message + 4 * own + out + context,
     }
+
+
+def _multiplications(layer: Layer) -> int:
+    """How many numbers its matrices have: a row is multiplied by each of them once."""
+    return sum(math.prod(shape) for shape in layer.tensors().values() if len(shape) == 2)
 
 
 def _weights_text(conv: Conv) -> str:
@@ -136,7 +169,7 @@ def _weights_text(conv: Conv) -> str:
 
 
 def _incremental(layer: LayerPlan) -> list[str]:
-    parts = ["a changed edge or source adds its difference"]
+    parts = [_ALGEBRA[kind] for kind in layer.synopsis.algebra.split(" + ")]
     if layer.source_scaled:
         parts.append("a changed degree re-sends the vertex")
     if layer.reads_context and not layer.source_scaled:
@@ -150,4 +183,5 @@ def _incremental(layer: LayerPlan) -> list[str]:
 
 def _label(layer: Layer) -> str:
     width = f" {layer.in_width} > {layer.out_width}" if layer.out_width is not None else ""
-    return f"{layer.type}{width}"  # type: ignore[attr-defined]
+    name = f"{layer.of} (frozen)" if isinstance(layer, FrozenNorm) else layer.type  # type: ignore[attr-defined]
+    return f"{name}{width}"

@@ -18,7 +18,8 @@ from gnn.declarations import CONV_TYPES, DENSE_TYPES, AnyLayer, Conv, DenseLayer
 from gnn.errors import InputError
 
 VERSION = 1
-MAX_CONVS = 4
+# Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.
+MAX_CONVS = 16
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 
@@ -31,7 +32,7 @@ class Model(BaseModel):
     """The layers of a trained GNN in order, with their weights.
 
     Weights are float32, named `layers.<index>.<tensor>` and `head.<index>.<tensor>`.
-    Invariant: widths chain from layer to layer, 1 to 4 convs, every weight present with its shape (checked here).
+    Invariant: widths chain from layer to layer, 1 to MAX_CONVS convs, every weight there with its shape (checked here).
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -86,6 +87,12 @@ class Model(BaseModel):
     def out_width(self) -> int:
         """Width of the embedding."""
         return chain_width(self.layers, self.in_width, "layers")  # type: ignore[arg-type]
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether a layer stands for one that reads the whole graph, with what it read at the time of the export."""
+        inner = [one for layer in self.layers for one in getattr(layer, "nn", ())]
+        return any(layer.is_approximate for layer in (*self.layers, *inner, *self.head))
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of all weights."""

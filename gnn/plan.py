@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnn.chain import Chain
-from gnn.declarations import CONV_TYPES, AnyLayer, Conv, GCNConv, GINConv, GraphConv, SAGEConv, chain_width
+from gnn.declarations import AnyLayer, Conv, chain_width
 from gnn.dense import Rows
+from gnn.layers import registry
 from gnn.layers.base import Context, Epilogue, LayerPlan
-from gnn.layers.gcn_conv import GCNConvPlan
-from gnn.layers.gin_conv import GINConvPlan
-from gnn.layers.neighbour_conv import NeighbourConvPlan
 from gnn.model import Model, ModelError
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
@@ -44,7 +42,7 @@ class Plan:
         for layer in self.layers:
             sent = layer.send(np.zeros((1, layer.in_width), np.float32), ctx)
             own = sent if layer.self_is_message else sent[:, layer.message_width :]
-            layer.update(np.ascontiguousarray(sent[:, : layer.message_width]), np.ascontiguousarray(own), ctx)
+            layer.update(np.zeros((1, layer.synopsis_width), np.float32), np.ascontiguousarray(own), ctx)
         self.logits(np.zeros((1, self.out_width), np.float32))
 
 
@@ -74,12 +72,8 @@ def _chain(model: Model, where: Sequence[int]) -> Chain:
 
 def _conv_plan(model: Model, index: int, before: Chain, after: Chain) -> LayerPlan:
     spec: AnyLayer = model.layers[index]
-    prefix = f"layers.{index}"
-    if isinstance(spec, GraphConv | SAGEConv):
-        return NeighbourConvPlan(spec, model, prefix, before, after)
-    if isinstance(spec, GCNConv):
-        return GCNConvPlan(spec, model, prefix, before, after)
-    if isinstance(spec, GINConv):
-        return GINConvPlan(spec, model, prefix, before, after)
-    msg = f"layers.{index}: {spec.type} has no incremental form; convs are {', '.join(CONV_TYPES)}"
-    raise ModelError(msg)
+    make = registry.PLANS.get(type(spec))
+    if make is None:
+        msg = f"layers.{index}: {spec.type} has no incremental form; convs are {', '.join(registry.names())}"
+        raise ModelError(msg)
+    return make(spec, model, f"layers.{index}", before, after)

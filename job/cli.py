@@ -12,14 +12,19 @@ import typer
 
 from gnn.errors import FreshetError, InputError
 from job.commands.check import check
+from job.commands.compact import compact
+from job.commands.embed import embed
 from job.commands.export import export
 from job.commands.model import describe, import_model
 from job.commands.partition import partition
 from job.commands.produce import produce
+from job.commands.query import query
 from job.commands.run import run
+from job.commands.serve import serve
 from job.commands.stop import stop
 from job.commands.warm_up import warm_up
-from job.errors import EXIT_SIGINT, UsageError, exit_code, one_line
+from job.commands.watch import watch
+from job.errors import EXIT_SIGINT, exit_code, one_line
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 
@@ -51,30 +56,13 @@ def _root(
     """Options that stand before a command."""
 
 
-for command in (run, stop, check, export, produce):
+for command in (run, stop, serve, query, watch, check, embed, export, compact, produce):
     app.command()(command)
 app.add_typer(model_app, name="model")
 model_app.command("import")(import_model)
 model_app.command()(describe)
 app.command()(partition)
 app.command()(warm_up)
-
-
-def _later(name: str, instead: str) -> None:
-    """Register a command of the interface that this version does not have yet: it says so, whatever follows it."""
-
-    def refuse(context: typer.Context) -> None:
-        msg = f"freshet {name}: not in this version of Freshet; {instead}"
-        raise UsageError(msg)
-
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command(name, hidden=True, context_settings=settings)(refuse)
-
-
-_later("embed", "`freshet run --snapshot` computes the embeddings of the snapshot first")
-_later("serve", "read OUT/embeddings")
-_later("query", "read OUT/embeddings")
-_later("watch", "read OUT/embeddings")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,6 +13,7 @@ from operators.core import Core
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
+from operators.output_folders import TAILS
 from operators.parser.core import Origin, Parser
 from operators.parser.file_stage import ParserStage
 from operators.parser.letter_box import LetterBox
@@ -23,6 +24,7 @@ from operators.sink.kafka_lines import Lines
 from operators.sink.outlet import Outlet
 from operators.sink.outlet_stage import OutletStage
 from operators.sink.output import Output
+from operators.sink.tail.output import TailOutput
 from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail
@@ -124,7 +126,14 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
     sources, width = list(settings.sources), plan.out_width
     told = settings.sealing
     publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
-    return Sink(part, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms)
+    tail = make_tail(settings, plan, part)
+    return Sink(part, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms, tail=tail)
+
+
+def make_tail(settings: Settings, plan: Plan, part: int) -> TailOutput:
+    """What a sink part publishes to readers in other processes."""
+    folder, limit = Path(settings.out) / TAILS, settings.tail.tail_bytes
+    return TailOutput(folder, part, plan.out_width, settings.id_kind, settings.job_id, limit)
 
 
 def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:

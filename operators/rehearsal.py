@@ -1,11 +1,14 @@
 """Plays small jobs of every shape in plain Python, and tells which kernels they call: `python -m operators.rehearsal`.
 
+With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several.
+
 What is noted is what `freshet warm-up` compiles, so whatever decides the types that a kernel gets must differ between
 these jobs: kinds of ids, one part or several in a task, weights, a base image, a topic, every activation.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,13 +23,21 @@ from gnn.declarations import AnyLayer, chain_tensors
 from gnn.kernel_calls import encode, noted_calls
 from gnn.model import build_model, save_model
 from operators.base_image import build_image
+from operators.embed.embedding import Embedding
+from operators.embed.engine import EngineOptions, unsupported
 from operators.factory import load_plan, make_outlet
 from operators.settings import OutletConfig, Settings
 from operators.sink.string_ids import FIRST_ROWS, Names
+from operators.snapshot.reader import open_snapshot
+from operators.snapshot.writer import write_snapshot
 from operators.warm_up import take_events, throwaway_events
 from partitioner.config import PartitionerConfig
 from partitioner.hash_index import FIRST_CAPACITY, grown, make_index
 from state.salt import scratch_salt
+from state.served.ids import Texts, frozen
+from state.served.layout import Shape
+from state.served.reader import TableReader
+from state.served.writer import TableWriter
 from state.table import TableSet
 
 _WIDTH = 3
@@ -40,6 +51,18 @@ _ACTIVATIONS: tuple[dict[str, Any], ...] = (
     {"type": "tanh"},
     {"type": "sigmoid"},
     {"type": "silu"},
+    {"type": "clamp", "low": 0.0, "high": 6.0},
+    {"type": "softplus"},
+    {"type": "celu"},
+    {"type": "mish"},
+    {"type": "log_sigmoid"},
+    {"type": "scale", "factor": 0.5},
+    {"type": "normalize"},
+    {"type": "softmax"},
+    {"type": "log_softmax"},
+    {"type": "layer_norm", "channels": _WIDTH},
+    {"type": "rms_norm", "channels": _WIDTH, "eps": 1e-6},
+    {"type": "frozen_norm", "of": "pair_norm", "channels": _WIDTH, "length": 1.0},
 )
 
 
@@ -48,15 +71,24 @@ def _conv(kind: str, **options: Any) -> dict[str, Any]:
 
 
 _RELU = {"type": "relu"}
-# Between them: sums with weights and without, own inputs and none, sums and means, rows of length 1.
+# Between them: sums with weights and without, own inputs and none, sums and means, rows of length 1; extrema, several
+# aggregators, scores that are additive and others.
 _MODELS: tuple[list[dict[str, Any]], ...] = (
     [_RELU, _conv("graph_conv"), *_ACTIVATIONS, _conv("sage_conv", normalize=True), _RELU, _conv("gin_conv", nn=[])],
     [_conv("gcn_conv"), _RELU, _conv("sage_conv"), _RELU, _conv("graph_conv", aggr="mean", edge_weights=False)],
+    [_conv("sage_conv", aggr=["max", "sum"]), _conv("graph_conv", aggr="min"), _conv("gat_conv"), _conv("gatv2_conv")],
 )
 
 
-# Kind of ids, and how many parts each task of a Storage has.
-_SHAPES = (("int", (1,)), ("string", (2, 1)), ("int", (2,)), ("string", (1, 1)))
+# Kind of ids, how many parts each task of a Storage has, and which of the models runs there.
+_SHAPES = (
+    ("int", (1,), 0),
+    ("string", (2, 1), 1),
+    ("int", (2,), 0),
+    ("string", (1, 1), 1),
+    ("int", (1,), 2),
+    ("int", (2, 1), 2),
+)
 
 
 def save_models(folder: Path) -> list[Path]:
@@ -74,18 +106,28 @@ def save_models(folder: Path) -> list[Path]:
 def jobs(folder: Path) -> Iterator[Settings]:
     """Settings of jobs that between them have every shape; their files lie in `folder`."""
     models = save_models(folder / "models")
-    for number, (kind, tasks) in enumerate(_SHAPES):
-        out = folder / str(number)
-        yield Settings(
-            model=str(models[number % len(models)]),
-            out=str(out),
-            image=str(out / "image"),
-            parts=sum(tasks),
-            tasks=tasks,
-            sources=("events",),
-            partitioning=PartitionerConfig(id_kind=kind, hybrid_threshold=1),
-            outlet=OutletConfig(model_tag="0" * 16),
-        )
+    for number, (kind, tasks, model) in enumerate(_SHAPES):
+        yield _settings(folder / str(number), kind, tasks, models[model])
+
+
+def jobs_of(model: Path, several_parts: bool, folder: Path) -> Iterator[Settings]:
+    """Settings of jobs of one model, with both kinds of ids; their files lie in `folder`."""
+    for kind in ("int", "string"):
+        for number, tasks in enumerate(((2, 1), (2,), (1, 1)) if several_parts else ((1,),)):
+            yield _settings(folder / f"{kind}{number}", kind, tasks, model)
+
+
+def _settings(out: Path, kind: str, tasks: tuple[int, ...], model: Path) -> Settings:
+    return Settings(
+        model=str(model),
+        out=str(out),
+        image=str(out / "image"),
+        parts=sum(tasks),
+        tasks=tasks,
+        sources=("events",),
+        partitioning=PartitionerConfig(id_kind=kind, hybrid_threshold=1),
+        outlet=OutletConfig(model_tag="0" * 16),
+    )
 
 
 def play(settings: Settings) -> None:
@@ -99,18 +141,58 @@ def play(settings: Settings) -> None:
         take_events(replace(settings, image=image), plan, sinks=True)
 
 
+def embed(settings: Settings) -> None:
+    """Embed a snapshot of some events out of core, each vertex in turn in the one slot of the hot store."""
+    plan, folder = load_plan(settings.model), Path(settings.out) / "embedding"
+    if unsupported(plan):
+        return
+    work = folder / "work"
+    work.mkdir(parents=True)
+    ids: list[Any] = [1, 2, 3] if settings.id_kind == "int" else ["a", "b", "c"]
+    x, src, dst = np.ones((3, plan.in_width), np.float32), [ids[0], ids[1], ids[1]], [ids[1], ids[2], ids[1]]
+    write_snapshot(folder, ids, x, src, dst, np.ones(3, np.float32))
+    options = EngineOptions(1 << 20, slots=1, eviction="next-use")
+    Embedding(plan, open_snapshot(folder, plan.in_width), work, options, order="completion").run(work)
+
+
 def grow() -> None:
     """Have tables grow that small jobs do not fill."""
     grown(make_index(scratch_salt()), FIRST_CAPACITY)
     Names(TableSet())._rehash(2 * FIRST_ROWS)
 
 
+def serve(folder: Path) -> None:
+    """What a server and its readers do to a table, of both kinds of ids."""
+    for strings in (False, True):
+        path = folder / f"{strings}.table"
+        table = TableWriter(path, Shape.of(_WIDTH, strings, 8, 64, 1), 1, 1)
+        ids = Texts.encode(["a", "b"]) if strings else np.array([1, 2])
+        for epoch in range(3):
+            table.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
+            table.remove(epoch, ids)
+            table.set_positions(np.zeros((1, 4), np.int64))
+            table.publish(epoch)
+        reader = TableReader(path)
+        reader.get(ids if isinstance(ids, Texts) else frozen(ids))
+        TableWriter.take_over(path).content()
+
+
 def main() -> None:
     """Print the calls, one encoded call a line."""
     np.seterr(all="ignore")  # compiled kernels let integers overflow in silence
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--several-parts", action="store_true")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for settings in jobs(Path(folder)):
-            play(settings)
+        if options.model:
+            for settings in jobs_of(options.model, options.several_parts, Path(folder)):
+                play(settings)
+        else:
+            for settings in jobs(Path(folder)):
+                play(settings)
+                embed(settings)
+            serve(Path(folder))
         grow()
     for call in noted_calls():
         sys.stdout.buffer.write(encode(call))

@@ -11,6 +11,7 @@ from operators.dataflow import Place
 from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.epochs.cut_log import CutLog
 from operators.epochs.retention import CheckpointFolder, ToldCheckpoints
+from operators.limits import TAIL_BYTES
 from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.letter_box import LetterBox, LetterQueue
@@ -26,6 +27,13 @@ class OutletConfig:
     embedding_format: str = "base64"
     coalesce_epochs: int = 0
     coalesce_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TailConfig:
+    """What the sink parts publish to readers in other processes: `tail_bytes` is what the files of a part may take."""
+
+    tail_bytes: int = TAIL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class Settings:
     sealing: SealingConfig = field(default_factory=SealingConfig)
     cuts: CutLogConfig = field(default_factory=CutLogConfig)
     letters: LetterConfig = field(default_factory=LetterConfig)
+    tail: TailConfig = field(default_factory=TailConfig)
     outlet: OutletConfig | None = None  # None: no topic
     image: str = ""  # folder of base images, one folder per operator and part
     sources: tuple[str, ...] = ()
@@ -122,6 +131,7 @@ _PARTS: dict[str, Any] = {
     "sealing": SealingConfig,
     "cuts": CutLogConfig,
     "letters": LetterConfig,
+    "tail": TailConfig,
     "outlet": OutletConfig,
 }
 # What had another name before there were parts.
@@ -159,6 +169,7 @@ def state_bytes(plan: Plan) -> tuple[int, int]:
     """About how many bytes of tables a vertex and an edge have in all operators together."""
     vertex, edge = 4 * plan.in_width + 100, 60
     for layer in plan.layers:
-        vertex += 4 * (3 * layer.message_width + layer.self_width + layer.out_width) + 60  # a sum is float64
+        vertex += 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
+        vertex += layer.synopsis.state_bytes(layer.message_width)
         edge += 24 if layer.weighted else 12
     return vertex, edge

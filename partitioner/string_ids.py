@@ -57,7 +57,7 @@ def store_name(
 ) -> None:
     """Keep data[begin:end] as the name of `row`; the caller has made room."""
     k = _chunk_of(end - begin)
-    first = hand_out(scalars[NAME_FREE:], scalars[NAME_TAIL:], words.data, len(words.data), k)
+    first = hand_out(scalars[NAME_FREE:], scalars[NAME_TAIL:], words.data, len(words.data), k, 0)
     for word in range(first, first + (1 << k)):
         touch(words, word)
     pool = words.data.view(np.uint8)
@@ -70,7 +70,8 @@ def store_name(
 @kernel
 def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) -> None:
     """Give the chunk of a name back."""
-    give_back(scalars[NAME_FREE:], words, np.int64(vertex[row, NAME_AT]), _chunk_of(vertex[row, NAME_BYTES]))
+    touch(words, vertex[row, NAME_AT])
+    give_back(scalars[NAME_FREE:], words.data, np.int64(vertex[row, NAME_AT]), _chunk_of(vertex[row, NAME_BYTES]), 0)
 
 
 @inner

@@ -1,9 +1,9 @@
 """How far the sums of a Storage are off after long streams, channel by channel: `bench_drift.py --plot drift.png`.
 
 Each stream goes through the cores as blocks, and the sums are held against sums in 80 bits over the same edges and
-values. An error is told beside the magnitude of what is summed up (a channel's own scale), so 1e-7 is float32's own
-rounding. `--save` keeps the figures, `--before FILE` draws those of another version beside them. Exit 1 past the
-tolerance.
+values; `softmax` has those of a GATConv of two heads. An error is told beside the magnitude of what is summed up (a
+channel's own scale), so 1e-7 is float32's own rounding. `--save` keeps the figures, `--before FILE` draws those of
+another version beside them. Exit 1 past the tolerance.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import orjson
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gnn.layers.base import LayerPlan  # noqa: E402
 from gnn.model import build_model  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
 from operators.control import control_values  # noqa: E402
@@ -40,29 +41,36 @@ class Sums:
     """
 
     def __init__(self, vertices: int, src: np.ndarray, dst: np.ndarray, width: int) -> None:
-        spec = {"type": "graph_conv", "in_channels": width, "out_channels": width, "edge_weights": False}
-        eye, zeros = np.eye(width, dtype=np.float32), np.zeros((width, width), np.float32)
-        weights = {f"layers.0.{name}": value for name, value in (("lin_rel.weight", eye), ("lin_root.weight", zeros))}
-        weights["layers.0.lin_rel.bias"] = np.zeros(width, np.float32)
-        plan = compile_plan(build_model(layers=[spec], head=[], edge_types=[], weights=weights))
-        self.core = LayerStorage(LayerShape(0, TaskParts.dealt(1, 1), 1, plan.layers[0], None))
+        self.layer = self._layer(width)
+        self.core = LayerStorage(LayerShape(0, TaskParts.dealt(1, 1), 1, self.layer, None))
         self.src, self.dst = src.astype(np.int32), dst.astype(np.int32)
-        self.values = np.zeros((vertices, width), np.float32)
+        self.values = np.zeros((vertices, self.layer.message_width), np.float32)
         self.present = np.zeros(src.size, bool)
         self.epoch = 0
         slots = np.arange(vertices, dtype=np.int32)
         self._apply({"m_slot": slots, "m_key": slots.astype(np.int64)})
 
+    def _layer(self, width: int) -> LayerPlan:
+        spec = {"type": "graph_conv", "in_channels": width, "out_channels": width, "edge_weights": False}
+        eye, zeros = np.eye(width, dtype=np.float32), np.zeros((width, width), np.float32)
+        weights = {f"layers.0.{name}": value for name, value in (("lin_rel.weight", eye), ("lin_root.weight", zeros))}
+        weights["layers.0.lin_rel.bias"] = np.zeros(width, np.float32)
+        return compile_plan(build_model(layers=[spec], head=[], edge_types=[], weights=weights)).layers[0]
+
     def step(self, changed: np.ndarray, rows: np.ndarray, add: np.ndarray, drop: np.ndarray) -> int:
         """One epoch; returns how many updates it had."""
         self.values[changed] = rows
         self.present[add], self.present[drop] = True, False
-        columns = {"o_slot": changed.astype(np.int32), "zo": np.concatenate([rows, np.zeros_like(rows)], axis=1)}
+        columns = {"o_slot": changed.astype(np.int32), "zo": self._sent(rows)}
         for name, edges in (("add", add), ("del", drop)):
             ones = np.ones(edges.size, np.float32)
             columns |= {f"{name}_src": self.src[edges], f"{name}_dst": self.dst[edges], f"{name}_w": ones}
         self._apply(columns)
         return int(changed.size + add.size + drop.size)
+
+    def _sent(self, rows: np.ndarray) -> np.ndarray:
+        own = np.zeros((len(rows), self.layer.self_width), np.float32)
+        return np.concatenate([rows, own], axis=1)
 
     def _apply(self, columns: dict[str, np.ndarray]) -> None:
         self.epoch += 1
@@ -76,6 +84,45 @@ class Sums:
         np.add.at(true, dst, self.values[src].astype(np.longdouble))
         np.add.at(scale, dst, np.abs(self.values[src].astype(np.float64)))
         got = self.core.synopses.s.data[: len(true)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
+        return off.max(axis=0).astype(np.float64)
+
+
+class Softmaxes(Sums):
+    """The softmax sums of a GATConv of two heads; a row is [values | source's terms | target's terms]."""
+
+    HEADS = 2
+
+    def _layer(self, width: int) -> LayerPlan:
+        spec = {"type": "gat_conv", "in_channels": width, "out_channels": width, "heads": self.HEADS}
+        shapes = {
+            "lin.weight": (width, width),
+            "att_src": (2, width // 2),
+            "att_dst": (2, width // 2),
+            "bias": (width,),
+        }
+        weights = {f"layers.0.{name}": np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        return compile_plan(build_model(layers=[spec], head=[], edge_types=[], weights=weights)).layers[0]
+
+    def errors(self) -> np.ndarray:
+        """The largest error of each channel of N / D beside its scale, over all vertices with in-edges."""
+        src, dst = self.src[self.present], self.dst[self.present]
+        n, width = len(self.values), self.layer.out_width
+        wide = self.values.astype(np.longdouble)
+        logits = wide[src, width : width + self.HEADS] + wide[dst, width + self.HEADS :]
+        logits = np.where(logits > 0, logits, np.longdouble(np.float32(0.2)) * logits)
+        most = np.full((n, self.HEADS), -np.inf, np.longdouble)
+        np.maximum.at(most, dst, logits)
+        share = np.exp(logits - most[dst])
+        total = np.zeros_like(most)
+        np.add.at(total, dst, share)
+        alpha = np.repeat(share / total[dst], width // self.HEADS, axis=1)
+        true, scale = np.zeros((n, width), np.longdouble), np.zeros((n, width), np.longdouble)
+        np.add.at(true, dst, alpha * wide[src, :width])
+        np.add.at(scale, dst, alpha * np.abs(wide[src, :width]))
+        state = self.core.synopses.read(np.arange(n, dtype=np.int32))
+        got = self.layer.synopsis.read(state, np.empty(0, np.int32))
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
         return off.max(axis=0).astype(np.float64)
@@ -158,11 +205,34 @@ def everything(updates: int) -> Steps:
         yield sums, sums.step(changed, rows.astype(np.float32), edges[~here], edges[here])
 
 
+def softmax(updates: int) -> Steps:
+    """The same for attention: scores over some 20 nats, values over six decades, neighbours that hold nearly all."""
+    n, m, width, batch = 1000, 20_000, 16, 500
+    rng = np.random.default_rng(3)
+    src, dst = rng.integers(0, n, m), np.minimum(rng.pareto(1.2, m) * 20, n - 1).astype(np.int64)
+    edges = src != dst
+    sums = Softmaxes(n, src[edges], dst[edges], width)
+    decades = 10.0 ** np.linspace(-3, 3, width)
+
+    def rows(count: int) -> np.ndarray:
+        values = rng.standard_normal((count, width)) * decades * 10.0 ** rng.integers(-1, 2, (count, 1))
+        terms = rng.standard_normal((count, 4)) * 10.0 ** rng.uniform(-1, 1, (count, 1))
+        return np.concatenate([values, terms], axis=1).astype(np.float32)
+
+    yield sums, sums.step(np.arange(n), rows(n), NONE, NONE)
+    for _ in range(updates // batch):
+        some = rng.choice(sums.src.size, batch // 2, replace=False)
+        changed = rng.choice(n, batch // 2, replace=False)
+        here = sums.present[some]
+        yield sums, sums.step(changed, rows(changed.size), some[~here], some[here])
+
+
 STREAMS: dict[str, Callable[[int], Steps]] = {
     "stagnation": stagnation,
     "ratchet": ratchet,
     "spikes": spikes,
     "everything": everything,
+    "softmax": softmax,
 }
 
 

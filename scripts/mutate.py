@@ -36,7 +36,7 @@ class Mutation(NamedTuple):
     plain: bool = False
 
 
-_STATE = "tests/unit/state/test_"
+_STATE, _STORAGE = "tests/unit/state/test_", "tests/unit/operators/storage/test_"
 _EPOCHS, _SINK = "tests/unit/operators/epochs/test_", "tests/unit/operators/sink/test_"
 _STAGE, _SUMS = "tests/unit/operators/test_stage.py", "tests/unit/operators/storage/test_exact_sums.py"
 SEEDS = "tests/simulation/test_simulation.py::test_some_seeds"
@@ -53,10 +53,13 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
+    "operators/storage/extrema.py": f"{_STORAGE}folds.py",
+    "operators/storage/attention_kernels.py": f"{_STORAGE}attention.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
 }
+_EXTREMA, _ATTENTION = "operators/storage/extrema.py", "operators/storage/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
@@ -123,6 +126,20 @@ MUTATIONS = [
         "return file.partial and rows",
         "return False and rows",
     ),
+    Mutation("a tie is not counted", _EXTREMA, "holders[v, j] += 1", "holders[v, j] += 0", plain=True),
+    Mutation("an exposed channel stays", _EXTREMA, "if holders[row, j] == 0:", "if False:", plain=True),
+    Mutation("an altered row is not told", _EXTREMA, "        if ext.altered[row]:", "        if False:", plain=True),
+    Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
+    Mutation(
+        "sides are not moved",
+        _ATTENTION,
+        "                    _change(att, z, u, v, h, after, 1, serial)\n",
+        plain=True,
+    ),
+    Mutation("little that is left stays", _ATTENTION, " or _little_is_left(att, row)", plain=True),
+    Mutation("a changed target is not summed afresh", _ATTENTION, "            att.renew[v] = serial\n", plain=True),
+    Mutation("terms of sources are not durable", _ATTENTION, "        touch(att.near, moves.slots[i])\n", "", PAGES),
+    Mutation("counts of messages are not durable", _ATTENTION, "        touch(att.held, row)\n", "", PAGES),
     Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
     Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),
     Mutation("half a cut stays", "operators/epochs/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),

@@ -43,6 +43,12 @@ def place_of(lists: ListsView, row: int) -> np.int64:
 
 
 @inner
+def base_of(lists: ListsView, row: int) -> int:
+    """The row of the first slot of this row's part: lists hold slots, everything else rows."""
+    return (row >> lists.shift) << lists.shift
+
+
+@inner
 def _leave_chunk(lists: ListsView, row: int, at: int, capacity: int) -> None:
     part = np.int64(row >> lists.shift)
     head, first = part * _FREE_ROWS + order_of(capacity), part * lists.stride + at
@@ -63,7 +69,7 @@ def _grow(lists: ListsView, row: int) -> bool:
     k = order_of(capacity)
     touch(lists.free, heads + k)
     touch(lists.free, heads + _END)
-    at = hand_out(free[heads:], free[heads + _END :], pool[base:], lists.stride, k)
+    at = hand_out(free[heads:], free[heads + _END :], pool[base:], lists.stride, k, 0)
     if at < 0:
         return False
     new, old = base + at, base + old_at
@@ -145,6 +151,43 @@ def remove(lists: ListsView, row: int, value: int, weight: float) -> bool:
         return False
     remove_at(lists, row, place)
     return True
+
+
+@inner
+def set_weight(lists: ListsView, row: int, value: int, old: float, new: float) -> bool:
+    """Replace the weight of one such entry; False where there is none."""
+    place = find(lists, row, value, old)
+    if place < 0:
+        return False
+    touch(lists.weight, place)
+    lists.weight.data[place] = new
+    return True
+
+
+@inner
+def link(out: ListsView, inn: ListsView, u: int, v: int, weight: float) -> bool:
+    """Put an edge into the lists of both ends; False, with nothing changed, when a pool must grow first."""
+    base = base_of(out, u)
+    if not append(out, u, v - base, weight):
+        return False
+    if not append(inn, v, u - base, weight):
+        remove(out, u, v - base, weight)
+        return False
+    return True
+
+
+@inner
+def unlink(out: ListsView, inn: ListsView, u: int, v: int, weight: float) -> bool:
+    """Take an edge out of the lists of both ends; False where it is not there."""
+    base = base_of(out, u)
+    return remove(out, u, v - base, weight) and remove(inn, v, u - base, weight)
+
+
+@inner
+def reweigh(out: ListsView, inn: ListsView, u: int, v: int, old: float, new: float) -> bool:
+    """Give an edge another weight in the lists of both ends; False where it is not there."""
+    base = base_of(out, u)
+    return set_weight(out, u, v - base, old, new) and set_weight(inn, v, u - base, old, new)
 
 
 class Lists:

@@ -131,7 +131,7 @@ TABLE = {
             _to("p"),
             Column("p_from", "i2", "part that holds the synopsis; left out where each part is a task"),
             Column("p_slot", "i4", "split vertices that are mastered there"),
-            Column("p", "f4", "the sender's synopsis of each", "message_width"),
+            Column("p", "f4", "the sender's synopsis of each", "synopsis_width"),
             Column("p_count", "i4", "in-edges that it holds messages of; 0: the sender has none any more"),
             _to("t"),
             Column("t_slot", "i4", "to the own task: split vertices with new own rows"),

@@ -3,6 +3,9 @@
 `heads[k]` begins the chain of free chunks of 2**k entries, and the first entry of a free chunk has the next one; both
 are a place + 1, and 0 ends the chain. `end[0]` is where the pool was never used yet. All of it stands in tables, so a
 restored pool hands out the same places.
+
+A pool of bytes has its chains in words of eight: `pool` is then those words, `shift` is 3, and no chunk has less than
+eight bytes. Else `shift` is 0.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.kernel import kernel
-from state.table import View, touch
 
 
 @kernel
@@ -23,14 +25,14 @@ def order_of(entries: int) -> int:
 
 
 @kernel
-def hand_out(heads: np.ndarray, end: np.ndarray, pool: np.ndarray, room: int, k: int) -> np.int64:
+def hand_out(heads: np.ndarray, end: np.ndarray, pool: np.ndarray, room: int, k: int, shift: int) -> np.int64:
     """The place of a chunk of 2**k entries; -1, with nothing changed, where the pool has no room for so many in all.
 
     The caller has touched `heads` and `end`.
     """
     at = np.int64(heads[k]) - 1
     if at >= 0:
-        heads[k] = pool[at]
+        heads[k] = pool[at >> shift]
         return at
     at = np.int64(end[0])
     if at + (1 << k) > room:
@@ -40,8 +42,7 @@ def hand_out(heads: np.ndarray, end: np.ndarray, pool: np.ndarray, room: int, k:
 
 
 @kernel
-def give_back(heads: np.ndarray, pool: View, at: int, k: int) -> None:
-    """Free the chunk of 2**k entries at this place; the caller has touched `heads`."""
-    touch(pool, at)
-    pool.data[at] = heads[k]
+def give_back(heads: np.ndarray, pool: np.ndarray, at: int, k: int, shift: int) -> None:
+    """Free the chunk of 2**k entries at this place; the caller has touched `heads`, and the place in the pool."""
+    pool[at >> shift] = heads[k]
     heads[k] = at + 1

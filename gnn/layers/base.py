@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gnn.chain import Chain
 from gnn.dense import Rows
-from gnn.synopses import InvertibleSynopsis
+from gnn.synopses import Synopsis
 
 
 class Context(NamedTuple):
@@ -39,15 +39,16 @@ class Epilogue(NamedTuple):
 class LayerPlan:
     """One conv with the dense layers around it, cut into what a source sends and what a destination updates.
 
-    Invariant: update(sum over in-edges of weight * send(x_u)[:message_width], own row, context) is x_l of PyG's full
-    pass (weight 1 unless `weighted`; self-loop edges left out where `skip_loops`). tests/unit/gnn/test_plan.py checks.
+    Invariant: update(synopsis of weight * send(x_u)[:message_width] over in-edges, own row, context) is x_l of PyG's
+    full pass (weight 1 unless `weighted`; self-loop edges left out where `skip_loops`). tests/unit/gnn/test_plan.py
+    checks.
     Rows' bits depend on the row (and its context) alone.
     """
 
     in_width: int
     """Width of x_{l-1}; for layer 1 of the raw features."""
     message_width: int
-    """Width of a message and of the synopsis row: columns 0..message_width of a sent row."""
+    """Width of a message: columns 0..message_width of a sent row."""
     self_width: int
     """Width of the self input that travels beside the message; 0 when there is none or it is the message."""
     out_width: int
@@ -55,7 +56,9 @@ class LayerPlan:
     weighted: bool
     """Messages are multiplied by the edge weight."""
     skip_loops: bool = False
-    """Self-loop edges are no messages: the context has them."""
+    """Self-loop edges are no messages."""
+    reads_loop: bool = False
+    """The context's weight of the self-loop is read, so there may be one alone of all types."""
     source_scaled: bool = False
     """The message of u depends on u's own context, so that a changed context re-sends u."""
     reads_context: bool = False
@@ -64,17 +67,26 @@ class LayerPlan:
     """update depends on the vertex's own row."""
     self_is_message: bool = False
     """The self input is the vertex's own message row."""
-    synopsis: InvertibleSynopsis
+    synopsis: Synopsis
     """What the aggregate is, and so what the storage may do with it."""
     name: str
     """The conv's type, e.g. graph_conv."""
     epilogue: Epilogue | None = None
     """What update does, bit by bit, where that is all; the storage then does it in one pass over its tables."""
 
+    out_channels: int
+    """Width of the conv's own rows, before what follows it."""
+
     def __init__(self, before: Chain, after: Chain, in_width: int, out_width: int) -> None:
         """Take the dense layers in front of the conv (layer 1 only) and those after it."""
         self._before, self._after = before, after
         self.in_width, self.out_width = in_width, out_width
+        self.out_channels = out_width
+
+    @property
+    def synopsis_width(self) -> int:
+        """Width of a synopsis row."""
+        return self.synopsis.width(self.message_width)
 
     def send(self, x: Rows, ctx: Context) -> Rows:
         """Return what vertices send: the message, then the self input.
@@ -86,9 +98,9 @@ class LayerPlan:
             return self._send(self._before.apply(np.ascontiguousarray(x, np.float32), own=False), ctx)
 
     def update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        """Return x_l from un-normalised sums of messages, self inputs and contexts.
+        """Return x_l from the synopses of messages, un-normalised, self inputs and contexts.
 
-        Shapes: agg (n, message_width) float32; own (n, self_width), or (n, message_width) if self_is_message, or
+        Shapes: agg (n, synopsis_width) float32; own (n, self_width), or (n, message_width) if self_is_message, or
         (n, 0); result (n, out_width) float32 in new rows. agg and own are left as they are.
         """
         with np.errstate(all="ignore"):

@@ -29,7 +29,7 @@ class GCNConvPlan(LayerPlan):
         self._normalize = spec.normalize
         # PyG adds loops of weight 2 only where it is given weights: without any, all weights are 1, loops included.
         self._fill = (2.0 if spec.improved and spec.edge_weights else 1.0) if spec.add_self_loops else None
-        self.skip_loops = self.source_scaled = self.reads_context = spec.normalize
+        self.skip_loops = self.reads_loop = self.source_scaled = self.reads_context = spec.normalize
         self.reads_self = self.self_is_message = spec.normalize
         self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
         self._transform_first = spec.out_channels <= spec.in_channels

@@ -10,13 +10,13 @@ from gnn.declarations import GraphConv, SAGEConv
 from gnn.dense import Rows, matmul
 from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.model import Model
-from gnn.synopses import InvertibleSynopsis
+from gnn.synopses import InvertibleSynopsis, synopsis_of
 
 
 class NeighbourConvPlan(LayerPlan):
     """x_v' = W_self x_v + W_nbr aggr(f(x_u)) + b, optionally scaled to length 1.
 
-    Where the layer does not widen its input, both products are taken before sending (the aggregate is linear), else
+    Where the layer does not widen its input and the aggregate is linear, both products are taken before sending, else
     after aggregating; then the message is the input itself.
     """
 
@@ -34,14 +34,15 @@ class NeighbourConvPlan(LayerPlan):
             self._project = (transposed(weights["lin.weight"]), weights["lin.bias"]) if spec.project else None
             self.weighted = False
         self.name = spec.type
-        self.synopsis = InvertibleSynopsis(spec.aggr, self.weighted)
-        self.reads_context = spec.aggr == "mean"
+        self.synopsis = synopsis_of(spec.aggr, self.weighted)
+        self.reads_context = "mean" in spec.aggr  # a name, or a tuple of names
         self.reads_self = own is not None
         self._bias = bias
         assert neighbour is not None  # Model has checked that it is there
         self._neighbour = transposed(neighbour)
         self._own = None if own is None else transposed(own)
-        self._transform_first = spec.out_channels <= spec.in_channels
+        is_linear = isinstance(self.synopsis, InvertibleSynopsis)
+        self._transform_first = is_linear and spec.out_channels <= spec.in_channels
         self.message_width = spec.out_channels if self._transform_first else spec.in_channels
         # The message is the input itself: the vertex's own message row serves as self input.
         self.self_is_message = self.reads_self and not self._transform_first and self._project is None

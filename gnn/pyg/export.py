@@ -10,9 +10,12 @@ from pydantic import ValidationError
 
 from gnn.model import Model, ModelError, build_model, save_model
 from gnn.pyg.check import check
-from gnn.pyg.layers import Weights, convert_chain
+from gnn.pyg.fx import dense_steps
+from gnn.pyg.layers import convert_chain
+from gnn.pyg.statistics import gather, graph_of
 from gnn.pyg.steps import ExportError, Step
-from gnn.pyg.trace import dense_steps, trace
+from gnn.pyg.tensors import Weights
+from gnn.pyg.trace import trace
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -34,8 +37,11 @@ def export_model(
     that torch.fx can trace. It is left as it is. Dropout is dropped, BatchNorm keeps the statistics it was trained
     with. Where the module does not hand edge weights on to a conv, the job ignores them there too.
 
-    `edge_types` fixes the edge types of the stream and their order. `head` names a submodule whose output is served
-    beside the embedding as logits: either the module's last layers, or one that forward does not use.
+    `edge_types` fixes the edge types of the stream and their order. `stats_from` is (x, edge_index) or (x, edge_index,
+    edge_weight), best of the graph that the module was trained on: norms over all vertices (GraphNorm, PairNorm,
+    LayerNorm(mode="graph") and the like) keep the statistics they have there, and the model is approximate. `head`
+    names a submodule whose output is served beside the embedding as logits: either the module's last layers, or one
+    that forward does not use.
 
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
@@ -45,15 +51,16 @@ def export_model(
     if not isinstance(module, torch.nn.Module):
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
-    if stats_from is not None:
-        msg = "stats_from is for norms that read the whole graph (GraphNorm), which are not supported yet; leave it out"
-        raise ExportError(msg)
+    graph = None if stats_from is None else graph_of(stats_from)
     traced = trace(module, head)
-    body, tail = _split(module, traced.steps, head)
+    statistics = None if graph is None else gather(module, traced, head, graph)
+    split = _split(module, traced.steps, head)
+    frozen = None if statistics is None else statistics.take
+    body, tail = ([step._replace(frozen=frozen) for step in part] for part in split)
     layers, weights = convert_chain(body, None, "layers")
     head_layers, head_weights = convert_chain(tail, None, "head")
     model = _build(layers, head_layers, weights | head_weights, list(edge_types or []))
-    check(module, traced, model, head)
+    check(module, traced, model, head, statistics)
     save_model(model, folder)
     return model
 

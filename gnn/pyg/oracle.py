@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnn.declarations import (
-    BatchNorm,
+    AGNNConv,
     Conv,
     Elu,
+    GATConv,
+    GATv2Conv,
     GCNConv,
     Gelu,
     GINConv,
@@ -19,8 +21,10 @@ from gnn.declarations import (
     Linear,
     PRelu,
     SAGEConv,
+    TransformerConv,
 )
 from gnn.model import Model
+from gnn.pyg.rows import function_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +51,7 @@ def forward(
     *,
     dtype: Any = np.float32,
 ) -> list[np.ndarray]:
-    """Return the rows after each conv and what follows it, computed by PyTorch Geometric; as `gnn.oracle.forward`."""
+    """Return the rows after each conv and what follows it, by PyTorch Geometric; as `gnn.oracles.oracle.forward`."""
     import torch
 
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
@@ -88,7 +92,8 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
     elif isinstance(layer, SAGEConv):
-        options = layer.model_dump(include={"aggr", "normalize", "root_weight", "project", "bias"})
+        options = layer.model_dump(include={"normalize", "root_weight", "project", "bias"})
+        options["aggr"] = layer.aggr if isinstance(layer.aggr, str) else list(layer.aggr)
         module, weighted = pyg.SAGEConv(*sizes, **options), False
     elif isinstance(layer, GCNConv):
         options = layer.model_dump(include={"improved", "add_self_loops", "normalize", "bias"})
@@ -96,6 +101,22 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     elif isinstance(layer, GINConv):
         module, weighted = pyg.GINConv(_chain(layer, weights), eps=layer.eps), False
         weights = {"eps": module.eps.to(x.dtype)}
+    elif isinstance(layer, GATConv):
+        options = layer.model_dump(include={"heads", "concat", "negative_slope", "add_self_loops", "residual", "bias"})
+        module, weighted = pyg.GATConv(layer.in_channels, layer.channels, **options), False
+        weights = weights | {name: weights[name][None] for name in ("att_src", "att_dst")}
+    elif isinstance(layer, GATv2Conv):
+        names = {"heads", "concat", "negative_slope", "add_self_loops", "residual", "share_weights", "bias"}
+        module = pyg.GATv2Conv(layer.in_channels, layer.channels, **layer.model_dump(include=names))
+        weighted, weights = False, weights | {"att": weights["att"][None]}
+        if layer.share_weights:
+            weights |= {name.replace("lin_l", "lin_r"): w for name, w in weights.items() if name.startswith("lin_l")}
+    elif isinstance(layer, TransformerConv):
+        options = layer.model_dump(include={"heads", "concat", "root_weight", "beta", "bias"})
+        module, weighted = pyg.TransformerConv(layer.in_channels, layer.channels, **options), False
+        weights = {n: w for n, w in module.state_dict().items() if n.startswith("lin_skip")} | weights
+    elif isinstance(layer, AGNNConv):
+        module, weighted = pyg.AGNNConv(add_self_loops=layer.add_self_loops), False
     else:
         msg = f"the PyG oracle knows no {type(layer).__name__}"
         raise TypeError(msg)
@@ -125,10 +146,12 @@ def _dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
     import torch
     from torch.nn import functional
 
+    of_rows = function_of(layer, weights)
+    if of_rows is not None:
+        result: Tensor = of_rows(x)
+        return result
     if isinstance(layer, Linear):
         return functional.linear(x, weights["weight"], weights.get("bias"))
-    if isinstance(layer, BatchNorm):
-        return x * weights["scale"] + weights["shift"]
     if isinstance(layer, PRelu):
         return functional.prelu(x, weights["weight"])
     if isinstance(layer, LeakyRelu):

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnn.declarations import Elu, Gelu, Identity, Layer, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
-from gnn.model import ModelError
+import numpy as np
+
+from gnn.pyg.errors import ExportError as ExportError
+from gnn.pyg.functions import function_layer
+from gnn.pyg.refusals import jumping_knowledge
+from gnn.rows.layer import Layer
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
 
-class ExportError(ModelError):
-    """A module that Freshet cannot take over as it is; the message names the part and says why."""
-
-
 class Step(NamedTuple):
-    """One operation on the rows: a leaf module or an activation, with its name in the module.
+    """One operation on the rows: a leaf module or a function, with its name in the module.
 
-    edge_weights: whether the module hands edge weights to it (convs only).
+    edge_weights: whether the module hands edge weights to it (convs only). weights: of a function. frozen: gives what
+    a norm over all vertices has become, where there is a graph for it.
     """
 
     name: str
     op: Module | Layer
     edge_weights: bool = False
+    weights: dict[str, np.ndarray] | None = None
+    frozen: Callable[[Any], tuple[Layer, dict[str, np.ndarray]]] | None = None
 
 
 class Traced(NamedTuple):
@@ -44,6 +47,20 @@ def class_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def array_of(step: Step, tensor: Tensor) -> np.ndarray:
+    """Return a tensor's values as float32.
+
+    Raises: ExportError where a lazy module has not got it yet.
+    """
+    from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+    if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+        msg = f"{step.name}: its size is not known yet (in_channels=-1); run the module once before exporting it"
+        raise ExportError(msg)
+    values: np.ndarray = tensor.detach().cpu().float().numpy()
+    return np.array(values, np.float32)
+
+
 def expand(name: str, module: Module, *, edge_weights: bool) -> Iterator[Step]:
     """Yield the leaf steps of a module, opening torch's Sequential and PyG's MLP and basic models."""
     from torch_geometric.nn import MLP
@@ -58,6 +75,12 @@ def expand(name: str, module: Module, *, edge_weights: bool) -> Iterator[Step]:
         yield from _basic_gnn(name, module, edge_weights=edge_weights)
     else:
         yield Step(name.removeprefix("."), module, edge_weights)
+
+
+def function_step(name: str, function: Any) -> Step:
+    """Return the step of a function of rows without further arguments."""
+    layer, weights = function_layer(name, function, (), {})
+    return Step(name, layer, weights=weights)
 
 
 def _mlp(name: str, module: Any) -> Iterator[Step]:
@@ -77,8 +100,7 @@ def _norm_and_act(name: str, module: Any, i: int) -> Iterator[Step]:
 def _basic_gnn(name: str, module: Any, *, edge_weights: bool) -> Iterator[Step]:
     where = f"{name.removeprefix('.') or type(module).__name__}"
     if module.jk_mode not in (None, "last"):
-        msg = f"{where}: jumping knowledge (jk={module.jk_mode!r}) is not supported; use jk=None or jk='last'"
-        raise ExportError(msg)
+        raise ExportError(jumping_knowledge(where, module.jk_mode))
     last = len(module.convs) - 1
     for i, conv in enumerate(module.convs):
         yield Step(f"{name}.convs.{i}".removeprefix("."), conv, edge_weights and module.supports_edge_weight)
@@ -92,46 +114,4 @@ def _callable_step(name: str, function: Any) -> Step:
     from torch.nn import Module
 
     name = name.removeprefix(".")
-    if isinstance(function, Module):
-        return Step(name, function)
-    return Step(name, function_layer(name, function, (), {}))
-
-
-def function_layer(name: str, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Layer:
-    """Return the layer that a function of rows is; args and options are those after the rows.
-
-    Raises: ExportError naming a function that is no layer.
-    """
-    label = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
-    home = "torch" if isinstance(function, str) else str(getattr(function, "__module__", None) or "torch")
-    make = _FUNCTIONS.get(label.rstrip("_").lower()) if home.startswith(("torch", "_")) else None
-    if make is None:
-        msg = f"{name}: function {label} is not supported; supported are {', '.join(_FUNCTIONS)}"
-        raise ExportError(msg)
-    try:
-        return make(*args, **options)
-    except TypeError as error:
-        msg = f"{name}: {label} is called with arguments that Freshet cannot read: {error}"
-        raise ExportError(msg) from None
-
-
-def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> Layer:
-    if training and p > 0:
-        msg = f"dropout with p={p} and training=True is random at inference too; pass training=self.training"
-        raise ExportError(msg)
-    return Identity()
-
-
-_FUNCTIONS: dict[str, Callable[..., Layer]] = {
-    "relu": lambda inplace=False: Relu(),
-    "leaky_relu": lambda negative_slope=0.01, inplace=False: LeakyRelu(slope=negative_slope),
-    "elu": lambda alpha=1.0, inplace=False: Elu(alpha=alpha),
-    "selu": lambda inplace=False: Selu(),
-    "gelu": lambda approximate="none": Gelu(approximate=approximate),
-    "tanh": lambda: Tanh(),
-    "sigmoid": lambda: Sigmoid(),
-    "silu": lambda inplace=False: Silu(),
-    "swish": lambda: Silu(),
-    "dropout": _dropout,
-    "contiguous": lambda: Identity(),
-}
+    return Step(name, function) if isinstance(function, Module) else function_step(name, function)

@@ -20,11 +20,22 @@ def import_model(
     edge_type: Annotated[
         list[str] | None, typer.Option(help="Edge type of a typed model, in order of its relations; repeatable.")
     ] = None,
+    stats_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Snapshot whose statistics norms over all vertices keep, e.g. GraphNorm: the training graph."
+        ),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Submodule whose output is served as logits beside the embedding.")
+    ] = None,
 ) -> None:
     """Turn a trained PyTorch Geometric model into a model folder.
 
     Needs torch (pip install 'freshet-gnn[torch]'). The result is run beside the original on a random graph, and
-    refused when they differ. From Python: freshet.export_model(module, folder).
+    refused when they differ. From Python: freshet.export_model(module, folder). docs/models.md lists what can be taken
+    over; a norm that reads the whole graph (GraphNorm, LayerNorm(mode="graph")) needs --stats-from and makes the model
+    approximate.
 
     [bold]Example[/bold]
 
@@ -40,7 +51,12 @@ def import_model(
 
     check_new(out)
     importing = _import_with_torch()
-    importing.import_model(factory, weights, out, edge_types=edge_type or None)
+    graph = None
+    if stats_from is not None:
+        from operators.snapshot.arrays import read_arrays
+
+        graph = tuple(read_arrays(stats_from))
+    importing.import_model(factory, weights, out, edge_types=edge_type or None, head=head, stats_from=graph)
 
 
 def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]) -> None:

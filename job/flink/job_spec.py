@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gnn.model import MAX_CONVS
 from job.folder import layout
 from job.kafka.topic_specs import TopicInput, TopicOutput
 from job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
@@ -29,7 +30,7 @@ class JobSpec(BaseModel):
     name: str = "freshet"
     out: str
     parts: int = Field(default=1, ge=1, le=1024)
-    layers: int = Field(ge=1, le=4)
+    layers: int = Field(ge=1, le=MAX_CONVS)
     factory: str = Field(default="operators.factory:make_stage", pattern=r"^[\w.]+:\w+$")
     stage: dict[str, Any] = Field(default_factory=dict)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # A subtask needs so much of each, whatever its share would be; of the heap less on a small machine.
 _HEAP_LEAST_MB, _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 256, 512, 64, 64
 _NETWORK_PER_PEER_MB = 8  # 256 KB for each buffer of a channel, in seven stages and more
+_NETWORK_LAYERS = 4  # both of up to so many layers; Flink asks for buffers of every stage before it begins
 _CLIENT_HEAP_MB = 1024  # of the process that draws the job, and is its JobManager
 DIRECT_MB = 256  # beside the network's buffers: Flink's own, and those of connectors
 
@@ -46,7 +47,8 @@ def memory_of_worker(spec: JobSpec, machine_mb: int | None = None) -> Memory:
         return Memory(spec.heap_mb, spec.managed_mb, spec.network_mb)
     count = spec.parallelism
     managed = max(spec.managed_mb // count, _MANAGED_MB)
-    network = max(spec.network_mb // count, _NETWORK_MB + _NETWORK_PER_PEER_MB * count)
+    deep = -(-spec.layers // _NETWORK_LAYERS)
+    network = max(spec.network_mb // count, deep * (_NETWORK_MB + _NETWORK_PER_PEER_MB * count))
     half = (machine_mb or psutil.virtual_memory().total >> 20) // (2 * count)
     heap = min(max(spec.heap_mb // count, _HEAP_MB), max(half - managed - network, _HEAP_LEAST_MB))
     return Memory(heap, managed, network)

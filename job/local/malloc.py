@@ -1,4 +1,7 @@
-"""Keeps freed memory in the process: fresh pages cost more than copying into old ones."""
+"""What malloc does with freed memory: a job keeps it, since fresh pages cost more than copying into old ones.
+
+A process with a memory budget gives it back.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,23 @@ def keep_freed_memory() -> bool:
 
     The Flink runtime does the same through the environment of its Java process (job/machine/java.py).
     """
+    # one arena: a block that one thread frees serves the next one that another thread asks for
+    return _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20})
+
+
+def give_freed_memory_back() -> bool:
+    """Tell malloc to map large blocks one by one, so that they leave the process; False where there is no such malloc.
+
+    Left alone it raises the size of those with each one that is freed, up to 32 MiB, and keeps what is below.
+    """
+    return _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 256 << 10, _M_TRIM_THRESHOLD: 1 << 20, _M_TOP_PAD: 0})
+
+
+def _set(settings: dict[int, int]) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library
         return False
-    # one arena: a block that one thread frees serves the next one that another thread asks for
-    settings = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20}
     return all(mallopt(name, value) for name, value in settings.items())

@@ -1,12 +1,14 @@
 """Compiles all kernels ahead, in as many processes as help, into the cache that all jobs of this machine share.
 
 What is to be compiled comes from `operators.rehearsal`, a process of its own, which plays small jobs in plain Python. A
-file beside the cache, named by a hash of all that the kernels depend on, says that this was done.
+file beside the cache, named by a hash of all that the kernels depend on, says that this was done: for all jobs, or for
+those of one model, which need a half of the kernels.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from typing import NamedTuple
 
 from gnn.compiled import compiling, ready_stamp
 from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+from gnn.model import SPEC_FILE
 from job.errors import JobFailed
 from job.machine.processes import die_with_parent
 
@@ -37,10 +40,30 @@ class Compiled(NamedTuple):
     folder: Path | None  # None: there is no folder that one may write to
 
 
-def are_ready() -> bool:
-    """Whether jobs find all kernels compiled; also where none are, for debugging."""
+class Jobs(NamedTuple):
+    """The jobs that kernels are to be compiled for: those of a model, in one part or several."""
+
+    model: Path
+    several_parts: bool
+
+    @property
+    def options(self) -> list[str]:
+        """Those of the rehearsal."""
+        return ["--model", str(self.model.absolute()), *(["--several-parts"] if self.several_parts else [])]
+
+    def stamp(self, of_all: Path) -> Path:
+        """The stamp of these, beside that of all jobs; weights decide nothing."""
+        declared = (self.model / SPEC_FILE).read_bytes()
+        digest = hashlib.sha256(declared + bytes([self.several_parts])).hexdigest()
+        return of_all.with_name(f"{of_all.stem}-{digest[:16]}.ready")
+
+
+def are_ready(jobs: Jobs | None = None) -> bool:
+    """Whether these jobs, or all, find their kernels compiled; also where none are, for debugging."""
     stamp = ready_stamp()
-    return not compiling() or (stamp is not None and stamp.exists())
+    if not compiling() or (stamp is not None and stamp.exists()):
+        return True
+    return stamp is not None and jobs is not None and jobs.stamp(stamp).exists()
 
 
 def progress_line(done: int, total: int) -> str:
@@ -48,8 +71,12 @@ def progress_line(done: int, total: int) -> str:
     return f"compiling kernels, once per machine: {f'{done} of {total}' if total else 'finding out which'}"
 
 
-def compile_ahead(progress: Callable[[int, int], None] = lambda done, total: None) -> Compiled:
-    """Compile what is not in the cache; `progress(done, total)` is called now and then, with 0 of 0 at first.
+def compile_ahead(
+    progress: Callable[[int, int], None] = lambda done, total: None, jobs: Jobs | None = None
+) -> Compiled:
+    """Compile for these jobs, or all, what is not in the cache.
+
+    `progress(done, total)` is called now and then, with 0 of 0 at first.
 
     A second caller waits for the first.
     Raises: JobFailed when one of the processes fails.
@@ -58,7 +85,7 @@ def compile_ahead(progress: Callable[[int, int], None] = lambda done, total: Non
     with _alone(stamp):
         progress(0, 0)
         with _workers(min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))) as workers:
-            calls = deque(in_turn(_rehearsed()))
+            calls = deque(in_turn(_rehearsed(jobs)))
             total, done = len(calls), list[bool]()
             threads = [
                 threading.Thread(target=_feed, args=(worker, calls, number % 2 == 1, done), daemon=True)
@@ -75,13 +102,13 @@ def compile_ahead(progress: Callable[[int, int], None] = lambda done, total: Non
             raise JobFailed(msg)
         progress(total, total)
         if stamp is not None:
-            stamp.touch()
+            (stamp if jobs is None else jobs.stamp(stamp)).touch()
     return Compiled(total, sum(done), time.monotonic() - began, stamp and stamp.parent)
 
 
-def _rehearsed() -> list[Call]:
-    """The calls of all shapes of jobs."""
-    command = [sys.executable, *_FLAGS, "operators.rehearsal"]
+def _rehearsed(jobs: Jobs | None = None) -> list[Call]:
+    """The calls of these jobs, or of all shapes of jobs."""
+    command = [sys.executable, *_FLAGS, "operators.rehearsal", *(jobs.options if jobs else [])]
     environ = _environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent, check=False)
     if done.returncode:

@@ -52,7 +52,7 @@ def began_s(pid: int | None = None) -> float:
     return round(psutil.Process(pid).create_time(), 2)
 
 
-def die_with_parent() -> None:
-    """In a child, before exec: end when the thread that started it ends, as by SIGKILL; on Linux only."""
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """In a child, before exec: end by this signal when the thread that started it ends; on Linux only."""
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)

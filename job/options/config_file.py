@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
 from job.options.marks import flag_of
-from job.options.run_config import LATER, RunConfig, option_names
+from job.options.run_config import RunConfig, option_names
 
 
 def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -> RunConfig:
@@ -23,9 +23,6 @@ def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -
     """
     written = read_config_file(config_file) if config_file else {}
     options = {**written, **flags}
-    for key in options.keys() & LATER.keys():
-        msg = f"{flag_of(key)}: not in this version of Freshet; {LATER[key]}"
-        raise UsageError(msg)
     try:
         return RunConfig.model_validate(options)
     except ValidationError as error:
@@ -52,7 +49,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         msg = f"--config {path}: got {type(content).__name__}, expected a mapping such as `epoch-events: 1000`"
         raise UsageError(msg)
-    known = [*option_names(), *LATER]
+    known = option_names()
     options: dict[str, Any] = {}
     for written, value in content.items():
         key = written.replace("-", "_")

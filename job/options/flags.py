@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from job.options.marks import Option, flag_of
-from job.options.run_config import LATER, option_fields
+from job.options.run_config import option_fields
 from job.units import (
     format_duration,
     format_duration_or_off,
@@ -40,7 +40,6 @@ def parameters() -> list[Parameter]:
         for name, (field, mark) in option_fields().items()
         if mark.panel
     }
-    flags |= {name: Annotated[str | None, typer.Option(flag_of(name), hidden=True)] for name in LATER}
     return [parameter(name, annotation) for name, annotation in flags.items()]
 
 

@@ -10,6 +10,7 @@ from job.kafka.address import KafkaAddress, is_kafka
 from job.kafka.topic_specs import UPSERT, Delivery
 from job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options, Size
 from job.units import format_duration
+from operators.limits import TAIL_BYTES
 
 EmbeddingFormat = Literal["base64", "list"]
 PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins
@@ -26,6 +27,19 @@ class OutputOptions(Options):
         default=10.0,
         alias="publish_within",
         description="How soon what is done can be read in OUT/embeddings and OUT/epochs, also when the stream pauses.",
+    )
+    flight_port: Annotated[Count | None, Option(IO)] = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Serve the embeddings while the job runs: port of Arrow Flight, 0 for any; HTTP has one beside it "
+        "(default: no server; `freshet serve` starts one).",
+    )
+    tail_bytes: Annotated[Size, Option(IO, Holds.KEPT)] = Field(
+        default=TAIL_BYTES,
+        alias="tail",
+        description="What each part keeps of its newest changes in OUT/tables for `freshet serve`, as far as they are "
+        "in OUT/embeddings.",
     )
     embeddings_to: Annotated[str | None, Option(KAFKA, Holds.KEPT)] = Field(
         default=None, description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none)."

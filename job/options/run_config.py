@@ -13,11 +13,6 @@ from job.options.marks import Holds, Option
 from job.options.output_options import OutputOptions
 from job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
 
-# Options of the interface that this version does not have yet, and what one does without them.
-LATER = {
-    "flight_port": "read the embeddings from --out",
-}
-
 
 class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, OutputOptions, InputOptions):
     """Every option of `freshet run`, by the name that its flag and its key in the --config file have.

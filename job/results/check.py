@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gnn import own_scale
 from gnn.model import Model, ModelError, load_model
-from gnn.own_scale import Scaled
+from gnn.oracles import own_scale
+from gnn.oracles.own_scale import Scaled
 from gnn.plan import Plan, compile_plan
 from job.console import say
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
@@ -78,7 +78,7 @@ def check(
         id_kind=id_type or run.get("id_type"),
         edge_types=plan.edge_types or None,
         undirected=bool(run.get("undirected", False)) if undirected is None else undirected,
-        forbid_typed_loops=any(layer.skip_loops for layer in plan.layers),
+        forbid_typed_loops=any(layer.reads_loop for layer in plan.layers),
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties or ClientProperties(),
@@ -101,6 +101,11 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     statuses = read_statuses(question.out, needs=STATUS_FIELDS)
     log = audit(reader, question.run, statuses, tell)
     found = Findings(last, question.oracle, nonfinite=log.nonfinite, faults=list(log.faults))
+    found.approximate = question.model.is_approximate
+    if found.approximate:
+        say(
+            "the model is approximate: norms over all vertices keep the statistics of its export; it is what is checked"
+        )
     replay = PlainReplay(given, reader.positions(), tell)
     if given.snapshot is not None:
         say(f"snapshot: {len(replay.graph):,} vertices")

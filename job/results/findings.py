@@ -19,6 +19,7 @@ class Findings:
     nonfinite: int = 0
     events: int = 0
     rejected: int = 0
+    approximate: bool = False
     faults: list[str] = field(default_factory=list)
 
     def is_good(self, tolerance: float) -> bool:
@@ -42,6 +43,7 @@ class Findings:
             "duplicates": self.duplicates,
             "epoch": self.epoch,
             "oracle": self.oracle,
+            "approximate": self.approximate,
             "epochs_checked": len(every),
             "events": self.events,
             "rejected": self.rejected,

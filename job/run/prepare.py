@@ -28,7 +28,7 @@ from operators.factory import load_plan
 from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.core import Parser
 from operators.settings import Settings
-from operators.snapshot.reader import Snapshot, open_snapshot
+from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.events import INT
 from state.seed import new_seed
@@ -204,13 +204,21 @@ def _id_kind(config: RunConfig, plan: Plan, sources: Sources) -> str:
 def _snapshot(config: RunConfig, plan: Plan, id_bytes_max: int | None = None) -> Snapshot:
     assert config.snapshot is not None
     types, longest = plan.edge_types or None, id_bytes_max or config.id_bytes_max
-    return open_snapshot(config.snapshot, plan.in_width, edge_types=types, id_bytes_max=longest)
+    snapshot = open_snapshot(config.snapshot, plan.in_width, edge_types=types, id_bytes_max=longest)
+    embedded = snapshot.info.get(MODEL_SHA256)
+    if embedded not in (None, plan.sha256):
+        msg = (
+            f"--snapshot {config.snapshot}: has the embeddings of another model (SHA-256 {str(embedded)[:12]}, that of "
+            f"--model {config.model} is {plan.sha256[:12]}); give that model, or the snapshot that was embedded"
+        )
+        raise UsageError(msg)
+    return snapshot
 
 
 def _partitioning(config: RunConfig, plan: Plan, id_kind: str) -> PartitionerConfig:
     found = {
         "id_kind": id_kind,
-        "forbid_typed_loops": any(layer.skip_loops for layer in plan.layers),
+        "forbid_typed_loops": any(layer.reads_loop for layer in plan.layers),
         "edge_types": plan.edge_types or None,
         "hash_seed": new_seed(),
     }

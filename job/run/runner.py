@@ -14,13 +14,14 @@ from typing import Any
 import orjson
 import psutil
 
+from gnn.model import SPEC_FILE
 from job.console import Progress, Stats, say
 from job.errors import EXIT_DONE, JobFailed, one_line
 from job.flink.checkpoints import prune
 from job.flink.job_spec import JobSpec
 from job.flink.part_keys import parts_by_subtask
 from job.folder import layout, run_file
-from job.machine.kernels import are_ready, compile_ahead, progress_line
+from job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
 from job.options.runtime_options import FLINK_PARTS_MAX
@@ -30,6 +31,7 @@ from job.run.lag import Lag
 from job.run.prepare import Job, prepare
 from job.run.resume import has_finished, resume, state_to_resume
 from job.run.summary import closing_summary, profile, progress
+from job.serving.embedded import server_of_run
 from operators.factory import load_plan
 
 
@@ -41,7 +43,7 @@ def run(config: RunConfig) -> int:
     out = config.out.absolute()
     clock = StartUp()
     with _ended_by_signals(out):
-        _warm_up()
+        _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
     if has_finished(config, out):
         say(f"nothing left to do: the job in {out} has taken in all of its input")
@@ -49,7 +51,9 @@ def run(config: RunConfig) -> int:
     else:
         took = clock.reached("prepared")
         say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
-        code = _run_local(job, config, out, clock) if config.runtime == "local" else _run_flink(job, config, out, clock)
+        start = _run_local if config.runtime == "local" else _run_flink
+        with server_of_run(config.flight_port, out):
+            code = start(job, config, out, clock)
         run_file.update_run(out, startup_seconds=clock.seconds)
     summary = closing_summary(out)
     run_file.update_run(out, summary=summary)
@@ -57,13 +61,16 @@ def run(config: RunConfig) -> int:
     return code
 
 
-def _warm_up() -> None:
-    """Compile what jobs need, in several processes, where that was not done yet on this machine."""
-    if not are_ready():
+def _warm_up(config: RunConfig) -> None:
+    """Compile what this job needs, in several processes, where that was not done yet on this machine."""
+    jobs = None  # a job that goes on has its model in its folder
+    if config.model is not None and (config.model / SPEC_FILE).is_file():
+        jobs = Jobs(config.model, several_parts=config.part_count > 1)
+    if not are_ready(jobs):
         say("compiling kernels, once per machine: about half a minute on two cores (see `freshet warm-up`)")
         try:
             with Progress() as bar:
-                compile_ahead(lambda done, total: bar.update(progress_line(done, total)))
+                compile_ahead(lambda done, total: bar.update(progress_line(done, total)), jobs)
         except JobFailed as error:
             say(f"{error}; the job will compile by itself what it needs, which takes longer")
 

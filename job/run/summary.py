@@ -49,7 +49,7 @@ def progress(out: str | Path) -> dict[str, Any]:
 def closing_summary(out: str | Path) -> dict[str, Any]:
     """What `freshet run` prints at its end; latencies are null where no epoch brought an event.
 
-    `latency_ms`: from the arrival of an epoch's first event at the Parser to its rows being in a visible file.
+    `latency_ms`: from the arrival of an epoch's first event at the Parser to its rows being in the tail or a file.
     `applied_ms`: to their being computed, in the Sink.
     """
     figures = progress(out)

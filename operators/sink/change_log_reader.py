@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from gnn.errors import InputError
 from operators.output_folders import EMBEDDINGS, EPOCHS
 
+BASE_PREFIX = "base-"  # of a file that repeats the newest rows of others (`freshet compact`)
+
 
 class NoChangeLogError(InputError):
     """The folder holds no change log."""
@@ -74,6 +76,7 @@ class _Narrow:
     epochs: np.ndarray
     deleted: np.ndarray
     ends: np.ndarray
+    in_base: np.ndarray
 
 
 class ChangeLogReader:
@@ -103,7 +106,8 @@ class ChangeLogReader:
         within = np.arange(len(numbers)) if epoch is None else np.flatnonzero(numbers <= epoch)
         order = within[np.lexsort((numbers[within], codes[within]))]
         same_id = codes[order[1:]] == codes[order[:-1]]
-        duplicates = int((same_id & (numbers[order[1:]] == numbers[order[:-1]])).sum())
+        repeats = all_rows.in_base[order[1:]] | all_rows.in_base[order[:-1]]
+        duplicates = int((same_id & (numbers[order[1:]] == numbers[order[:-1]]) & ~repeats).sum())
         newest = order[np.append(~same_id, True)] if order.size else order
         newest = newest[~all_rows.deleted[newest]]
         ids = labels[codes[newest]] if labels is not None else codes[newest]
@@ -144,7 +148,7 @@ class ChangeLogReader:
         return np.concatenate([np.empty(0, np.int64), *files])
 
     def scan(self) -> Scan:
-        """Look at every row, file by file."""
+        """Look at every row, file by file; those that a base repeats are counted once."""
         rows = self._narrow
         nonfinite, dead_nonzero = [np.empty(0, np.int64)], 0
         for number, path in enumerate(self.files):
@@ -155,7 +159,7 @@ class ChangeLogReader:
                 dead_nonzero += int((values != 0).any(axis=1)[rows.deleted[here]].sum())
                 at += len(values)
         found = np.concatenate(nonfinite)
-        epochs, counts = np.unique(rows.epochs, return_counts=True)
+        epochs, counts = np.unique(rows.epochs[~rows.in_base], return_counts=True)
         return Scan(epochs, counts, len(found), np.unique(found), dead_nonzero)
 
     @cached_property
@@ -170,7 +174,8 @@ class ChangeLogReader:
             ends.append(ends[-1] + table.num_rows)
         kind = ids[0].type if ids else pa.int64()
         codes, labels = _encoded(pa.chunked_array(ids, kind))
-        return _Narrow(codes, labels, np.concatenate(epochs), np.concatenate(deleted), np.array(ends))
+        in_base = np.repeat([path.name.startswith(BASE_PREFIX) for path in self.files], np.diff(ends)).astype(bool)
+        return _Narrow(codes, labels, np.concatenate(epochs), np.concatenate(deleted), np.array(ends), in_base)
 
     def _vectors(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """The embeddings of these rows of all files, in that order."""

@@ -40,6 +40,7 @@ from operators.sink.log_output import EPOCHS_PER_FILE, FileLimits, LogOutput
 from operators.sink.outlet import Outlet
 from operators.sink.output import Output
 from operators.sink.string_ids import Names
+from operators.sink.tail.output import TailOutput
 from operators.telemetry.latency import Latencies
 from operators.telemetry.status_file import StatusFile
 from operators.threads import weakly
@@ -98,10 +99,12 @@ class Sink(Core):
         outputs: Sequence[Output] = (),
         publish_ms: int = 0,
         group_rows: int = ROWS_PER_FILE,
+        tail: TailOutput | None = None,
     ) -> None:
         """`id_kind` is "int" or "string"; `sources` are the names of the inputs, in the order of their indices.
 
-        `outputs`: what gets the rows besides the change log. The other numbers are those of FileLimits.
+        `outputs`: what gets the rows besides the change log and, first of all, the `tail`. The other numbers are those
+        of FileLimits.
         """
         out = Path(out_folder)
         self.part, self.width = part, width
@@ -117,7 +120,11 @@ class Sink(Core):
         log = ChangeLog(out, part, width, id_kind, sources)
         limits = FileLimits(rows_per_file, epochs_per_file, group_rows, publish_ms)
         self._log = LogOutput(log, self._scalars, self._latencies, limits, clock_ms, weakly(self._on_idle))
+        self._tail = tail
         self._outputs: list[Output] = [self._log, *outputs]
+        if tail is not None:
+            tail.follow(self._log, self._latencies, clock_ms)
+            self._outputs.insert(0, tail)
         self.levels = {name: level for output in self._outputs for name, level in output.levels.items()}
         self._streaming = self._ended = False
         self._log.writer.start()  # last: it calls `_on_idle`
@@ -163,6 +170,8 @@ class Sink(Core):
     def _on_idle(self) -> None:
         """When the stream pauses, its last epochs become visible and the status tells so; on the writer's thread."""
         self._log.catch_up()
+        if self._tail is not None:
+            self._tail.beat()
         behind = self._status_behind or self._told_visible != self._log.writer.visible_epoch
         if behind and self._status.is_due(now_ms := self._clock_ms()):
             self._write_status(now_ms)
@@ -185,6 +194,7 @@ class Sink(Core):
             "rejected": int(scalars[at.REJECTED]),
             "vertices": int(scalars[at.VERTICES]),
             "files": int(scalars[at.NUMBER]),
+            "tail_failures": 0 if self._tail is None else self._tail.failures,
             "seconds": round((float(scalars[at.STREAMED_MS]) + max(0.0, open_ms)) / 1e3, 3),
             **self._latencies.figures(),
             "time": now_ms / 1e3,

@@ -86,6 +86,16 @@ class LogOutput:
         self._deferred = False  # whether `epochs/` waits for further files
         self._at_marker: int | None = None
 
+    @property
+    def number(self) -> int:
+        """The file that the next epoch goes into."""
+        return self._file.number
+
+    @property
+    def visible_epoch(self) -> int:
+        """The last epoch in a visible file."""
+        return self.writer.visible_epoch
+
     def take(self, epoch: int, keys: np.ndarray, rows: EpochRows, control: np.ndarray) -> list[Message]:
         """Buffer an epoch; its file closes when it is time to, and is visible on return after the last epoch."""
         self._file.epochs.append(rows)

@@ -1,7 +1,7 @@
 """Key to id for string ids: a hash map and a heap of bytes, in tables.
 
 Open addressing with linear probing; a removal shifts the cluster back, so there are no tombstones. The bytes of an id
-lie in a chunk of a power of two of at least 8; freed chunks are chained through their first 8 bytes and used again.
+lie in a chunk of the heap (state/chunks.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import allocating
+from state.chunks import give_back, hand_out, order_of
 from state.table import TableSet, View, touch
 
 _KEY, _PLACE, _LENGTH = 0, 1, 2  # columns of the map; the place is counted from 1, 0 marks an empty row
 _END, _LIVE = 31, 32  # rows of `free` beside the heads of the 31 chains: the end of the heap, and how many ids live
 FIRST_ROWS = 1024
+_WORD = 3  # a word of the heap has 2**3 bytes
 _CHUNK = 1_000_000  # ids of one array: their offsets fit into 32 bits
 
 
@@ -46,37 +48,24 @@ def _find(names: _NamesView, key: int) -> int:
 
 @allocating
 def _order(length: int) -> int:
-    k = 3
-    while (1 << k) < length:
-        k += 1
-    return k
+    """The k of the chunk of 2**k bytes that holds so many: eight at least, for the chain of free ones."""
+    return order_of(max(length, 8))
 
 
 @allocating
-def _allocate(names: _NamesView, order: int) -> int:
+def _allocate(names: _NamesView, order: int) -> np.int64:
+    """The place of a chunk; `Names.put` has made room for it."""
     free, heap = names.free.data, names.heap.data
-    at = free[order] - 1
-    if at < 0:
-        at = free[_END]
-        touch(names.free, _END)
-        free[_END] = at + (1 << order)
-        return at
-    following = np.int64(0)
-    for i in range(8):
-        following |= np.int64(heap[at + i]) << np.int64(8 * i)
     touch(names.free, order)
-    free[order] = following
-    return at
+    touch(names.free, _END)
+    return hand_out(free, free[_END:], heap.view(np.int64), len(heap), order, _WORD)
 
 
 @allocating
 def _release(names: _NamesView, at: int, order: int) -> None:
     touch(names.free, order)
-    following = names.free.data[order]
     touch(names.heap, at)
-    for i in range(8):
-        names.heap.data[at + i] = np.uint8((following >> (8 * i)) & 255)
-    names.free.data[order] = at + 1
+    give_back(names.free.data, names.heap.data.view(np.int64), at, order, _WORD)
 
 
 @allocating

@@ -20,6 +20,8 @@ from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING
 
 BLOCK_ROWS = 65_536
 
+MODEL_SHA256 = "model_sha256"  # in snapshot.json of a folder that `freshet embed` wrote
+
 _COLUMNS = {"vertices": ("id", "x"), "edges": ("src", "dst", "weight", "type", "attr")}
 _REQUIRED = {"vertices": ("id", "x"), "edges": ("src", "dst")}
 _OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
@@ -46,15 +48,17 @@ class Snapshot:
     info: dict[str, Any] = field(default_factory=dict)  # snapshot.json, where there is one
     id_bytes_max: int = ID_BYTES_MAX
 
-    def blocks(self, block_rows: int = BLOCK_ROWS) -> Iterator[Events]:
+    def blocks(self, block_rows: int = BLOCK_ROWS, mapped: bool = True) -> Iterator[Events]:
         """The graph as events, validated as they are read; positions are rows of the file + 1.
+
+        `mapped`: the files are mapped, which is quicker, and counts as memory of the process.
 
         Raises:
             SnapshotError: a row that is no vertex or edge, or a file that cannot be read.
         """
         parser = Parser(self.in_width, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
         for name in ("vertices", "edges"):
-            yield from _blocks(self.folder / f"{name}.parquet", name, parser, block_rows)
+            yield from _blocks(self.folder / f"{name}.parquet", name, parser, block_rows, mapped)
 
 
 def open_snapshot(
@@ -140,11 +144,11 @@ def _read_info(folder: Path) -> dict[str, Any]:
     return info
 
 
-def _blocks(path: Path, name: str, parser: Parser, block_rows: int) -> Iterator[Events]:
+def _blocks(path: Path, name: str, parser: Parser, block_rows: int, mapped: bool) -> Iterator[Events]:
     first = 0
     op = OP_NAMES[_OPS[name]]
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path, memory_map=mapped) as file:
             columns = [column for column in _COLUMNS[name] if column in file.schema_arrow.names]
             for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
                 for column in _REQUIRED[name]:

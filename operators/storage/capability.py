@@ -12,10 +12,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from gnn.plan import LayerPlan
-from gnn.synopses import InvertibleSynopsis, Synopsis
+from gnn.softmax import SoftmaxSynopsis
+from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, ProductSynopsis, Synopsis
+from operators.storage.folds import FoldStore, merger_of
 from operators.storage.part_rows import PartRows
 from operators.storage.sources import Sources
-from operators.storage.sums import SumStore, merge_partial_sums
+from operators.storage.sums import SumStore
 from operators.telemetry.sum_report import SumReport
 from state.codec import Block
 from state.table import Table, TableSet
@@ -29,17 +31,19 @@ class SynopsisStore(Protocol):
 
     z: Table
     """(slots, message_width) float32: what each source sends."""
-    s: Table
-    """(slots, message_width): the synopses as they are stored."""
+
+    @property
+    def s(self) -> Table | None:
+        """The sums, (slots, message_width) float64, where those are all there is and an `Epilogue` can read them."""
 
     def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`."""
 
     def touched(self) -> np.ndarray:
-        """The slots whose synopses this epoch changed, in order."""
+        """The slots whose synopses this epoch changed, each once."""
 
     def read(self, slots: np.ndarray) -> np.ndarray:
-        """Synopses, (n, message_width) float32."""
+        """Synopses, (n, synopsis_width) float32."""
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """How many in-edges of these vertices carry messages in this part, (n,) int32."""
@@ -63,15 +67,14 @@ class Capability(NamedTuple):
     merge_partials: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]
 
 
-_SUMS = Capability(SumStore, merge_partial_sums)
-
-
 def capability_of(synopsis: Synopsis) -> Capability:
     """The kernels for a layer's synopsis.
 
     Raises: TypeError for one that nothing here keeps.
     """
     if isinstance(synopsis, InvertibleSynopsis):
-        return _SUMS
-    msg = f"no storage keeps a {type(synopsis).__name__}, expected an InvertibleSynopsis"
+        return Capability(SumStore, merger_of(synopsis))
+    if isinstance(synopsis, MonotonicSynopsis | ProductSynopsis | SoftmaxSynopsis):
+        return Capability(FoldStore, merger_of(synopsis))
+    msg = f"no storage keeps a {type(synopsis).__name__}; the synopses are those of gnn/synopses.py"
     raise TypeError(msg)

@@ -18,16 +18,26 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.kernel import inner, kernel
-from state.prefetch import prefetch
+from state.adjacency import ListsView, base_of, place_of
+from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 # Columns of a row's note (four int32), side by side in one cache line: the serial of the last epoch that touched it;
 # the in-edges in this part that carry messages; a bound of what it has lost since it was last summed (the bits of a
 # float32); the channels that lost something, channel j in bit j % 32. Such a mask of channels is called `lossy` below.
 LAST_SERIAL, IN_EDGES, LOST, LOSSY = 0, 1, 2, 3
+_AHEAD = 12  # rows between asking for one and using it
 _HALF_ULP = 2.0**-53
 _WORN = 2.0**-20  # of the value: more than this may not be lost
 _ROUND_UP = 1.0 + 2.0**-22  # of a bound that is kept as float32
+
+
+def stamp_of(serial: int) -> int:
+    """What LAST_SERIAL has of an epoch.
+
+    After 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched.
+    """
+    return 1 + serial % 0x7FFFFFFF
 
 
 @inner
@@ -48,7 +58,7 @@ def inexact(before: float, term: float, after: float) -> np.int64:
 
 
 @inner
-def _add_term(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
+def add_term(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
     """Add a term to channel `j` of a row; returns the channel's bit if that was not exact, else 0."""
     before = sums[row, j]
     after = before + term
@@ -61,7 +71,7 @@ def add_delta(sums: np.ndarray, row: int, terms: np.ndarray, i: int) -> np.int64
     """Add row `i` of the float64 `terms` to a sum; returns the lossy channels."""
     lossy = np.int64(0)
     for j in range(sums.shape[1]):
-        lossy |= _add_term(sums, row, j, terms[i, j])
+        lossy |= add_term(sums, row, j, terms[i, j])
     return lossy
 
 
@@ -70,7 +80,7 @@ def add_message(sums: np.ndarray, row: int, values: np.ndarray, i: int, weight: 
     """Add weight * row `i` of the float32 `values` to a sum; returns the lossy channels."""
     lossy = np.int64(0)
     for j in range(sums.shape[1]):
-        lossy |= _add_term(sums, row, j, np.float64(weight * values[i, j]))
+        lossy |= add_term(sums, row, j, np.float64(weight * values[i, j]))
     return lossy
 
 
@@ -83,7 +93,7 @@ def add_message_change(
     for j in range(sums.shape[1]):
         gone, come = np.float64(weight * old[i, j]), np.float64(weight * new[k, j])
         term = come - gone
-        lossy |= _add_term(sums, row, j, term) | inexact(come, -gone, term) << np.int64(j & 31)
+        lossy |= add_term(sums, row, j, term) | inexact(come, -gone, term) << np.int64(j & 31)
     return lossy
 
 
@@ -113,14 +123,20 @@ def is_worn(sums: np.ndarray, note: np.ndarray, row: int) -> bool:
 
 
 @inner
+def add_term_compensated(fresh: np.ndarray, j: int, term: float) -> None:
+    """Add a term to `fresh[0, j]`, and what rounding loses to `fresh[1, j]`."""
+    before = fresh[0, j]
+    after = before + term
+    of_term = after - before
+    fresh[0, j] = after
+    fresh[1, j] += (before - (after - of_term)) + (term - of_term)
+
+
+@inner
 def add_message_compensated(fresh: np.ndarray, values: np.ndarray, i: int, weight: float) -> None:
     """Add weight * row `i` of the float32 `values` to `fresh[0]`, and what rounding loses to `fresh[1]`."""
     for j in range(fresh.shape[1]):
-        before, term = fresh[0, j], np.float64(weight * values[i, j])
-        after = before + term
-        of_term = after - before
-        fresh[0, j] = after
-        fresh[1, j] += (before - (after - of_term)) + (term - of_term)
+        add_term_compensated(fresh, j, np.float64(weight * values[i, j]))
 
 
 @inner
@@ -137,6 +153,22 @@ def compensate(fresh: np.ndarray) -> np.int64:
             fresh[0, j] = whole
             lossy |= inexact(rounded, rest, whole) << np.int64(j & 31)
     return lossy
+
+
+@inner
+def sum_in_edges(fresh: np.ndarray, values: np.ndarray, inn: ListsView, row: int) -> np.int64:
+    """Sum the messages of a row's in-edges in its part into `fresh[0]`; returns the lossy channels."""
+    pool, base, at = inn.pool.data, base_of(inn, row), place_of(inn, row)
+    end = at + inn.head.data[row, 1]
+    for j in range(fresh.shape[1]):
+        fresh[0, j] = 0.0
+        fresh[1, j] = 0.0
+    for k in range(at, end):
+        if k + _AHEAD < end:
+            prefetch_row(values, np.int64(base + pool[k + _AHEAD]))
+        weight = inn.weight.data[k] if inn.weighted else np.float32(1)
+        add_message_compensated(fresh, values, base + pool[k], weight)
+    return compensate(fresh)
 
 
 @inner
@@ -157,8 +189,8 @@ def replace_sum(sums: np.ndarray, note: np.ndarray, row: int, fresh: np.ndarray,
 
 
 @kernel
-def read_sums(sums: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
-    """Write the rows `sums[slots]` to `out`, as float32."""
+def read_sums(sums: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+    """Write the rows `sums[slots]` to `out` as float32, from column `first` on."""
     n = len(slots)
     for i in range(min(8, n)):
         prefetch_sum(sums, np.int64(slots[i]))
@@ -167,7 +199,7 @@ def read_sums(sums: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
             prefetch_sum(sums, np.int64(slots[i + 8]))
         row = slots[i]
         for j in range(sums.shape[1]):
-            out[i, j] = np.float32(sums[row, j])
+            out[i, first + j] = np.float32(sums[row, j])
 
 
 @inner

@@ -132,7 +132,7 @@ class LayerStorage(Core):
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
         forced = np.concatenate([born, whole_again])
-        if layer.epilogue is not None and self.own is not None:
+        if layer.epilogue is not None and self.own is not None and self.synopses.s is not None:
             changed, x = owner.finish(active, self.synopses.s.data, self.own.data, layer.epilogue, forced)
         else:
             x = layer.update(self.synopses.read(active), self._own_rows(active), owner.read_context(active))

@@ -27,8 +27,8 @@ from operators.storage.exact_sums import (
     prefetch_sum,
 )
 from operators.storage.row_kernels import put
-from operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, part_base, scrub, settle
-from state.adjacency import ListsView, append, place_of, remove
+from operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
+from state.adjacency import base_of, link, place_of, reweigh, unlink
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
@@ -110,8 +110,7 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
             if syn.skip_loops and u == v:
                 continue
             w = weight[i] if syn.weighted else np.float32(1)
-            base = part_base(syn, u)
-            if not remove(syn.out, u, v - base, w) or not remove(syn.inn, v, u - base, w):
+            if not unlink(syn.out, syn.inn, u, v, w):
                 return MISSING_EDGE
             touch(syn.note, v)
             syn.note.data[v, IN_EDGES] -= 1
@@ -119,18 +118,6 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
             count += 1
         _merge_messages(syn, count, serial)
     return OK
-
-
-@inner
-def _set_weight(lists: ListsView, row: int, value: int, old: np.float32, new: np.float32) -> bool:
-    """Replace the weight of one such entry in the list of `row`; False where there is none."""
-    at = place_of(lists, row)
-    for i in range(at, at + lists.head.data[row, 1]):
-        if lists.pool.data[i] == value and lists.weight.data[i] == old:
-            touch(lists.weight, i)
-            lists.weight.data[i] = new
-            return True
-    return False
 
 
 @inner
@@ -145,9 +132,7 @@ def reweight_edges(
             u, v = src[i], dst[i]
             if syn.skip_loops and u == v:
                 continue
-            base = part_base(syn, u)
-            found = _set_weight(syn.out, u, v - base, old[i], new[i])
-            if not found or not _set_weight(syn.inn, v, u - base, old[i], new[i]):
+            if not reweigh(syn.out, syn.inn, u, v, old[i], new[i]):
                 return MISSING_EDGE
             _list_message(syn, count, u, v, -old[i])
             _list_message(syn, count + 1, u, v, new[i])
@@ -212,7 +197,7 @@ def update_sources(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.nd
         for i in range(begin, end):
             if scale[i - begin] == np.float32(-1):
                 continue
-            base, first = part_base(syn, slots[i]), place_of(syn.out, slots[i])
+            base, first = base_of(syn.out, slots[i]), place_of(syn.out, slots[i])
             for k in range(first, first + head[slots[i], 1]):
                 w = syn.out.weight.data[k] if syn.weighted else np.float32(1)
                 _list_message(syn, count, i - begin, base + pool[k], w)
@@ -235,12 +220,7 @@ def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarra
             if syn.skip_loops and u == v:
                 continue
             w = weight[i] if syn.weighted else np.float32(1)
-            base = part_base(syn, u)
-            if not append(syn.out, u, v - base, w):
-                stop = i
-                break
-            if not append(syn.inn, v, u - base, w):
-                remove(syn.out, u, v - base, w)
+            if not link(syn.out, syn.inn, u, v, w):
                 stop = i
                 break
             touch(syn.note, v)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
 from gnn.plan import LayerPlan
 from operators.storage import sum_kernels, synopses
-from operators.storage.exact_sums import IN_EDGES, read_sums
+from operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
 from operators.storage.part_rows import PartRows, frozen
 from operators.storage.row_kernels import put
 from operators.storage.sources import Sources
@@ -73,8 +72,7 @@ class SumStore:
             LostUpdateError: an edge that is to change is not here.
         """
         self._counter[:] = 0
-        # stamps are int32: after 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched
-        serial = 1 + epoch % 0x7FFFFFFF
+        serial = stamp_of(epoch)
         get, rows_of = topology.get, self._rows.of
         added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), get("add_w")
         first, *others = sources.selves or [_NO_SELVES]
@@ -125,7 +123,7 @@ class SumStore:
     def read(self, slots: np.ndarray) -> np.ndarray:
         """Sums, (n, message_width) float32."""
         out = np.empty((slots.size, self.s.data.shape[1]), np.float32)
-        read_sums(self.s.data, slots, out)
+        read_sums(self.s.data, slots, out, 0)
         return out
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
@@ -145,19 +143,3 @@ class SumStore:
         return SumReport(
             recomputed=self.recomputed, scrubbed=int(scrubbed), differed=int(differed), largest_difference=largest
         )
-
-
-@kernel
-def merge_partial_sums(
-    index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, slot_shift: int, row_shift: int
-) -> None:
-    """The sum of each slot's partials, added in the order of the parts, since float32 sums depend on it."""
-    for i in range(len(slots)):
-        base = np.int64(slots[i] >> slot_shift) << row_shift
-        for j in range(partial.shape[1]):
-            out[i, j] = 0
-        for part in range(index.shape[1]):
-            row = index[slots[i], part]
-            if row >= 0:
-                for j in range(partial.shape[1]):
-                    out[i, j] += partial[base + row, j]

@@ -15,15 +15,14 @@ from gnn.kernel import inner, kernel
 from operators.storage.exact_sums import (
     IN_EDGES,
     LAST_SERIAL,
-    add_message_compensated,
     clear_sum,
-    compensate,
     forget_loss,
     is_worn,
     replace_sum,
+    sum_in_edges,
 )
-from state.adjacency import ListsView, place_of
-from state.prefetch import prefetch, prefetch_row
+from state.adjacency import ListsView
+from state.prefetch import prefetch
 from state.table import View, touch
 
 MESSAGES_AT_ONCE = 4096  # messages listed before they are merged
@@ -76,12 +75,6 @@ class Synopses(NamedTuple):
 
 
 @inner
-def part_base(syn: Synopses, row: int) -> int:
-    """The row of the first slot of this row's part; lists hold slots, everything else rows."""
-    return (row >> syn.out.shift) << syn.out.shift
-
-
-@inner
 def mark(syn: Synopses, row: int, serial: int) -> None:
     """Note that the synopsis of `row` changes in this epoch."""
     if syn.note.data[row, LAST_SERIAL] != serial:
@@ -110,28 +103,11 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
     return count
 
 
-@inner
-def _sum_afresh(syn: Synopses, row: int) -> np.int64:
-    """Sum the messages of a row's in-edges in this part, in the scratch memory; returns the lossy channels."""
-    fresh, z, pool = syn.scratch.fresh, syn.z.data, syn.inn.pool.data
-    base, at = part_base(syn, row), place_of(syn.inn, row)
-    end = at + syn.inn.head.data[row, 1]
-    for j in range(fresh.shape[1]):
-        fresh[0, j] = 0.0
-        fresh[1, j] = 0.0
-    for k in range(at, end):
-        if k + _AHEAD < end:
-            prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
-        weight = syn.inn.weight.data[k] if syn.weighted else np.float32(1)
-        add_message_compensated(fresh, z, base + pool[k], weight)
-    return compensate(fresh)
-
-
 @kernel
 def recompute(syn: Synopses, rows: np.ndarray) -> None:
     """Sum these touched rows afresh from their in-edges in this part."""
     for row in rows:
-        lossy = _sum_afresh(syn, row)
+        lossy = sum_in_edges(syn.scratch.fresh, syn.z.data, syn.inn, row)
         replace_sum(syn.s.data, syn.note.data, row, syn.scratch.fresh, lossy)
 
 
@@ -164,7 +140,7 @@ def scrub(syn: Synopses, base: int, first: int, rows: int, total: int, serial: i
         row = base + (first + k) % total
         if note[row, IN_EDGES] == 0 or note[row, LAST_SERIAL] == serial:
             continue
-        lossy = _sum_afresh(syn, row)
+        lossy = sum_in_edges(syn.scratch.fresh, syn.z.data, syn.inn, row)
         found[0] += 1
         difference = _difference(fresh[0], s[row])
         if difference > 0:

@@ -77,7 +77,7 @@ def _keep(partial: View, places: np.ndarray, kept: np.ndarray, rows: np.ndarray)
 class LayerTail(Core):
     """Tail l: merges partials, updates its split vertices.
 
-    Shapes: partial (rows, message_width) float32; index (slots, parts) int32 into those of the slot's part; own
+    Shapes: partial (rows, synopsis_width) float32; index (slots, parts) int32 into those of the slot's part; own
     (slots, self width) float32.
     Invariant: a row of `partial` exists for exactly the (split master of this task, part with in-edges of it).
     """
@@ -89,7 +89,7 @@ class LayerTail(Core):
         self.tables = tables = TableSet(len(self.at.here))
         width, owned = layer.out_width, MASTER | SPLIT
         self.owner = Owner(tables, self.at, width, layer, shape.following, shape.number, owned)
-        self.partial = tables.add("partial", "f4", layer.message_width)
+        self.partial = tables.add("partial", "f4", layer.synopsis_width)
         self.chain = tables.add("chain", "i4")
         self.scalars = tables.add("scalars", "i8")
         self.scalars.reserve(2)
@@ -133,7 +133,7 @@ class LayerTail(Core):
             candidates.append(at.of(topology, "c"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        merged = np.empty((active.size, layer.message_width), np.float32)
+        merged = np.empty((active.size, layer.synopsis_width), np.float32)
         self._merge_partials(self.index.data, self.partial.data, active, merged, *self._shifts[:2])
         own = self.own.data[active, : self._own_width]
         x = layer.update(merged, own, owner.read_context(active))

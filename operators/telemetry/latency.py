@@ -1,7 +1,7 @@
 """How long events take until somebody can see what they changed: two histograms of a sink part.
 
 `applied`: from the arrival of an epoch's first event at the Parser until the Sink has the epoch's rows. `readable`:
-until the file that holds them is visible to others, which adds the time for which it stays open.
+until somebody else can read them: in the tail, or, where that could not be written, in a visible file.
 """
 
 from __future__ import annotations

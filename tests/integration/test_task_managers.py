@@ -13,7 +13,7 @@ import pytest
 from job.flink.checkpoints import complete_states
 from job.folder.run_file import read_run
 from job.run.summary import progress
-from tests.support.jobs import Input, Job, assert_as_uninterrupted, make_input
+from tests.support.jobs import NO_SUMS, Input, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -83,6 +83,17 @@ def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input
     assert ended.result["events"] == stream.count
     assert_gone(processes)
     assert not list(one.out.glob("tmp/*"))
+    assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
+
+
+def test_attention_and_extrema_survive_the_death_of_a_task_manager(job: Make, tmp_path: Path) -> None:
+    one = job(make_input(tmp_path / "in", 6_000, layers=NO_SUMS, snapshot=True))
+    one.start(*SHAPE, *TWO, faults=SLOW)
+    one.until(under_way(one))
+    os.kill(read_run(one.out)["pids"]["taskmanagers"][1], signal.SIGKILL)
+    ended = one.wait()
+    assert ended.code == 0, ended.errors
+    assert "started again" in ended.errors
     assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
 
 

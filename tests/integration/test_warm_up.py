@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from job.machine.kernels import are_ready, compile_ahead
-from tests.support.jobs import DEADLINE_S, ROOT, Job, make_input
+from tests.support.embedded import write_graph
+from tests.support.graphs import random_graph
+from tests.support.jobs import DEADLINE_S, NO_SUMS, ROOT, Job, make_input
 from tests.support.kernels import copy_of_cache, kernels_in
 
+SPLIT = ("--hybrid-threshold", "5")
 pytestmark = pytest.mark.slow
 
 
@@ -63,6 +66,37 @@ def test_after_it_a_job_compiles_nothing(ids: str, options: tuple[str, ...], cac
     assert sorted(kernels_in(cache) - before) == []
 
 
+@pytest.mark.parametrize("parts", ["1", "4"])
+def test_neither_does_one_with_attention_and_extrema(parts: str, cache: Path, tmp_path: Path) -> None:
+    before = kernels_in(cache)
+    job = Job(make_input(tmp_path / "input", 2000, layers=NO_SUMS, snapshot=True), tmp_path / "out")
+    job.environ = {"NUMBA_CACHE_DIR": str(cache)}
+    try:
+        job.done("--runtime", "local", "--parts", parts, "--epoch-events", "50", "--epoch-ms", "0", *SPLIT)
+        job.check()
+    finally:
+        job.end()
+    assert sorted(kernels_in(cache) - before) == []
+
+
+def test_a_first_run_compiles_what_its_model_needs_and_no_more(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (cache / "kernels").mkdir(parents=True)
+    options = ("--runtime", "local", "--parts", "3", "--epoch-events", "50", "--epoch-ms", "0", *SPLIT)
+    seen = list[set[str]]()
+    for number, named in enumerate(({}, {"snapshot": True}, {"strings": True})):
+        folder = tmp_path / str(number)
+        job = Job(make_input(folder / "in", 1000, **named), folder / "out", {"NUMBA_CACHE_DIR": str(cache)})
+        try:
+            job.done(*options)
+            assert ("compiling kernels" in job.log()) == (number == 0)
+        finally:
+            job.end()
+        seen.append(kernels_in(cache))
+        assert sorted(seen[number] - seen[0]) == []
+    assert 20 < len(seen[0]) < 0.7 * len(kernels_in(copy_of_cache(tmp_path / "all")))
+
+
 def test_neither_does_one_that_goes_on_after_a_kill(cache: Path, tmp_path: Path) -> None:
     before = kernels_in(cache)
     job = Job(make_input(tmp_path / "input", 20_000), tmp_path / "out", {"NUMBA_CACHE_DIR": str(cache)})
@@ -74,4 +108,22 @@ def test_neither_does_one_that_goes_on_after_a_kill(cache: Path, tmp_path: Path)
         job.done("--resume", "latest")
     finally:
         job.end()
+    assert sorted(kernels_in(cache) - before) == []
+
+
+@pytest.mark.parametrize("ids", ["int", "string"])
+def test_neither_does_an_embedding(ids: str, cache: Path, tmp_path: Path) -> None:
+    before = kernels_in(cache)
+    given = make_input(tmp_path / "input", 10, vertices=2000, snapshot=True)
+    assert given.snapshot is not None
+    if ids == "string":
+        graph = random_graph(1, vertices=2000, edges=8000)
+        names = [f"v{k}" for k in range(2000)]
+        write_graph(given.snapshot, graph, names)
+    for number, options in enumerate((["--passes", "1"], ["--order", "completion", "--eviction", "next-use"])):
+        command = [sys.executable, "-m", "job.cli", "embed", "--model", given.model, "--snapshot", given.snapshot]
+        command += ["--out", tmp_path / str(number), "--memory", "3MiB", *options]
+        environ = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+        done = subprocess.run(list(map(str, command)), cwd=ROOT, env=environ, capture_output=True, timeout=DEADLINE_S)
+        assert done.returncode == 0, done.stderr.decode()
     assert sorted(kernels_in(cache) - before) == []

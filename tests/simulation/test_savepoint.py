@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from gnn import oracle
+from gnn.oracles import oracle
 from operators.epochs.cut_log import CutLog
 from state.codec import FORMAT_VERSION, UnknownFormatError
 from state.sweep import STATE_FORMAT

@@ -8,8 +8,8 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
-from gnn import oracle
 from gnn.model import save_model
+from gnn.oracles import oracle
 from gnn.plan import compile_plan
 from job.folder.run_file import write_json
 from job.results.check import check

@@ -2,7 +2,7 @@
 
 Active in layer l are the destinations of changed messages and of changed edges, those of changed degree where update
 or message reads it, every vertex whose x_(l-1) changed where the update reads that, new vertices, and those that
-changed between whole and split.
+changed between whole and split. Where a layer keeps extrema alone, a message counts if it changes its destination's.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gnn import whole_graph
+from gnn.oracles import whole_graph
 from gnn.plan import Context, LayerPlan, Plan
+from gnn.synopses import MonotonicSynopsis
 from operators.epochs.cut_log import CutLog
 from operators.settings import Settings
 from partitioner.events import Events
@@ -29,6 +30,7 @@ class Moment:
     edges: dict[EdgeKey, float] = field(default_factory=dict)
     x: list[Bits] = field(default_factory=list)  # of layers 0..L, by vertex
     message: list[Bits] = field(default_factory=list)  # what layers 1..L get of a source
+    synopsis: list[Bits] = field(default_factory=list)  # what they keep of it all, and whether there is anything
 
 
 def moments(events: Events, log: CutLog, settings: Settings, plan: Plan) -> list[Moment]:
@@ -59,31 +61,40 @@ def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
     for layer in plan.layers:
         sent = layer.send(x, ctx)
         now.message.append(_bits(ids, sent[:, : layer.message_width]))
-        x = _update(layer, sent, ctx, src, dst, weight)
+        synopses = whole_graph.aggregate(layer, sent, src, dst, weight)
+        marked = np.concatenate([synopses, (ctx.count > 0).astype(np.float32)[:, None]], axis=1)
+        now.synopsis.append(_bits(ids, marked))
+        x = _update(layer, sent, ctx, synopses)
         now.x.append(_bits(ids, x))
     return now
 
 
-def _update(
-    layer: LayerPlan, sent: np.ndarray, ctx: Context, src: np.ndarray, dst: np.ndarray, weight: np.ndarray
-) -> np.ndarray:
+def _update(layer: LayerPlan, sent: np.ndarray, ctx: Context, synopses: np.ndarray) -> np.ndarray:
     own = sent if layer.self_is_message else sent[:, layer.message_width :]
-    return layer.update(whole_graph.aggregate(layer, sent, src, dst, weight), np.ascontiguousarray(own), ctx)
+    return layer.update(synopses, np.ascontiguousarray(own), ctx)
 
 
 def _bits(ids: list[Id], rows: np.ndarray) -> Bits:
     return {vertex: row.tobytes() for vertex, row in zip(ids, np.ascontiguousarray(rows), strict=True)}
 
 
-def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id]) -> list[set[Id]]:
-    """The active vertices of layers 0..L; `moved` are those that became whole or split."""
+def prunes(plan: Plan) -> bool:
+    """Whether any layer keeps extrema alone."""
+    return any(isinstance(layer.synopsis, MonotonicSynopsis) for layer in plan.layers)
+
+
+def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, pruned: bool = True) -> list[set[Id]]:
+    """The active vertices of layers 0..L; `moved` are those that became whole or split.
+
+    Not `pruned`: all destinations of changed messages, whether extrema change or not.
+    """
     live = set(after.x[0])
     born = live - set(before.x[0])
     keys = set(before.edges) | set(after.edges)
     changed_edges = {key for key in keys if before.edges.get(key) != after.edges.get(key)}
     found = [_changed(before.x[0], after.x[0]) | born]
     for number, layer in enumerate(plan.layers, 1):
-        active = born | moved
+        reached = set[Id]()
         sources = _changed(before.message[number - 1], after.message[number - 1])
         for key in keys:
             src, dst, _ = key
@@ -91,7 +102,12 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id]) -> list[
                 continue
             come_or_gone = key not in before.edges or key not in after.edges
             if come_or_gone or src in sources or (layer.weighted and key in changed_edges):
-                active.add(dst)
+                reached.add(dst)
+        if pruned and isinstance(layer.synopsis, MonotonicSynopsis):
+            changed = _changed(before.synopsis[number - 1], after.synopsis[number - 1])
+            assert changed <= reached | born
+            reached = changed
+        active = born | moved | reached
         if layer.reads_self:
             active |= _changed(before.x[number - 1], after.x[number - 1])
         if layer.reads_context:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from job.machine.processes import die_with_parent
 from job.run.summary import progress
 from operators.snapshot.writer import write_snapshot
 from tests.support.graphs import random_graph
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.models import IN_WIDTH, Spec, conv, make_model
 from tests.support.streams import random_records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,12 +64,30 @@ class TopicInput(Input):
         return options + (["--snapshot", str(self.snapshot)] if self.snapshot else [])
 
 
+SUMS = (conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4))
+# What is no sum: extrema, several aggregators, scores that are additive and others.
+NO_SUMS = (
+    conv("gat_conv", IN_WIDTH, 8, heads=2),
+    {"type": "elu"},
+    conv("sage_conv", 8, 6, aggr=["mean", "max"]),
+    {"type": "relu"},
+    conv("gatv2_conv", 6, 6, heads=3),
+    conv("graph_conv", 6, 4, aggr="min"),
+)
+
+
 def make_input(
-    folder: Path, events: int, *, vertices: int = 300, seed: int = 1, snapshot: bool = False, **options: Any
+    folder: Path,
+    events: int,
+    *,
+    vertices: int = 300,
+    seed: int = 1,
+    snapshot: bool = False,
+    layers: Sequence[Spec] = SUMS,
+    **options: Any,
 ) -> Input:
-    """A model of two layers that reads weights and degrees, and a stream of all five kinds of events."""
+    """A model, by default of two layers that read weights and degrees, and a stream of all five kinds of events."""
     folder.mkdir(parents=True, exist_ok=True)
-    layers = [conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
     save_model(make_model(seed, layers), folder / "model")
     records = random_records(random.Random(seed), events, IN_WIDTH, vertices=vertices, **options)
     path = folder / "events.jsonl"

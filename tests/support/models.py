@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from gnn.declarations import (
     AnyLayer,
+    BatchNorm,
     DenseLayer,
     GCNConv,
     GINConv,
@@ -24,6 +25,7 @@ from gnn.declarations import (
     chain_tensors,
 )
 from gnn.model import Model, build_model
+from gnn.rows.functions import Affine, Clamp, Scale
 
 Spec = dict[str, Any]
 
@@ -40,6 +42,28 @@ ACTIVATIONS: list[Spec] = [
     {"type": "silu"},
     {"type": "prelu", "channels": 1},
     {"type": "identity"},
+    {"type": "clamp", "low": 0.0, "high": 6.0},
+    {"type": "clamp", "high": 0.25},
+    {"type": "softplus"},
+    {"type": "softplus", "beta": 2.0, "threshold": 1.5},
+    {"type": "celu", "alpha": 0.5},
+    {"type": "mish"},
+    {"type": "log_sigmoid"},
+    {"type": "scale", "factor": -0.5},
+    {"type": "scale", "factor": 2.0, "offset": 1.0},
+    {"type": "softmax"},
+    {"type": "log_softmax"},
+    {"type": "normalize"},
+    {"type": "normalize", "eps": 0.5},
+]
+ROW_NORMS: list[Spec] = [
+    {"type": "affine"},
+    {"type": "layer_norm"},
+    {"type": "layer_norm", "eps": 0.1, "weight": False, "bias": False},
+    {"type": "rms_norm", "eps": 1e-6},
+    {"type": "rms_norm", "eps": 0.1, "weight": False},
+    {"type": "frozen_norm", "of": "graph_norm"},
+    {"type": "frozen_norm", "of": "pair_norm", "length": 2.0},
 ]
 
 
@@ -90,7 +114,8 @@ def random_model(seed: int, *, integer: bool = False, convs: int | None = None) 
     for i in range(count):
         layers.append(_random_conv(rng, width, width := int(rng.integers(1, 8)), integer=integer))
         if rng.random() < 0.3:
-            layers.append({"type": "batch_norm", "channels": width})
+            norms = [{"type": "batch_norm"}] if integer else [{"type": "batch_norm"}, *ROW_NORMS]
+            layers.append({**norms[int(rng.integers(len(norms)))], "channels": width})
         if i + 1 < count:
             layers.append({"type": "relu"} if integer else ACTIVATIONS[int(rng.integers(len(ACTIVATIONS)))])
         if rng.random() < 0.2:
@@ -114,6 +139,10 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
     for activation in ACTIVATIONS:
         name = "-".join(str(v) for v in activation.values())
         found[f"graph_conv-then-{name}"] = [conv("graph_conv", IN_WIDTH, 5), activation, conv("sage_conv", 5, 3)]
+    for norm in ROW_NORMS:
+        name = "-".join(str(v) for v in norm.values())
+        between = {**norm, "channels": 5}
+        found[f"gcn_conv-then-{name}"] = [conv("gcn_conv", IN_WIDTH, 5), between, conv("sage_conv", 5, 3)]
     found |= _longer()
     return {
         name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
@@ -129,10 +158,17 @@ def exact_small_models() -> dict[str, Callable[[], Model]]:
 _CONV_OPTIONS: dict[str, Spec] = {
     "graph_conv-sum": {"aggr": "sum"},
     "graph_conv-mean": {"aggr": "mean"},
+    "graph_conv-max": {"aggr": "max"},
+    "graph_conv-min": {"aggr": "min", "edge_weights": False},
     "graph_conv-unweighted": {"edge_weights": False},
     "graph_conv-no_bias": {"bias": False},
     "sage_conv-mean": {"aggr": "mean"},
     "sage_conv-sum": {"aggr": "sum"},
+    "sage_conv-max": {"aggr": "max"},
+    "sage_conv-min-project": {"aggr": "min", "project": True},
+    "sage_conv-max-no_root": {"aggr": "max", "root_weight": False, "normalize": True},
+    "sage_conv-several": {"aggr": ["mean", "max", "min"]},
+    "sage_conv-several-sums": {"aggr": ["max", "sum"], "project": True},
     "sage_conv-normalize": {"normalize": True},
     "sage_conv-no_root": {"root_weight": False},
     "sage_conv-project": {"project": True},
@@ -144,6 +180,17 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "gcn_conv-plain": {"normalize": False, "add_self_loops": False},
     "gcn_conv-unweighted": {"edge_weights": False, "improved": True},
     "gcn_conv-no_bias": {"bias": False},
+    "gat_conv-default": {},
+    "gat_conv-no_loops": {"add_self_loops": False, "negative_slope": 0.5},
+    "gat_conv-mean_of_heads": {"heads": 3, "concat": False, "bias": False},
+    "gat_conv-residual": {"heads": 2, "concat": False, "residual": True},
+    "gat_conv-residual-no_loops": {"residual": True, "add_self_loops": False},
+    "gatv2_conv-default": {},
+    "gatv2_conv-no_loops": {"add_self_loops": False, "bias": False},
+    "gatv2_conv-shared": {"share_weights": True, "heads": 2, "concat": False, "residual": True},
+    "transformer_conv-default": {},
+    "transformer_conv-beta": {"beta": True, "heads": 2, "concat": False},
+    "transformer_conv-no_root": {"root_weight": False, "bias": False},
     "gin_conv-default": {},
     "gin_conv-eps": {"eps": 0.5},
 }
@@ -151,6 +198,7 @@ _CONV_OPTIONS: dict[str, Spec] = {
 
 def _longer() -> dict[str, list[Spec]]:
     width, relu = IN_WIDTH, {"type": "relu"}
+    normed = {"type": "layer_norm", "channels": 4}
     return {
         "linear-before-and-after": [
             linear(width, 4),
@@ -168,6 +216,17 @@ def _longer() -> dict[str, list[Spec]]:
         ],
         "gin_conv-empty-mlp": [conv("gin_conv", width, width, nn=[])],
         "width-1": _stack(conv("graph_conv", width, 1), conv("gcn_conv", 1, 1), conv("sage_conv", 1, 4)),
+        "log_softmax-last": [
+            conv("gcn_conv", width, 5),
+            {"type": "elu"},
+            conv("gcn_conv", 5, 3),
+            {"type": "log_softmax"},
+        ],
+        "layer_norm-first": [
+            {"type": "layer_norm", "channels": width},
+            conv("sage_conv", width, 4),
+            {"type": "normalize"},
+        ],
         "activation-first": [{"type": "relu"}, conv("graph_conv", width, 9)],
         "prelu-per-channel": [conv("graph_conv", width, 4), {"type": "prelu", "channels": 4}, conv("sage_conv", 4, 4)],
         "3-layers-sum": _stack(
@@ -180,6 +239,13 @@ def _longer() -> dict[str, list[Spec]]:
             conv("gin_conv", 6, 3, eps=-0.5),
             act={"type": "elu"},
         ),
+        "6-layers-gcn-norms": _stack(*(conv("gcn_conv", width if k == 0 else 4, 4) for k in range(6)), act=normed),
+        "gat_conv-4-heads": _stack(conv("gat_conv", width, 8, heads=4), conv("gat_conv", 8, 6, heads=2)),
+        "gatv2_conv-4-heads": _stack(conv("gatv2_conv", width, 8, heads=4), conv("gatv2_conv", 8, 6, heads=2)),
+        "transformer_conv-4-heads": _stack(
+            conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
+        ),
+        "agnn_conv": [linear(width, 4), relu, conv("agnn_conv", 4, 4), conv("agnn_conv", 4, 4, add_self_loops=False)],
         "4-layers-gcn": _stack(*(conv("gcn_conv", a, b) for a, b in [(width, 4), (4, 4), (4, 5), (5, 3)])),
     }
 
@@ -203,14 +269,16 @@ def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, GINConv):
         return all(_exact_layer(inner) for inner in layer.nn)
     if isinstance(layer, GraphConv):
-        return layer.aggr == "sum"
+        return layer.aggr != "mean"
     if isinstance(layer, SAGEConv):
-        return layer.aggr == "sum" and not layer.normalize
+        return "mean" not in layer.aggr and not layer.normalize
     if isinstance(layer, GCNConv):
         return not layer.normalize
     if isinstance(layer, LeakyRelu):
         return bool(np.log2(layer.slope) % 1 == 0)
-    return isinstance(layer, Linear | Relu | PRelu | Identity) or layer.type == "batch_norm"
+    if isinstance(layer, Scale):
+        return bool(np.log2(abs(layer.factor)) % 1 == 0 and layer.offset % 1 == 0)
+    return isinstance(layer, Linear | Relu | PRelu | Identity | BatchNorm | Affine | Clamp)
 
 
 def _weight(rng: np.random.Generator, shape: tuple[int, ...], *, integer: bool) -> np.ndarray:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gnn import own_scale
 from gnn.model import Model
-from gnn.own_scale import Scaled
+from gnn.oracles import own_scale
+from gnn.oracles.own_scale import Scaled
 from gnn.plan import compile_plan
 from operators.epochs.config import SealingConfig
 from operators.epochs.cut import Cut, Lane
@@ -30,7 +30,7 @@ def job_settings(model: Model, parts: int, epoch_events: int = 1000, **options: 
     """Settings of a job on this model; `options` go to the partitioner."""
     plan = compile_plan(model)
     given: dict[str, Any] = {"hybrid_threshold": 3, **options}
-    loops, types = any(layer.skip_loops for layer in plan.layers), plan.edge_types or None
+    loops, types = any(layer.reads_loop for layer in plan.layers), plan.edge_types or None
     partitioning = PartitionerConfig(**given, forbid_typed_loops=loops, edge_types=types)
     return Settings("", "", parts, partitioning, sealing=SealingConfig(epoch_events, marker_interval_ms=20))
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gnn import own_scale
 from gnn.model import Model
-from gnn.own_scale import Scaled
+from gnn.oracles import own_scale
+from gnn.oracles.own_scale import Scaled
 from operators.sink.change_log_reader import Positions
 from partitioner.reference_graph import ReferenceGraph
 

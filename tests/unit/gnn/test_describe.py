@@ -14,7 +14,9 @@ from tests.support.models import all_small_models, conv, linear, make_model
 def test_every_model_can_be_described(name: str, tmp_path: Path) -> None:
     save_model(all_small_models()[name](), tmp_path)
     data = json.loads(json.dumps(describe_data(tmp_path)))
-    assert data["layers"] and all(layer["class"] == "invertible" for layer in data["layers"])
+    known = {"invertible", "monotonic", "invertible + monotonic", "monotonic + invertible"}
+    known.add("invertible, reading its target")
+    assert data["layers"] and {layer["class"] for layer in data["layers"]} <= known
     assert "bytes/vertex" in describe_text(tmp_path)
 
 
@@ -31,11 +33,13 @@ def test_weights_that_a_layer_ignores_are_named(tmp_path: Path) -> None:
     assert data["layers"][2]["then"] == ["relu"]
     assert (data["features"], data["embedding"], data["logits"], data["head"]) == (6, 4, 3, ["linear 4 > 3"])
     text = describe_text(tmp_path, width=200)
+    assert (data["hops"], data["multiplications_per_row"]) == (3, 2 * 6 * 5 + 2 * 5 * 4 + 4 * 4)
+    assert "up to 3 edges away, 39 of them where each has 3" in " ".join(text.split())
     assert "edge weights are ignored" in text and "a, b" in text and "3 logits" in text
 
 
 def test_state_is_synopsis_message_self_input_output_and_context(tmp_path: Path) -> None:
     save_model(make_model(0, [conv("graph_conv", 128, 128), conv("sage_conv", 128, 40)]), tmp_path)
     data = describe_data(tmp_path)
-    assert [layer["state_bytes_per_vertex"] for layer in data["layers"]] == [4 * 4 * 128, 4 * 4 * 40 + 16]
-    assert data["state_bytes_per_vertex"] == 4 * 128 + 4 * 4 * 128 + 4 * 4 * 40 + 16
+    assert [layer["state_bytes_per_vertex"] for layer in data["layers"]] == [5 * 4 * 128 + 16, 5 * 4 * 40 + 32]
+    assert data["state_bytes_per_vertex"] == 4 * 128 + 5 * 4 * 128 + 5 * 4 * 40 + 48

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gnn import oracle, whole_graph
 from gnn.model import Model
+from gnn.oracles import oracle, whole_graph
 from gnn.plan import Context, LayerPlan, compile_plan
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import (
@@ -72,7 +72,8 @@ def test_no_rows_in_no_rows_out(name: str) -> None:
         sent = layer.send(np.empty((0, layer.in_width), np.float32), nobody)
         assert sent.shape == (0, layer.message_width + layer.self_width)
         own = np.empty((0, own_width(layer)), np.float32)
-        assert layer.update(sent[:, : layer.message_width], own, nobody).shape == (0, layer.out_width)
+        agg = np.empty((0, layer.synopsis_width), np.float32)
+        assert layer.update(agg, own, nobody).shape == (0, layer.out_width)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -83,7 +84,7 @@ def test_rows_have_bits_of_their_own_and_inputs_stay(name: str) -> None:
     rng = np.random.default_rng(0)
     x = graph.x
     for layer in plan.layers:
-        agg = rng.standard_normal((90, layer.message_width)).astype(np.float32)
+        agg = rng.standard_normal((90, layer.synopsis_width)).astype(np.float32)
         own = rng.standard_normal((90, own_width(layer))).astype(np.float32)
         kept = x.copy(), agg.copy(), own.copy()
         sent, updated = layer.send(x, ctx), layer.update(agg, own, ctx)
@@ -115,7 +116,7 @@ def test_flags_tell_the_truth(name: str) -> None:
     other = Context(ctx.count + 1, ctx.degree + 1, ctx.loop + 1)
     for layer in plan.layers:
         x = rng.standard_normal((20, layer.in_width)).astype(np.float32)
-        agg = rng.standard_normal((20, layer.message_width)).astype(np.float32)
+        agg = rng.standard_normal((20, layer.synopsis_width)).astype(np.float32)
         own = rng.standard_normal((20, own_width(layer))).astype(np.float32)
         assert not (layer.self_is_message and layer.self_width)
         assert layer.reads_self == bool(own_width(layer))

@@ -14,7 +14,7 @@ from gnn.model import ModelError
 from job import cli
 from job.commands.run import run
 from job.errors import JobFailed
-from job.options.run_config import LATER, RunConfig, option_names
+from job.options.run_config import RunConfig, option_names
 from operators.epochs.cut import LostCutError
 from operators.snapshot.reader import SnapshotError
 from state.image import DamagedImageError
@@ -91,7 +91,7 @@ def run_arguments(files: dict[str, Path], *more: object) -> list[object]:
 def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
     flags = set(inspect.signature(run).parameters) - {"config"}
     in_the_file_alone = {"kafka", "events_map"}
-    assert {name.rstrip("_") for name in flags - LATER.keys()} == set(option_names()) - in_the_file_alone
+    assert {name.rstrip("_") for name in flags} == set(option_names()) - in_the_file_alone
 
 
 @pytest.mark.parametrize("command", ["run", "check", "stop", "partition", "warm-up", "model import", "model describe"])
@@ -180,14 +180,18 @@ def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: An
     [
         (["run"], "--model: missing"),
         (["run", "--model", "nowhere", "--events", "e", "--out", "o"], "--model nowhere: no such folder"),
-        (["run", "--flight-port", "1"], "--flight-port: not in this version"),
         (["run", "--delivery", "twice"], "Invalid value for '--delivery'"),
         (["run", "--embeddings-to", "topic"], "--embeddings-to: got 'topic' (another scheme)"),
         (["run", "--frobnicate"], "No such option"),
         (["run", "--parts", "many"], "--parts"),
-        (["embed", "--model", "M", "--memory", "2GiB"], "freshet embed: not in this version"),
-        (["serve", "--help"], "freshet serve: not in this version"),
-        (["query", "7", "9"], "freshet query: not in this version"),
+        (["serve", "--tables", "nowhere"], "nowhere: expected the folder tables of a job's --out"),
+        (["serve", "--tables", "O/tables", "--history", "5"], "expected a size such as 2GiB"),
+        (["query", "--at", "nowhere", "--timeout", "0.1", "7"], "give O/tables"),
+        (["compact", "nowhere"], "no job in it"),
+        (["compact", "--keep-changes", "5", "nowhere"], "--keep-changes: got '5'"),
+        (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--memory", "2"], "--memory: got '2'"),
+        (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--passes", "0"], "--passes: got '0'"),
+        (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--for", "x"], "--for: got 'x', expected serving"),
         (["stop", "nowhere"], "nowhere: no run.json"),
         (["model", "describe", "nowhere"], "--model nowhere: no such folder"),
         (["model", "import", "pkg.mod", "--weights", "w.pt", "--out", "x"], "expected PACKAGE.MODULE:FACTORY"),
@@ -232,7 +236,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
     weights = files["M"] / "model.safetensors"
     calls = stand_in("gnn.pyg", "importing", "import_model", None)
     assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
-    assert calls == [(("pkg.mod:make", weights, files["new"]), {"edge_types": None})]
+    assert calls == [(("pkg.mod:make", weights, files["new"]), {"edge_types": None, "head": None, "stats_from": None})]
     stand_in("gnn", "describe", "describe", "layer 1: sage_conv")
     assert "layer 1: sage_conv" in freshet("model", "describe", files["M"]).out
 

@@ -28,11 +28,11 @@ def test_chunks_never_overlap_and_those_given_back_are_used_first() -> None:
         if held and rng.random() < 0.5:
             at = rng.choice(list(held))
             k = held.pop(at)
-            give_back(heads, pool.view, at, k)
+            give_back(heads, pool.data, at, k, 0)
             free[k].append(at)
             continue
         k, before = rng.randrange(5), int(end[0])
-        at = int(hand_out(heads, end, pool.data, room, k))
+        at = int(hand_out(heads, end, pool.data, room, k, 0))
         if free[k]:
             assert at == free[k].pop(), "the one that was given back last"
             reused += 1

@@ -14,9 +14,9 @@ pyg = pytest.importorskip("torch_geometric.nn")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from gnn import oracle, whole_graph  # noqa: E402
 from gnn.declarations import GCNConv, GraphConv  # noqa: E402
 from gnn.model import Model, load_model  # noqa: E402
+from gnn.oracles import oracle, whole_graph  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
 from gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
@@ -68,11 +68,15 @@ def inputs(seed: int = 11) -> tuple[Any, Any, Any, Any]:
 BASIC = {
     "gcn": lambda: pyg.GCN(IN, 8, 2, 3),
     "gcn-4-layers-norm": lambda: pyg.GCN(IN, 5, 4, norm="batch_norm", dropout=0.5),
+    "gcn-7-layers": lambda: pyg.GCN(IN, 5, 7, act="elu"),
     "gcn-improved-cached": lambda: pyg.GCN(IN, 8, 2, 3, improved=True, cached=True),
     "gcn-no-loops": lambda: pyg.GCN(IN, 8, 2, 3, add_self_loops=False, bias=False),
     "gcn-plain": lambda: pyg.GCN(IN, 8, 1, 3, normalize=False),
     "sage": lambda: pyg.GraphSAGE(IN, 8, 2, 3, dropout=0.3),
     "sage-sum": lambda: pyg.GraphSAGE(IN, 8, 3, 3, aggr="sum", act="elu", act_kwargs={"alpha": 0.7}),
+    "sage-max": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr="max"),
+    "sage-min": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr="min", project=True),
+    "sage-several": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr=["mean", "max", "min", "sum"]),
     "sage-project-normalize": lambda: pyg.GraphSAGE(IN, 8, 2, 3, project=True, normalize=True, act="gelu"),
     "sage-no-root": lambda: pyg.GraphSAGE(IN, 8, 2, root_weight=False, act_first=True, norm="BatchNorm"),
     "sage-no-act": lambda: pyg.GraphSAGE(IN, 8, 2, 3, act=None),
@@ -80,6 +84,11 @@ BASIC = {
     "sage-swish": lambda: pyg.GraphSAGE(IN, 8, 2, 3, act="swish"),
     "sage-function": lambda: pyg.GraphSAGE(IN, 8, 2, 3, act=torch.tanh),
     "sage-jk-last": lambda: pyg.GraphSAGE(IN, 8, 2, 3, jk="last"),
+    "gat": lambda: pyg.GAT(IN, 8, 2, 3, heads=4),
+    "gat-mean-of-heads": lambda: pyg.GAT(IN, 8, 2, 3, heads=2, concat=False, negative_slope=0.1),
+    "gat-residual-no-loops": lambda: pyg.GAT(IN, 8, 3, 3, heads=2, residual=True, add_self_loops=False),
+    "gat-v2": lambda: pyg.GAT(IN, 8, 2, 3, heads=2, v2=True),
+    "gat-v2-shared": lambda: pyg.GAT(IN, 8, 3, 3, v2=True, share_weights=True, residual=True, concat=False, heads=3),
     "gin": lambda: pyg.GIN(IN, 8, 2, 3),
     "gin-norm-eps": lambda: pyg.GIN(IN, 8, 3, 3, norm="batch_norm", eps=0.25, act="leaky_relu"),
     "gin-train-eps": lambda: pyg.GIN(IN, 8, 2, train_eps=True, act="selu"),
@@ -246,7 +255,7 @@ class Rewiring(Skip):
 
 class Softmax(Skip):
     def forward(self, x: Any, edge_index: Any) -> Any:
-        return F.log_softmax(self.conv(x, edge_index), dim=1)
+        return F.log_softmax(self.conv(x, edge_index), dim=0)
 
 
 class Tuple(Skip):
@@ -271,12 +280,18 @@ class Doubling(pyg.GraphConv):
 
 
 REFUSED = {
-    "gat": (
-        lambda: pyg.GAT(IN, 8, 2, 3),
-        "convs.0: torch_geometric.nn.GATConv is not supported yet; supported layers are",
+    "gat with attributes": (
+        lambda: pyg.GAT(IN, 8, 2, 3, edge_dim=4),
+        "convs.0: GATConv with edge_dim=4 is not supported yet: edges have no attributes here",
     ),
-    "max": (lambda: pyg.GraphSAGE(IN, 8, 2, aggr="max"), "convs.0: SAGEConv with aggr='max' is not supported yet"),
-    "aggr list": (lambda: pyg.GraphSAGE(IN, 8, 1, aggr=["mean", "sum"]), "with aggr=.'mean', 'sum'. is not supported"),
+    "median": (
+        lambda: pyg.GraphSAGE(IN, 8, 2, aggr="median"),
+        "convs.0: SAGEConv with aggr='median' is not supported yet; supported: sum, mean, max, min",
+    ),
+    "aggr list": (
+        lambda: pyg.GraphSAGE(IN, 8, 1, aggr=["mean", "std"]),
+        "with aggr=.'mean', 'std'. is not supported",
+    ),
     "gcn mean": (
         lambda: pyg.GCN(IN, 8, 1, aggr="mean"),
         "GCNConv with aggr='mean' is not supported yet; supported: sum",
@@ -284,7 +299,7 @@ REFUSED = {
     "jk": (lambda: pyg.GCN(IN, 8, 2, jk="cat"), "GCN: jumping knowledge .jk='cat'. is not supported"),
     "layer norm": (
         lambda: pyg.GCN(IN, 8, 2, norm="layer_norm"),
-        "norms.0: torch_geometric.nn.LayerNorm is not supported",
+        r"^norms.0: LayerNorm\(mode='graph'\), PyG's default, depends on the whole graph.*stats_from=\(x, edge_index\)",
     ),
     "batch norm without statistics": (
         lambda: pyg.GCN(IN, 8, 2, norm="batch_norm", norm_kwargs={"track_running_stats": False}),
@@ -294,18 +309,18 @@ REFUSED = {
     "decomposed": (lambda: pyg.GraphSAGE(IN, 8, 1, decomposed_layers=2), "decomposed_layers=2 is not supported"),
     "bipartite": (lambda: nn.ModuleList([pyg.SAGEConv((4, 5), 3)]), r"bipartite layers are not supported.*\(4, 5\)"),
     "lazy": (lambda: nn.ModuleList([pyg.SAGEConv(-1, 3)]), "its size is not known yet"),
-    "softmax module": (
-        lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), nn.Softmax(1)]),
-        "1: torch.nn.Softmax is not supported",
+    "softmax over the graph": (
+        lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), nn.Softmax(0)]),
+        "1: softmax over dim=0 reads all vertices of the graph; dim=-1",
     ),
     "own conv": (lambda: nn.ModuleList([Doubling(IN, 3)]), "Doubling is not supported; supported layers are"),
-    "no conv": (lambda: nn.ModuleList([nn.Linear(IN, 3)]), "needs 1 to 4 convs, got 0"),
-    "five convs": (lambda: pyg.GCN(IN, 8, 5), "needs 1 to 4 convs, got 5"),
+    "no conv": (lambda: nn.ModuleList([nn.Linear(IN, 3)]), "needs 1 to 16 convs, got 0"),
+    "many convs": (lambda: pyg.GCN(IN, 8, 17), "needs 1 to 16 convs, got 17"),
     "widths": (lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), nn.Linear(4, 2)]), "reads rows of width 4, got 3"),
     "skip": (Skip, "straight lines only"),
     "branch": (Branching, "cannot be traced"),
     "rewiring": (Rewiring, "straight lines only"),
-    "log_softmax": (Softmax, "function log_softmax is not supported; supported are relu"),
+    "log_softmax": (Softmax, "log_softmax over dim=0 reads all vertices"),
     "tuple": (Tuple, "returns something other"),
     "always dropping": (AlwaysDropping, "random at inference too"),
     "data object": (OnData, r"OnData.forward takes \(data\), expected \(x, edge_index"),
@@ -313,7 +328,7 @@ REFUSED = {
         lambda: pyg.Sequential(
             "x, edge_index", [(pyg.SAGEConv(IN, IN), "x, edge_index -> y"), (torch.add, "x, y -> x")]
         ),
-        "reads x, y. Freshet takes straight lines only",
+        r"module_1 adds up the rows of x and y \(a residual\).*Freshet takes straight lines only.*Nearest",
     ),
     "lambda": (
         lambda: pyg.Sequential(
@@ -338,7 +353,7 @@ def test_wrong_heads_are_refused(tmp_path: Path) -> None:
         export_model(Net(), tmp_path / "m", head="classifier")
     with pytest.raises(ExportError, match="head='mlp' is not the end of the module: sigmoid comes after it"):
         export_model(Net(), tmp_path / "m", head="mlp")
-    with pytest.raises(ExportError, match="stats_from is for norms"):
+    with pytest.raises(ExportError, match=r"stats_from: got object, expected .x, edge_index. or"):
         export_model(Net(), tmp_path / "m", stats_from=object())
 
 

@@ -27,7 +27,7 @@ def test_docker_compose_takes_it() -> None:
     command = [tool, "--profile", "job", "config", "--services"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == ["freshet", "jobmanager", "kafka", "taskmanager"]
+    assert sorted(done.stdout.split()) == ["freshet", "jobmanager", "kafka", "serve", "taskmanager"]
 
 
 def test_kafka_is_the_tested_version(compose: dict[str, Any]) -> None:

@@ -28,7 +28,11 @@ def test_a_spec_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "named"),
-    [({"parts": 1, "parallelism": 2}, "parts 1 < parallelism 2"), ({"colour": 1}, "colour"), ({"layers": 9}, "layers")],
+    [
+        ({"parts": 1, "parallelism": 2}, "parts 1 < parallelism 2"),
+        ({"colour": 1}, "colour"),
+        ({"layers": 17}, "layers"),
+    ],
 )
 def test_wrong_specs_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ValidationError, match=named):

@@ -20,7 +20,7 @@ from job.flink.task_managers import TaskManagers
 
 
 def spec(out: Path, parallelism: int, **fields: Any) -> JobSpec:
-    return JobSpec(out=str(out), layers=1, parts=max(parallelism, 4), parallelism=parallelism, **fields)
+    return JobSpec(out=str(out), parts=max(parallelism, 4), parallelism=parallelism, **{"layers": 1, **fields})
 
 
 class Machine:
@@ -150,3 +150,11 @@ def test_memory_is_shared_out(
     assert (memory.heap_mb, memory.managed_mb, memory.network_mb) == expected
     assert client_heap_mb(job) == (2048 if parallelism == 1 else 1024)
     assert memory_of_worker(spec(tmp_path, parallelism, managed_mb=4096), machine_mb).managed_mb == 4096 // parallelism
+
+
+def test_deep_models_get_buffers_for_all_their_stages(tmp_path: Path) -> None:
+    """Three subtasks of 16 layers ask for more than the 88 MB that four layers are content with."""
+    networks = [
+        memory_of_worker(spec(tmp_path, 3, network_mb=64, layers=layers), 64_000).network_mb for layers in (4, 5, 16)
+    ]
+    assert networks == [88, 176, 352]

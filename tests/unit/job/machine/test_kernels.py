@@ -8,8 +8,10 @@ import numba
 import pytest
 
 from gnn.kernel_calls import Call
+from gnn.model import save_model
 from job.errors import JobFailed
 from job.machine import kernels
+from tests.support.models import conv, make_model
 
 READY = Call("gnn.elementwise", "relu", (numba.types.Array(numba.types.float32, 1, "C"),))
 UNKNOWN = Call("gnn.elementwise", "no_such_kernel", ())
@@ -22,7 +24,7 @@ def stamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_compiled_is_counted_and_noted(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_rehearsed", lambda: [READY])
+    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [READY])
     assert not kernels.are_ready()
     seen: list[tuple[int, int]] = []
     done = kernels.compile_ahead(lambda *counts: seen.append(counts))
@@ -32,8 +34,25 @@ def test_what_was_compiled_is_counted_and_noted(stamp: Path, monkeypatch: pytest
     assert kernels.compile_ahead().compiled == 0
 
 
+def test_what_is_ready_for_one_model_is_not_ready_for_others(
+    stamp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [READY])
+    for seed, kind in enumerate(("graph_conv", "gcn_conv")):
+        save_model(make_model(seed, [conv(kind, 2, 2)]), tmp_path / kind)
+    save_model(make_model(7, [conv("graph_conv", 2, 2)]), tmp_path / "other weights")
+    one = kernels.Jobs(tmp_path / "graph_conv", several_parts=False)
+    kernels.compile_ahead(jobs=one)
+    assert kernels.are_ready(one) and kernels.are_ready(one._replace(model=tmp_path / "other weights"))
+    assert not kernels.are_ready(one._replace(several_parts=True))
+    assert not kernels.are_ready(one._replace(model=tmp_path / "gcn_conv"))
+    assert not kernels.are_ready()
+    kernels.compile_ahead()
+    assert kernels.are_ready(one._replace(model=tmp_path / "gcn_conv")), "all jobs are any job"
+
+
 def test_a_process_that_fails_ends_it(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_rehearsed", lambda: [UNKNOWN])
+    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [UNKNOWN])
     with pytest.raises(JobFailed, match=r"compiling kernels: 0 of 1 done"):
         kernels.compile_ahead()
     assert not stamp.exists()

@@ -6,7 +6,7 @@ import pytest
 from job.errors import UsageError
 from job.folder.layout import checkpoint_folder, dead_letters_to
 from job.options.config_file import load_run_config, read_config_file
-from job.options.run_config import LATER, RunConfig, option_names
+from job.options.run_config import RunConfig, option_names
 
 NEEDED = {"model": Path("M"), "events": ["e.jsonl"], "out": Path("O")}
 
@@ -137,13 +137,6 @@ def test_missing_options_are_named() -> None:
 
 def test_local_runtime_ignores_the_parallelism() -> None:
     assert load(runtime="local", parallelism=4, parts=2).part_count == 2
-
-
-@pytest.mark.parametrize("key", sorted(LATER))
-def test_options_of_later_versions_say_so(key: str) -> None:
-    said = refusal(**{key: "x"})
-    assert "--" + key.replace("_", "-") in said
-    assert "not in this version" in said
 
 
 def test_kafka_properties_are_never_shown(tmp_path: Path) -> None:

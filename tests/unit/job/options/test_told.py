@@ -13,7 +13,7 @@ from job.options.run_config import RunConfig
 from job.options.told import is_told, told, told_again
 from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.parser.config import LetterConfig, ParserConfig
-from operators.settings import OutletConfig, Settings
+from operators.settings import OutletConfig, Settings, TailConfig
 from partitioner.config import PartitionerConfig
 
 # What has no option: found out by the run, or for tests alone. A field that is new and is meant to be an option, but
@@ -33,6 +33,7 @@ UNTOLD: dict[type, set[str]] = {
     CutLogConfig: {"folder", "checkpoints", "checkpoints_away"},
     LetterConfig: {"target", "record_bytes"},
     OutletConfig: {"model_tag"},
+    TailConfig: set(),
 }
 
 

@@ -37,10 +37,18 @@ def test_a_right_run_passes(tmp_path, capsys, kind, undirected, snapshot):
     assert "stopped" not in run.told
     assert line["vertices"] == len(run.graph) > 3
     expected = {"missing": 0, "extra": 0, "nan": 0, "mismatched": 0, "duplicates": 0, "epoch": 6, "oracle": "own"}
-    expected |= {"epochs_checked": 1, "nonfinite": 0, "faults": []}
+    expected |= {"epochs_checked": 1, "nonfinite": 0, "approximate": False, "faults": []}
     expected |= {"events": run.accepted + run.rejected, "rejected": run.rejected}
     assert {name: line[name] for name in expected} == expected
     assert run.rejected > 10
+
+
+def test_a_run_of_an_approximate_model_says_so(tmp_path, capsys):
+    norm = {"type": "frozen_norm", "of": "graph_norm", "channels": OUT}
+    run = Run(tmp_path, model=make_model(2, [conv("sage_conv", WIDTH, OUT), norm]))
+    code, line = run.check(capsys, oracle="own")
+    assert (code, line["approximate"]) == (0, True)
+    assert "the model is approximate" in run.told
 
 
 @pytest.mark.skipif(not torch_oracle.available(), reason="torch and torch-geometric are not installed")

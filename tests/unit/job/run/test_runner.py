@@ -56,10 +56,10 @@ def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> Non
 def test_a_job_runs_where_kernels_could_not_be_compiled_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(progress: object) -> None:
+    def fail(progress: object, jobs: object) -> None:
         raise JobFailed("the rehearsal ended with 1")
 
-    monkeypatch.setattr(runner, "are_ready", lambda: False)
+    monkeypatch.setattr(runner, "are_ready", lambda jobs: False)
     monkeypatch.setattr(runner, "compile_ahead", fail)
     save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')

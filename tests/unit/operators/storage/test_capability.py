@@ -2,8 +2,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from gnn.synopses import InvertibleSynopsis, Synopsis
+from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
 from operators.storage.capability import capability_of
+from operators.storage.folds import FoldStore
 from operators.storage.sums import SumStore
 
 
@@ -14,5 +15,7 @@ class Median(Synopsis):
 
 def test_the_synopsis_chooses_its_kernels() -> None:
     assert capability_of(InvertibleSynopsis("mean")).store is SumStore
-    with pytest.raises(TypeError, match="no storage keeps a Median, expected an InvertibleSynopsis"):
+    assert capability_of(MonotonicSynopsis("max")).store is FoldStore
+    assert capability_of(synopsis_of(("mean", "max"), weighted=False)).store is FoldStore
+    with pytest.raises(TypeError, match="no storage keeps a Median"):
         capability_of(Median())

@@ -25,7 +25,7 @@ def forward(
 ) -> list[Rows]:
     """Return x_1..x_L of a whole graph, through the plan's send and update.
 
-    Shapes: as gnn.oracle.forward; results float32.
+    Shapes: as gnn.oracles.oracle.forward; results float32.
     """
     weight = np.ones(len(src), np.float32) if weight is None else np.asarray(weight, np.float32)
     ctx = contexts(len(x), src, dst, weight)
@@ -40,13 +40,12 @@ def forward(
 
 
 def aggregate(layer: LayerPlan, sent: Rows, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Rows:
-    """Return the un-normalised sum of every vertex's messages, of shape (n, message_width)."""
+    """Return the synopsis of every vertex's messages, of shape (n, synopsis_width)."""
     if layer.skip_loops:
         edges = src != dst
         src, dst, weight = src[edges], dst[edges], weight[edges]
-    messages = sent[src, : layer.message_width]
+    targets = sent[:, : layer.message_width]
+    messages = targets[src]
     if layer.weighted:
         messages = messages * weight[:, None]
-    out = np.zeros((len(sent), layer.message_width), np.float32)
-    np.add.at(out, dst, messages)
-    return out
+    return layer.synopsis.whole(messages, dst, targets)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gnn import oracle, own_scale
 from gnn.model import Model
+from gnn.oracles import oracle, own_scale
 from gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import all_small_models, conv, linear, make_model, random_model

@@ -10,15 +10,28 @@ A value that may leave float32's range on the way has an infinite scale: infinit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from gnn import oracle
-from gnn.declarations import BatchNorm, Conv, GCNConv, GINConv, GraphConv, Identity, Layer, Linear, SAGEConv
+from gnn.declarations import (
+    AttentionConv,
+    BatchNorm,
+    Conv,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    Identity,
+    Layer,
+    Linear,
+    SAGEConv,
+    TransformerConv,
+)
 from gnn.model import Model
-from gnn.oracle import Edges
+from gnn.oracles import attention, oracle
+from gnn.oracles.edges import Edges
+from gnn.rows import scales
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -40,7 +53,7 @@ class Scaled(NamedTuple):
 def forward(
     model: Model, x: Array, src: Array, dst: Array, weight: Array | None = None, *, tolerance: float = 1e-4
 ) -> Scaled:
-    """Return the embeddings, as `gnn.oracle.forward`, and the scale of each of their values.
+    """Return the embeddings, as `gnn.oracles.oracle.forward`, and the scale of each of their values.
 
     `tolerance` is how large an error is allowed: an activation gets as its scale what such an error of its input makes
     of its output.
@@ -60,7 +73,7 @@ def forward(
 
 def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
     if isinstance(layer, GraphConv):
-        sums = _gathered(x, edges, edges.weight if layer.edge_weights else None, layer.aggr == "mean")
+        sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None)
         own = _linear(x, weights["lin_root.weight"])
         return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
     if isinstance(layer, SAGEConv):
@@ -74,6 +87,8 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
             own_weights = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
             at = _dense(inner, own_weights, at, step)
         return at
+    if isinstance(layer, AttentionConv):
+        return _attention_conv(layer, weights, x, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -84,9 +99,10 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
         source = _activated(
             _linear(x, weights["lin.weight"], weights["lin.bias"]), lambda rows: np.maximum(rows, 0), step
         )
-    at = _linear(
-        _gathered(source, edges, None, layer.aggr == "mean"), weights["lin_l.weight"], weights.get("lin_l.bias")
-    )
+    kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+    found = [_aggregated(kind, source, edges, None) for kind in kinds]
+    beside = _beside(found)
+    at = _linear(beside, weights["lin_l.weight"], weights.get("lin_l.bias"))
     if layer.root_weight:
         at = _added(at, _linear(x, weights["lin_r.weight"]))
     return _normalized(at) if layer.normalize else at
@@ -98,6 +114,53 @@ def _gcn_conv(layer: GCNConv, weights: Weights, x: Scaled, edges: Edges) -> Scal
     return _with_bias(at, weights["bias"]) if layer.bias else at
 
 
+def _attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    edges = attention.looped(layer, edges)
+    rows = attention.heads_of(layer, weights, x.rows)
+    scales = attention.head_scales(layer, weights, x.rows, x.scale)
+    found: list[Scaled] = []
+    for h, (of, scale) in enumerate(zip(rows, scales, strict=True)):
+        logits = attention.scores(layer, weights, h, of.source[edges.src], of.target[edges.dst])
+        far = attention.score_scale(layer, weights, h, of, scale, edges)
+        found.append(_softmax(Scaled(of.value, scale.value), Scaled(logits, far), edges, step))
+    if layer.concat:
+        out = _beside(found)
+    else:
+        out = Scaled(*(np.mean(columns, axis=0) for columns in zip(*found, strict=True)))
+    if isinstance(layer, TransformerConv):
+        return _with_skip(layer, weights, x, out, step)
+    if "res.weight" in weights:
+        out = _added(out, _linear(x, weights["res.weight"]))
+    return _with_bias(out, weights["bias"]) if "bias" in weights else out
+
+
+def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled, step: float) -> Scaled:
+    if not layer.root_weight:
+        return out
+    skip = _linear(x, weights["lin_skip.weight"], weights.get("lin_skip.bias"))
+    if not layer.beta:
+        return _added(out, skip)
+    both = out, skip, _added(out, Scaled(-skip.rows, skip.scale))
+    beside = _beside(both)
+    beta = _activated(_linear(beside, weights["lin_beta.weight"]), lambda rows: 1 / (1 + np.exp(-rows)), step)
+    rows = beta.rows * skip.rows + (1 - beta.rows) * out.rows
+    apart = beta.scale * np.abs(skip.rows - out.rows)
+    scale = np.hypot(beta.rows * skip.scale, (1 - beta.rows) * out.scale) + apart
+    return Scaled(rows, _known(np.abs(rows) + scale))
+
+
+def _softmax(values: Scaled, logits: Scaled, edges: Edges, step: float) -> Scaled:
+    """Softmax sums over the in-edges: a score that is off takes weight from the others, or gives it to them."""
+    alpha = attention.softmax_at_destinations(logits.rows, edges)
+    rows = edges.sum_at_destinations(values.rows, alpha)
+    size = _past_range(edges.sum_at_destinations(np.abs(values.rows), alpha))
+    through = np.sqrt(edges.sum_at_destinations(values.scale**2, alpha**2))
+    turned = alpha * np.expm1(2 * step * logits.scale) / step
+    away = np.zeros_like(rows)
+    np.add.at(away, edges.dst, turned[:, None] * np.abs(values.rows[edges.src] - rows[edges.dst]))
+    return Scaled(rows, _known(size + through + away))
+
+
 def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     if isinstance(layer, Linear):
         return _linear(x, weights["weight"], weights.get("bias"))
@@ -105,10 +168,23 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
         return _with_bias(_multiplied(x, weights["scale"]), weights["shift"])
     if isinstance(layer, Identity):
         return x
+    behind = scales.apply(layer, weights, *x, step)
+    if behind is not None:
+        return Scaled(*behind)
     return _activated(x, lambda rows: oracle.dense(layer, weights, rows), step)
 
 
 # -- steps: the values, the magnitude of what was summed, and what comes through of the scales before ----------------
+
+
+def _aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None) -> Scaled:
+    """An aggregate of (factor *) the rows of the in-neighbours."""
+    if kind in ("sum", "mean"):
+        return _gathered(x, edges, factor, kind == "mean")
+    size = None if factor is None else np.abs(factor)
+    largest, through = (edges.aggregate("max", rows, size) for rows in (np.abs(x.rows), x.scale))
+    # a maximum moves by no more than the message that moves most
+    return Scaled(edges.aggregate(kind, x.rows, factor), _known(_past_range(largest) + through))
 
 
 def _gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
@@ -134,6 +210,11 @@ def _multiplied(x: Scaled, factor: Array) -> Scaled:
 
 def _with_bias(x: Scaled, bias: Array) -> Scaled:
     return Scaled(x.rows + bias, x.scale + np.abs(bias))
+
+
+def _beside(parts: Sequence[Scaled]) -> Scaled:
+    """Rows side by side."""
+    return Scaled(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
 
 
 def _added(one: Scaled, other: Scaled) -> Scaled:

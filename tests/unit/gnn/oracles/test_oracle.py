@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gnn import oracle
+from gnn.oracles import edges, oracle
 from gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model
@@ -79,7 +79,7 @@ def test_many_edges_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     graph = random_graph(3, integer=True, edges=400)
     model = make_model(0, [conv("graph_conv", 6, 3)], integer=True)
     whole = oracle.forward(model, *graph)[0]
-    monkeypatch.setattr(oracle, "_CHUNK_EDGES", 5)
+    monkeypatch.setattr(edges, "_CHUNK_EDGES", 5)
     np.testing.assert_array_equal(oracle.forward(model, *graph)[0], whole)
 
 

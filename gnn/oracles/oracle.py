@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gnn.declarations import (
-    BatchNorm,
+    AttentionConv,
     Conv,
     Elu,
     GCNConv,
@@ -26,10 +26,11 @@ from gnn.declarations import (
     SAGEConv,
 )
 from gnn.model import Model
+from gnn.oracles.attention import attention_conv
+from gnn.oracles.edges import Edges
+from gnn.rows import full_pass
 
 Array = np.ndarray
-
-_CHUNK_EDGES = 1 << 17
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -41,39 +42,6 @@ _SIMPLE: dict[str, Callable[[Array], Array]] = {
     "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
     "identity": lambda x: x,
 }
-
-
-class Edges:
-    """The edges of a graph, sorted by destination, with their number of vertices.
-
-    Shapes: src, dst (e,) int64 vertex numbers; weight (e,) dtype.
-    """
-
-    def __init__(self, vertices: int, src: Array, dst: Array, weight: Array) -> None:
-        """Sort the edges by destination; ties keep their order."""
-        order = np.argsort(dst, kind="stable")
-        self.vertices, self.src, self.dst, self.weight = vertices, src[order], dst[order], weight[order]
-
-    def sum_at_destinations(self, x: Array, factor: Array | None) -> Array:
-        """Return for each vertex the sum of (factor *) x[src] over its in-edges, 0 if it has none."""
-        out = np.zeros((self.vertices, x.shape[1]), x.dtype)
-        starts = np.flatnonzero(np.r_[True, self.dst[1:] != self.dst[:-1]]) if len(self.dst) else np.empty(0, np.int64)
-        ends = np.r_[starts[1:], len(self.dst)]
-        first = 0
-        while first < len(starts):  # whole destinations, about _CHUNK_EDGES edges at a time
-            last = max(first + 1, int(np.searchsorted(ends, starts[first] + _CHUNK_EDGES, side="right")))
-            here = slice(starts[first], ends[last - 1])
-            messages = x[self.src[here]]
-            if factor is not None:
-                messages = messages * factor[here, None]
-            at = starts[first:last]
-            out[self.dst[at]] = np.add.reduceat(messages, at - starts[first], axis=0)
-            first = last
-        return out
-
-    def count(self) -> Array:
-        """Return the number of in-edges of each vertex."""
-        return np.bincount(self.dst, minlength=self.vertices)
 
 
 def forward(
@@ -124,14 +92,14 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
             own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
             rows = dense(inner, own, rows.astype(x.dtype))
         return rows
+    if isinstance(layer, AttentionConv):
+        return attention_conv(layer, weights, x, edges)
     msg = f"the oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
 
 def _graph_conv(layer: GraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
-    aggregate = edges.sum_at_destinations(x, edges.weight if layer.edge_weights else None)
-    if layer.aggr == "mean":
-        aggregate /= np.maximum(edges.count(), 1)[:, None]
+    aggregate = edges.aggregate(layer.aggr, x, edges.weight if layer.edge_weights else None)
     out = aggregate @ weights["lin_rel.weight"].T + x @ weights["lin_root.weight"].T
     return out + weights["lin_rel.bias"] if layer.bias else out
 
@@ -140,9 +108,8 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
     source = x
     if layer.project:
         source = _SIMPLE["relu"](x @ weights["lin.weight"].T + weights["lin.bias"])
-    aggregate = edges.sum_at_destinations(source, None)
-    if layer.aggr == "mean":
-        aggregate /= np.maximum(edges.count(), 1)[:, None]
+    kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+    aggregate = np.concatenate([edges.aggregate(kind, source) for kind in kinds], axis=1)
     out = aggregate @ weights["lin_l.weight"].T
     if layer.bias:
         out = out + weights["lin_l.bias"]
@@ -184,11 +151,12 @@ def gcn_factors(layer: GCNConv, edges: Edges) -> tuple[Edges, Array]:
 
 def dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:
     """Return what a layer without neighbours makes of rows, in their dtype."""
-    if isinstance(layer, Linear):
+    made = full_pass.apply(layer, weights, x)
+    if made is not None:
+        out = made
+    elif isinstance(layer, Linear):
         out = x @ weights["weight"].T
         out = out + weights["bias"] if layer.bias else out
-    elif isinstance(layer, BatchNorm):
-        out = x * weights["scale"] + weights["shift"]
     elif isinstance(layer, PRelu):
         out = np.where(x > 0, x, x * weights["weight"])
     elif isinstance(layer, LeakyRelu):

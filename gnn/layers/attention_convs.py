@@ -1,0 +1,175 @@
+"""Layers that weigh the values of their sources by a softmax of scores: GAT, GATv2, TransformerConv and AGNN.
+
+What a vertex sends is all that anybody's score reads of it, as source and as target. The self-loop that some of them
+add, in place of any that is there, is no message: UPDATE makes it from the vertex's own row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn import elementwise
+from gnn.attend import attend
+from gnn.chain import Chain, linear, transposed
+from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, TransformerConv
+from gnn.dense import Rows, matmul
+from gnn.layers.base import Context, LayerPlan
+from gnn.model import Model
+from gnn.scores import terms_of
+from gnn.softmax import Score, SoftmaxSynopsis
+
+
+class AttentionConvPlan(LayerPlan):
+    """softmax_u(score(u, v)) value_u per head, side by side or averaged; then perhaps a residual and a bias.
+
+    A row is [value | what the score reads]; `_rows` makes it, `_residual_rows` what the vertex itself adds.
+    """
+
+    def __init__(self, spec: AttentionConv, score: Score, before: Chain, after: Chain) -> None:
+        """Take the declaration, and the score with the places of its terms."""
+        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        self.name, self.weighted, self.skip_loops = spec.type, False, spec.add_self_loops
+        self.synopsis = SoftmaxSynopsis(score)
+        self.message_width = score.width
+        self._terms, self._concat, self._loops = terms_of(score), spec.concat, spec.add_self_loops
+        self._bias: Rows | None = None
+
+    def _keep_own(self, residual_width: int) -> None:
+        """Say what of its own UPDATE reads: the row for a self-loop, and a residual of that width."""
+        self._residual_width = residual_width
+        self.reads_self = self._loops or residual_width > 0
+        self.self_is_message = self._loops and residual_width == 0
+        row = self.message_width if self._loops else 0
+        self.self_width = 0 if self.self_is_message else row + residual_width
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        row = self._rows(x)
+        if not self._residual_width:
+            return row
+        return np.concatenate([row, *([row] if self._loops else []), self._residual_rows(x)], axis=1)
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        out = np.empty((len(agg), self.out_channels), np.float32)
+        attend(agg, own, self._loops, self._terms, self._concat, out)
+        if self._residual_width:
+            out = self._with_residual(out, own[:, own.shape[1] - self._residual_width :])
+        if self._bias is not None:
+            out += self._bias
+        return out
+
+    def _rows(self, x: Rows) -> Rows:
+        raise NotImplementedError
+
+    def _residual_rows(self, x: Rows) -> Rows:
+        raise NotImplementedError
+
+    def _with_residual(self, out: Rows, residual: Rows) -> Rows:
+        out += residual
+        return out
+
+
+class GATConvPlan(AttentionConvPlan):
+    """x_v' = softmax_u(LeakyReLU(a_src . W x_u + a_dst . W x_v)) W x_u + b; a row is [W x | s | t]."""
+
+    def __init__(self, spec: GATConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        heads, size = spec.heads, spec.heads * spec.channels
+        score = Score("additive", heads, spec.channels, size, size + heads, size + 2 * heads, spec.negative_slope)
+        super().__init__(spec, score, before, after)
+        weights = model.weights_of(prefix)
+        self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
+        self._of_values = _terms(weights["att_src"], weights["att_dst"])
+        self._residual = transposed(weights["res.weight"]) if spec.residual else None
+        self._keep_own(spec.out_channels if spec.residual else 0)
+
+    def _rows(self, x: Rows) -> Rows:
+        values = matmul(x, self._weight)
+        return np.concatenate([values, matmul(values, self._of_values)], axis=1)
+
+    def _residual_rows(self, x: Rows) -> Rows:
+        assert self._residual is not None
+        return matmul(x, self._residual)
+
+
+class GATv2ConvPlan(AttentionConvPlan):
+    """x_v' = softmax_u(a . LeakyReLU(l_u + r_v)) l_u + b, with l = W_l x + b_l, r = W_r x + b_r; a row is [l | r]."""
+
+    def __init__(self, spec: GATv2Conv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        weights, size = model.weights_of(prefix), spec.heads * spec.channels
+        share = spec.share_weights
+        score = Score(
+            "joint", spec.heads, spec.channels, 0, 0 if share else size, size if share else 2 * size,
+            spec.negative_slope, weights["att"],
+        )  # fmt: skip
+        super().__init__(spec, score, before, after)
+        self._bias = weights.get("bias")
+        names = ["lin_l"] if share else ["lin_l", "lin_r"]
+        self._both = transposed(np.concatenate([weights[f"{name}.weight"] for name in names]))
+        self._biases = np.concatenate([weights[f"{name}.bias"] for name in names]) if spec.bias else None
+        self._residual = transposed(weights["res.weight"]) if spec.residual else None
+        self._keep_own(spec.out_channels if spec.residual else 0)
+
+    def _rows(self, x: Rows) -> Rows:
+        return linear(x, self._both, self._biases)
+
+    def _residual_rows(self, x: Rows) -> Rows:
+        assert self._residual is not None
+        return matmul(x, self._residual)
+
+
+class TransformerConvPlan(AttentionConvPlan):
+    """x_v' = softmax_u(q_v . k_u / sqrt(channels)) v_u, plus or mixed with W_skip x_v; a row is [v | k | q]."""
+
+    def __init__(self, spec: TransformerConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        weights, size = model.weights_of(prefix), spec.heads * spec.channels
+        score = Score("dot", spec.heads, spec.channels, size, 2 * size, 3 * size, spec.channels**-0.5)
+        super().__init__(spec, score, before, after)
+        names = ["lin_value", "lin_key", "lin_query"]
+        self._all = transposed(np.concatenate([weights[f"{name}.weight"] for name in names]))
+        self._biases = np.concatenate([weights[f"{name}.bias"] for name in names]) if spec.bias else None
+        self._skip = (
+            (transposed(weights["lin_skip.weight"]), weights.get("lin_skip.bias")) if spec.root_weight else None
+        )
+        self._beta = transposed(weights["lin_beta.weight"]) if spec.beta else None
+        self._keep_own(spec.out_channels if spec.root_weight else 0)
+
+    def _rows(self, x: Rows) -> Rows:
+        return linear(x, self._all, self._biases)
+
+    def _residual_rows(self, x: Rows) -> Rows:
+        assert self._skip is not None
+        return linear(x, *self._skip)
+
+    def _with_residual(self, out: Rows, residual: Rows) -> Rows:
+        if self._beta is None:
+            return super()._with_residual(out, residual)
+        beta = matmul(np.concatenate([out, residual, out - residual], axis=1), self._beta)
+        elementwise.sigmoid(beta.reshape(-1))
+        return beta * residual + (np.float32(1) - beta) * out
+
+
+class AGNNConvPlan(AttentionConvPlan):
+    """x_v' = softmax_u(beta cos(x_u, x_v)) x_u; a row is [x | x / |x|]."""
+
+    def __init__(self, spec: AGNNConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        size = spec.in_channels
+        beta = float(model.weights_of(prefix)["beta"][0])
+        super().__init__(spec, Score("dot", 1, size, size, size, 2 * size, beta), before, after)
+        self._keep_own(0)
+
+    def _rows(self, x: Rows) -> Rows:
+        lengths_of_one = x.copy()
+        elementwise.normalize_rows(lengths_of_one)
+        return np.concatenate([x, lengths_of_one], axis=1)
+
+
+def _terms(source: Rows, target: Rows) -> Rows:
+    """The matrix that makes of values the terms of all heads: (heads * channels, 2 * heads)."""
+    heads, channels = source.shape
+    terms = np.zeros((heads, channels, 2, heads), np.float32)
+    for head in range(heads):
+        terms[head, :, 0, head], terms[head, :, 1, head] = source[head], target[head]
+    return np.ascontiguousarray(terms.reshape(heads * channels, 2 * heads))

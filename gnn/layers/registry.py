@@ -1,0 +1,43 @@
+"""Which plan runs which conv: a new layer is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gnn.declarations import (
+    AGNNConv,
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    Layer,
+    SAGEConv,
+    TransformerConv,
+)
+from gnn.layers.attention_convs import AGNNConvPlan, GATConvPlan, GATv2ConvPlan, TransformerConvPlan
+from gnn.layers.base import LayerPlan
+from gnn.layers.gcn_conv import GCNConvPlan
+from gnn.layers.gin_conv import GINConvPlan
+from gnn.layers.neighbour_conv import NeighbourConvPlan
+
+PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
+    AGNNConv: AGNNConvPlan,
+    GATConv: GATConvPlan,
+    GATv2Conv: GATv2ConvPlan,
+    GCNConv: GCNConvPlan,
+    GINConv: GINConvPlan,
+    GraphConv: NeighbourConvPlan,
+    SAGEConv: NeighbourConvPlan,
+    TransformerConv: TransformerConvPlan,
+}
+
+
+def names() -> list[str]:
+    """Return the types of convs that have a plan."""
+    return [_type(spec) for spec in PLANS]
+
+
+def _type(spec: Any) -> str:
+    return str(spec.model_fields["type"].default)

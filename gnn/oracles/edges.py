@@ -1,0 +1,52 @@
+"""The edges of a graph as the full pass reads them: sorted by destination, whatever is merged there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Array = np.ndarray
+
+_CHUNK_EDGES = 1 << 17
+
+
+class Edges:
+    """The edges of a graph, sorted by destination, with their number of vertices.
+
+    Shapes: src, dst (e,) int64 vertex numbers; weight (e,) dtype.
+    """
+
+    def __init__(self, vertices: int, src: Array, dst: Array, weight: Array) -> None:
+        """Sort the edges by destination; ties keep their order."""
+        order = np.argsort(dst, kind="stable")
+        self.vertices, self.src, self.dst, self.weight = vertices, src[order], dst[order], weight[order]
+
+    def sum_at_destinations(self, x: Array, factor: Array | None) -> Array:
+        """Return for each vertex the sum of (factor *) x[src] over its in-edges, 0 if it has none."""
+        return self._merge_at_destinations(np.add, x, factor)
+
+    def _merge_at_destinations(self, merge: np.ufunc, x: Array, factor: Array | None) -> Array:
+        out = np.zeros((self.vertices, x.shape[1]), x.dtype)
+        starts = np.flatnonzero(np.r_[True, self.dst[1:] != self.dst[:-1]]) if len(self.dst) else np.empty(0, np.int64)
+        ends = np.r_[starts[1:], len(self.dst)]
+        first = 0
+        while first < len(starts):  # whole destinations, about _CHUNK_EDGES edges at a time
+            last = max(first + 1, int(np.searchsorted(ends, starts[first] + _CHUNK_EDGES, side="right")))
+            here = slice(starts[first], ends[last - 1])
+            messages = x[self.src[here]]
+            if factor is not None:
+                messages = messages * factor[here, None]
+            at = starts[first:last]
+            out[self.dst[at]] = merge.reduceat(messages, at - starts[first], axis=0)
+            first = last
+        return out
+
+    def aggregate(self, kind: str, x: Array, factor: Array | None = None) -> Array:
+        """Return for each vertex the sum, mean, max or min of (factor *) x[src] over its in-edges, 0 if it has none."""
+        merged = self._merge_at_destinations({"max": np.maximum, "min": np.minimum}.get(kind, np.add), x, factor)
+        if kind == "mean":
+            merged /= np.maximum(self.count(), 1)[:, None]
+        return merged
+
+    def count(self) -> Array:
+        """Return the number of in-edges of each vertex."""
+        return np.bincount(self.dst, minlength=self.vertices)

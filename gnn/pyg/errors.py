@@ -1,0 +1,9 @@
+"""What an export is refused with."""
+
+from __future__ import annotations
+
+from gnn.model import ModelError
+
+
+class ExportError(ModelError):
+    """A module that Freshet cannot take over as it is; the message names the part and says why."""

@@ -1,0 +1,224 @@
+"""Which layer a function of rows is, and which one a torch module without neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
+from gnn.pyg.errors import ExportError
+from gnn.pyg.refusals import why_not_function
+from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
+from gnn.rows.layer import Layer
+from gnn.rows.norms import LayerNorm, RMSNorm
+
+Weights = dict[str, np.ndarray]
+Made = tuple[Layer, Weights]
+
+FLOAT32_EPS = float(np.finfo(np.float32).eps)  # torch's default for RMSNorm
+
+
+def function_layer(name: str, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Made:
+    """Return the layer that a function of rows is, with its weights; args and options are those after the rows.
+
+    Raises: ExportError naming a function that is no layer.
+    """
+    label = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+    home = "torch" if isinstance(function, str) else str(getattr(function, "__module__", None) or "torch")
+    make = _FUNCTIONS.get(label.rstrip("_").lower()) if home.startswith(("torch", "_")) else None
+    if make is None:
+        reason = why_not_function(label.rstrip("_").lower())
+        msg = f"{name}: function {label} is not supported{reason}; supported are {', '.join(_FUNCTIONS)}"
+        raise ExportError(msg)
+    try:
+        made = make(*args, **options)
+    except TypeError as error:
+        msg = f"{name}: {label} is called with arguments that Freshet cannot read: {error}"
+        raise ExportError(msg) from None
+    except ValueError as error:
+        msg = f"{name}: {error}"
+        raise ExportError(msg) from None
+    return made if isinstance(made, tuple) else (made, {})
+
+
+def arithmetic(label: str, constant: Any, *, rows_first: bool) -> list[Made]:
+    """Return the layers of `rows <label> constant`, or of `constant <label> rows`; label is add, sub, mul or div.
+
+    Raises: ValueError for a constant that is neither a number nor a row, and for constant / rows.
+    """
+    if label == "sub":
+        factor = [] if rows_first else [(Scale(factor=-1.0), Weights())]
+        return [*factor, _shifted(-_numbers(constant) if rows_first else _numbers(constant))]
+    if label == "add":
+        return [_shifted(_numbers(constant))]
+    if label == "mul":
+        return [_scaled(_numbers(constant))]
+    if not rows_first:
+        msg = "a constant is divided by the rows, which is no layer of Freshet"
+        raise ValueError(msg)
+    return [_scaled(1.0 / _numbers(constant))]
+
+
+def _numbers(constant: Any) -> np.ndarray:
+    """A number as an array without dimensions, a row as one with one."""
+    tensor = getattr(constant, "detach", None)
+    values = np.asarray(constant if tensor is None else constant.detach().cpu().double().numpy(), np.float64)
+    if values.size == 1:
+        return values.reshape(())
+    if values.ndim == 1 or values.shape[:-1] == (1,):
+        return values.reshape(-1)
+    msg = f"a constant of shape {values.shape} is neither a number nor one value per channel"
+    raise ValueError(msg)
+
+
+def _scaled(values: np.ndarray) -> Made:
+    if values.ndim == 0:
+        return Scale(factor=float(values)), {}
+    # x + -0.0 is x, whatever its sign
+    return Affine(channels=len(values)), {"scale": values.astype(np.float32), "shift": np.full(len(values), -0.0)}
+
+
+def _shifted(values: np.ndarray) -> Made:
+    if values.ndim == 0:
+        return Scale(offset=float(values)), {}
+    return Affine(channels=len(values)), {"scale": np.ones(len(values)), "shift": values.astype(np.float32)}
+
+
+def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> Layer:
+    if training and p > 0:
+        msg = f"dropout with p={p} and training=True is random at inference too; pass training=self.training"
+        raise ValueError(msg)
+    return Identity()
+
+
+def _over_channels(label: str, dim: int | None) -> None:
+    if dim not in (None, 1, -1):
+        msg = f"{label} over dim={dim} reads all vertices of the graph; dim=-1 reads the vertex's own channels"
+        raise ValueError(msg)
+
+
+def _softmax(dim: int | None = None, _stacklevel: int = 3, dtype: None = None) -> Layer:
+    _over_channels("softmax", dim)
+    return Softmax()
+
+
+def _log_softmax(dim: int | None = None, _stacklevel: int = 3, dtype: None = None) -> Layer:
+    _over_channels("log_softmax", dim)
+    return LogSoftmax()
+
+
+def _normalize(p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Layer:
+    _over_channels("normalize", dim)
+    if p != 2:
+        msg = f"normalize with p={p} is not supported, only the Euclidean norm (p=2)"
+        raise ValueError(msg)
+    return Normalize(eps=eps)
+
+
+def _clamp(min: float | None = None, max: float | None = None) -> Layer:
+    if any(not isinstance(bound, int | float | None) or bound != bound for bound in (min, max)):
+        msg = "clamp with a bound that is no number is not supported"
+        raise ValueError(msg)
+    return Clamp(low=_finite(min), high=_finite(max))
+
+
+def _finite(bound: float | None) -> float | None:
+    return None if bound is None or math.isinf(bound) else float(bound)
+
+
+def _hardtanh(min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Layer:
+    return _clamp(min_val, max_val)
+
+
+def _prelu(weight: Any) -> Made:
+    slopes = np.atleast_1d(_numbers(weight)).astype(np.float32)
+    return PRelu(channels=len(slopes)), {"weight": slopes}
+
+
+def _layer_norm(normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Made:
+    if len(normalized_shape) != 1:
+        msg = f"layer_norm over {tuple(normalized_shape)}: rows have one dimension, expected (channels,)"
+        raise ValueError(msg)
+    given = {"weight": weight, "bias": bias}
+    weights = {name: _row(value) for name, value in given.items() if value is not None}
+    layer = LayerNorm(channels=normalized_shape[0], eps=eps, weight="weight" in weights, bias="bias" in weights)
+    return layer, weights
+
+
+def _rms_norm(normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Made:
+    layer, weights = _layer_norm(normalized_shape, weight)
+    assert isinstance(layer, LayerNorm)
+    eps = FLOAT32_EPS if eps is None else eps
+    return RMSNorm(channels=layer.channels, eps=eps, weight=layer.weight), weights
+
+
+def _linear(weight: Any, bias: Any = None) -> Made:
+    weights = {"weight": weight.detach().cpu().float().numpy().copy()}
+    if bias is not None:
+        weights["bias"] = _row(bias)
+    out_channels, in_channels = weights["weight"].shape
+    return Linear(in_channels=in_channels, out_channels=out_channels, bias=bias is not None), weights
+
+
+def _row(value: Any) -> np.ndarray:
+    return np.atleast_1d(_numbers(value)).astype(np.float32)
+
+
+_FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
+    "relu": lambda inplace=False: Relu(),
+    "leaky_relu": lambda negative_slope=0.01, inplace=False: LeakyRelu(slope=negative_slope),
+    "prelu": _prelu,
+    "relu6": lambda inplace=False: Clamp(low=0.0, high=6.0),
+    "hardtanh": _hardtanh,
+    "clamp": _clamp,
+    "elu": lambda alpha=1.0, inplace=False: Elu(alpha=alpha),
+    "celu": lambda alpha=1.0, inplace=False: Celu(alpha=alpha),
+    "selu": lambda inplace=False: Selu(),
+    "gelu": lambda approximate="none": Gelu(approximate=approximate),
+    "softplus": lambda beta=1.0, threshold=20.0: Softplus(beta=beta, threshold=threshold),
+    "mish": lambda inplace=False: Mish(),
+    "tanh": lambda: Tanh(),
+    "sigmoid": lambda: Sigmoid(),
+    "logsigmoid": lambda: LogSigmoid(),
+    "log_sigmoid": lambda: LogSigmoid(),
+    "silu": lambda inplace=False: Silu(),
+    "swish": lambda: Silu(),
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "normalize": _normalize,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "linear": _linear,
+    "neg": lambda: Scale(factor=-1.0),
+    "dropout": _dropout,
+    "contiguous": lambda: Identity(),
+    "float": lambda: Identity(),
+    "detach": lambda: Identity(),
+    "clone": lambda: Identity(),
+}
+MODULES: dict[str, Callable[[Any], Layer]] = {
+    "torch.nn.ReLU": lambda m: Relu(),
+    "torch.nn.LeakyReLU": lambda m: LeakyRelu(slope=m.negative_slope),
+    "torch.nn.ReLU6": lambda m: Clamp(low=0.0, high=6.0),
+    "torch.nn.Hardtanh": lambda m: _clamp(m.min_val, m.max_val),
+    "torch.nn.ELU": lambda m: Elu(alpha=m.alpha),
+    "torch.nn.CELU": lambda m: Celu(alpha=m.alpha),
+    "torch.nn.SELU": lambda m: Selu(),
+    "torch.nn.GELU": lambda m: Gelu(approximate=m.approximate),
+    "torch.nn.Softplus": lambda m: Softplus(beta=m.beta, threshold=m.threshold),
+    "torch.nn.Mish": lambda m: Mish(),
+    "torch.nn.Tanh": lambda m: Tanh(),
+    "torch.nn.Sigmoid": lambda m: Sigmoid(),
+    "torch.nn.LogSigmoid": lambda m: LogSigmoid(),
+    "torch.nn.SiLU": lambda m: Silu(),
+    "torch.nn.Softmax": lambda m: _softmax(m.dim),
+    "torch.nn.LogSoftmax": lambda m: _log_softmax(m.dim),
+    "torch.nn.Identity": lambda m: Identity(),
+    "torch.nn.Dropout": lambda m: Identity(),
+    "torch.nn.Dropout1d": lambda m: Identity(),
+    "torch.nn.AlphaDropout": lambda m: Identity(),
+    "torch.nn.FeatureAlphaDropout": lambda m: Identity(),
+}

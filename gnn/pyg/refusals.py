@@ -1,0 +1,107 @@
+"""Why something cannot be taken over, and the nearest thing that can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STRAIGHT = "Freshet takes straight lines only: each layer reads the output of the one before"
+
+_KEPT = "rows of an earlier layer would have to be kept beside those of the last, which Freshet does not do yet"
+_INSTEAD_OF_RESIDUAL = (
+    "Nearest: leave it out and train a conv whose own term brings a vertex's row across the layer, such as GraphConv, "
+    "SAGEConv or GATConv(residual=True); x + conv(x) of one of the first two, with nothing between, is the same conv "
+    "with 1 added to the diagonal of its root weight"
+)
+_INSTEAD_OF_JUMPS = "Nearest: jk=None or jk='last', or a model of its own for each of the layers, each exported"
+_CARRY = f"is not supported: {_KEPT}. {_INSTEAD_OF_JUMPS}"
+_TYPED = (
+    "is not supported: no layer here reads the type of an edge yet. Nearest: a model without types, on all edges or on "
+    "those of one type"
+)
+_PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
+_HINTS: dict[str, str] = {
+    "JumpingKnowledge": _CARRY,
+    "HeteroJumpingKnowledge": _CARRY,
+    "DeepGCNLayer": f"is not supported: {_KEPT}. {_INSTEAD_OF_RESIDUAL}",
+    "MessageNorm": (
+        f"is not supported: it reads the rows before a conv beside those after it, and {_KEPT}. "
+        "Nearest: LayerNorm(mode='node') behind the conv"
+    ),
+    "DiffGroupNorm": "is not supported. Nearest: BatchNorm, or LayerNorm(mode='node')",
+    "HeteroBatchNorm": _TYPED,
+    "HeteroLayerNorm": _TYPED,
+    "RGCNConv": _TYPED,
+    "FastRGCNConv": _TYPED,
+    "RGATConv": _TYPED,
+    "FiLMConv": _TYPED,
+    "HeteroConv": _TYPED,
+    "HGTConv": _TYPED,
+    "HANConv": _TYPED,
+    "HeteroLinear": _TYPED,
+    "HeteroDictLinear": _TYPED,
+    "GroupNorm": "is not supported. Nearest: LayerNorm, which is GroupNorm with one group",
+    "InstanceNorm1d": "is not supported. Nearest: torch_geometric.nn.InstanceNorm, with stats_from",
+    "LSTM": "is not supported: Freshet's rows have no history; only what the vertex and its neighbours are now counts",
+    "GRU": "is not supported: Freshet's rows have no history; only what the vertex and its neighbours are now counts",
+    "Embedding": "is not supported: vertices come and go, so rows come from features. Nearest: its rows as features",
+}
+
+
+def why_not_module(name: str) -> str | None:
+    """Return the end of a sentence about a class of modules, by its full name; None where there is no more to say."""
+    short = name.rsplit(".", 1)[1]
+    if ".pool." in name or short.endswith(("Pooling", "Aggregation")):
+        return _PER_GRAPH
+    return _HINTS.get(short) if name.startswith(("torch.nn.", "torch_geometric.nn.")) else None
+
+
+def why_not_function(label: str) -> str:
+    """Return what to add to a refusal of a function."""
+    if label in ("cat", "concat", "concatenate", "hstack", "stack"):
+        return f" (of several rows: {_KEPT})"
+    if label in ("mean", "sum", "max", "amax", "min", "amin", "std", "var", "norm") or label.startswith("global_"):
+        return " (it reads more than the vertex's own row, or gives less than a row)"
+    if label in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "getitem"):
+        return " (rows have one dimension, and keep their shape)"
+    return ""
+
+
+def jumping_knowledge(where: str, mode: str) -> str:
+    """Say why a basic model with jumping knowledge is refused."""
+    return f"{where}: jumping knowledge (jk={mode!r}) {_CARRY}"
+
+
+def several_rows(where: str, label: str, names: list[str]) -> str:
+    """Say why an operation on the rows of several layers is refused."""
+    if label in ("cat", "concat", "concatenate", "hstack", "stack"):
+        what, nearest = f"puts the rows of {_listed(names)} side by side (jumping knowledge)", _INSTEAD_OF_JUMPS
+    elif label in ("add", "sub", "iadd", "isub"):
+        what, nearest = f"adds up the rows of {_listed(names)} (a residual)", _INSTEAD_OF_RESIDUAL
+    else:
+        what, nearest = f"reads the rows of {_listed(names)}", _INSTEAD_OF_RESIDUAL
+    return f"{where} {what}: {_KEPT}. {STRAIGHT}. {nearest}"
+
+
+def earlier_rows(where: str, read: str, last: str) -> str:
+    """Say why a step that does not read the rows of the step before it is refused."""
+    return f"{where} reads {read}, not {last} before it: {_KEPT}. {STRAIGHT}"
+
+
+def typed_input(where: str, parameter: str) -> str:
+    """Say why a forward that takes edge types is refused."""
+    return f"{where}.forward takes {parameter}. A model that reads the type of an edge {_TYPED}"
+
+
+def whole_graph_norm(where: str, name: str, exact: Mapping[str, str]) -> str:
+    """Say why a norm over all vertices needs a graph, and how to give it."""
+    instead = exact.get(name, "BatchNorm (with the statistics of training) or LayerNorm(mode='node')")
+    return (
+        f"{where}: {name} depends on the whole graph: every event would change the row of every vertex. Give "
+        "export_model the graph that its statistics are to be frozen at: stats_from=(x, edge_index), best the one the "
+        "model was trained on (freshet model import: --stats-from SNAPSHOT); the model is then marked as approximate. "
+        f"Exact instead: {instead}"
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,55 @@
+"""The functions and norms of rows by torch's own functions: what the second oracle runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
+from gnn.rows.layer import Layer
+from gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def function_of(layer: Layer, weights: Mapping[str, Tensor]) -> Callable[[Tensor], Any] | None:
+    """Return torch's function for the layer; None for a layer that is not of `gnn.rows`."""
+    make = _FUNCTIONS.get(type(layer))
+    return None if make is None else make(layer, weights)
+
+
+def _functional() -> Any:
+    from torch.nn import functional
+
+    return functional
+
+
+def _frozen_norm(layer: FrozenNorm, weights: Mapping[str, Tensor]) -> Callable[[Tensor], Any]:
+    def run(x: Tensor) -> Any:
+        x = x * weights["scale"] + weights["shift"]
+        if layer.length is None:
+            return x
+        return layer.length * x / (layer.eps + x.norm(2, -1, keepdim=True))
+
+    return run
+
+
+_FUNCTIONS: dict[type[Layer], Callable[[Any, Any], Callable[[Any], Any]]] = {
+    Clamp: lambda layer, w: lambda x: x.clamp(layer.low, layer.high),
+    Softplus: lambda layer, w: lambda x: _functional().softplus(x, layer.beta, layer.threshold),
+    Celu: lambda layer, w: lambda x: _functional().celu(x, layer.alpha),
+    Mish: lambda layer, w: lambda x: _functional().mish(x),
+    LogSigmoid: lambda layer, w: lambda x: _functional().logsigmoid(x),
+    Scale: lambda layer, w: lambda x: x * layer.factor + layer.offset,
+    Affine: lambda layer, w: lambda x: x * w["scale"] + w["shift"],
+    BatchNorm: lambda layer, w: lambda x: x * w["scale"] + w["shift"],
+    Softmax: lambda layer, w: lambda x: _functional().softmax(x, dim=-1),
+    LogSoftmax: lambda layer, w: lambda x: _functional().log_softmax(x, dim=-1),
+    Normalize: lambda layer, w: lambda x: _functional().normalize(x, eps=layer.eps),
+    LayerNorm: lambda layer, w: (
+        lambda x: _functional().layer_norm(x, (layer.channels,), w.get("weight"), w.get("bias"), layer.eps)
+    ),
+    RMSNorm: lambda layer, w: lambda x: _functional().rms_norm(x, (layer.channels,), w.get("weight"), layer.eps),
+    FrozenNorm: _frozen_norm,
+}

@@ -1,0 +1,45 @@
+"""Runs a module beside what is made of it: as a copy, in eval mode, in float32 on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnn.pyg.steps import Traced
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Graph = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows (n, width) float32, edge_index (2, e) int64, weights (e,) float32."""
+
+
+def clone_of(module: Module) -> Module:
+    """Return a copy that answers for the graph that it is given, and leaves the module as it is."""
+    clone = copy.deepcopy(module).cpu().float().eval()
+    for part in clone.modules():
+        if hasattr(part, "_cached_edge_index"):  # GCNConv(cached=True) would answer for its training graph
+            part._cached_edge_index = part._cached_adj_t = None
+    return clone
+
+
+def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[Any, Any]:
+    """Return a clone's embeddings and, with a head, its logits."""
+    import torch
+
+    inputs: list[Any] = []
+    hook = None
+    if head is not None:
+        part = clone.get_submodule(head)
+        hook = part.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach().clone()))
+    with torch.no_grad():
+        out = traced.run(clone, *(torch.from_numpy(values.copy()) for values in graph))
+        if hook is not None:
+            hook.remove()
+        if head is None:
+            return out.numpy(), None
+        if inputs:
+            return inputs[-1].numpy(), out.numpy()
+        return out.numpy(), clone.get_submodule(head)(out).numpy()

@@ -1,0 +1,54 @@
+"""What every layer's entry in model.json has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Shape = tuple[int, ...]
+Width = Annotated[int, Field(ge=1)]
+
+
+class Layer(BaseModel):
+    """Base of all layer declarations: data only, as model.json holds it; weights are kept beside it by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @property
+    def in_width(self) -> int | None:
+        """Width of the rows it reads, None if any."""
+        return None
+
+    @property
+    def out_width(self) -> int | None:
+        """Width of the rows it makes, None if the same as it reads."""
+        return None
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether it stands for something that reads the whole graph, with what it read at the time of the export."""
+        return False
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        return {}
+
+
+class ByChannel(Layer):
+    """Base of those that have weights for each channel of a row."""
+
+    channels: Width
+
+    @property
+    def in_width(self) -> int:
+        """Width of the rows it reads."""
+        return self.channels
+
+
+class ScaleAndShift(ByChannel):
+    """Base of x * scale + shift, channel by channel."""
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        return {"scale": (self.channels,), "shift": (self.channels,)}

@@ -1,0 +1,90 @@
+"""The functions and norms of rows, made ready to run in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnn.rows import kernels
+from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
+from gnn.rows.layer import Layer, ScaleAndShift
+from gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
+
+Rows = NDArray[np.float32]
+Weights = Mapping[str, Rows]
+InPlace = Callable[[Rows], None]
+
+
+def in_place(layer: Layer, weights: Weights) -> InPlace | None:
+    """Return what the layer does to (n, d) C-contiguous rows, in place; None for a layer that is not of this room."""
+    make = _STEPS.get(type(layer))
+    return None if make is None else make(layer, weights)
+
+
+def _affine(layer: ScaleAndShift, weights: Weights) -> InPlace:
+    scale, shift = weights["scale"], weights["shift"]
+
+    def step(x: Rows) -> None:
+        x *= scale
+        x += shift
+
+    return step
+
+
+def _clamp(layer: Clamp, weights: Weights) -> InPlace:
+    low = -np.inf if layer.low is None else layer.low
+    high = np.inf if layer.high is None else layer.high
+    return lambda x: kernels.clamp(x.reshape(-1), low, high)
+
+
+def _softplus(layer: Softplus, weights: Weights) -> InPlace:
+    return lambda x: kernels.softplus(x.reshape(-1), layer.beta, layer.threshold)
+
+
+def _scale(layer: Scale, weights: Weights) -> InPlace:
+    # x + -0.0 is x, whatever its sign
+    factor, offset = np.float32(layer.factor), np.float32(layer.offset or -0.0)
+    return lambda x: kernels.scale(x.reshape(-1), factor, offset)
+
+
+def _layer_norm(layer: LayerNorm, weights: Weights) -> InPlace:
+    weight = weights.get("weight", np.ones(layer.channels, np.float32))
+    bias = weights.get("bias", np.zeros(layer.channels, np.float32))
+    return lambda x: kernels.layer_norm(x, weight, bias, layer.eps)
+
+
+def _rms_norm(layer: RMSNorm, weights: Weights) -> InPlace:
+    weight = weights.get("weight", np.ones(layer.channels, np.float32))
+    return lambda x: kernels.rms_norm(x, weight, layer.eps)
+
+
+def _frozen_norm(layer: FrozenNorm, weights: Weights) -> InPlace:
+    step, length, eps = _affine(layer, weights), layer.length, layer.eps
+    if length is None:
+        return step
+
+    def scaled(x: Rows) -> None:
+        step(x)
+        kernels.to_length(x, length, eps)
+
+    return scaled
+
+
+_STEPS: dict[type[Layer], Callable[..., InPlace]] = {
+    Clamp: _clamp,
+    Softplus: _softplus,
+    Celu: lambda layer, weights: lambda x: kernels.celu(x.reshape(-1), layer.alpha),
+    Mish: lambda layer, weights: lambda x: kernels.mish(x.reshape(-1)),
+    LogSigmoid: lambda layer, weights: lambda x: kernels.log_sigmoid(x.reshape(-1)),
+    Scale: _scale,
+    Affine: _affine,
+    BatchNorm: _affine,
+    Softmax: lambda layer, weights: kernels.softmax,
+    LogSoftmax: lambda layer, weights: kernels.log_softmax,
+    Normalize: lambda layer, weights: lambda x: kernels.normalize(x, layer.eps),
+    LayerNorm: _layer_norm,
+    RMSNorm: _rms_norm,
+    FrozenNorm: _frozen_norm,
+}

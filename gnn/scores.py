@@ -1,0 +1,61 @@
+"""The scores of attention, one edge and head at a time: shared by UPDATE (self-loops) and the sums of a Storage."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn.kernel import inner
+from gnn.softmax import Score
+
+ADDITIVE, JOINT, DOT = 0, 1, 2
+_KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT}
+
+
+class Terms(NamedTuple):
+    """A score as kernels see it; see gnn.softmax.Score."""
+
+    kind: int
+    heads: int
+    channels: int
+    source: int
+    target: int
+    slope: np.float32
+    a: np.ndarray  # (heads, channels) float32, of joint scores
+
+
+def terms_of(score: Score) -> Terms:
+    """Return a score as kernels see it."""
+    a = np.zeros((1, 1), np.float32) if score.a is None else np.ascontiguousarray(score.a, np.float32)
+    slope = np.float32(score.slope)
+    return Terms(_KINDS[score.kind], score.heads, score.channels, score.source, score.target, slope, a)
+
+
+@inner
+def side_of(terms: Terms, source: float, target: float) -> np.int64:
+    """Return on which side of 0 the sum of two additive terms is: 1 where the LeakyReLU is the identity."""
+    return np.int64(source + target > 0)
+
+
+@inner
+def score_of(terms: Terms, rows: np.ndarray, u: int, v: int, h: int) -> np.float64:
+    """Return the score of an edge from row u to row v, which is not additive."""
+    first, total = h * terms.channels, np.float64(0)
+    for c in range(first, first + terms.channels):
+        x, y = np.float64(rows[u, terms.source + c]), np.float64(rows[v, terms.target + c])
+        if terms.kind == DOT:
+            total += x * y
+        else:
+            both = x + y
+            total += (both if both > 0 else np.float64(terms.slope) * both) * np.float64(terms.a[h, c - first])
+    return np.float64(terms.slope) * total if terms.kind == DOT else total
+
+
+@inner
+def loop_score(terms: Terms, rows: np.ndarray, v: int, h: int) -> np.float64:
+    """Return the score of the self-loop of a row."""
+    if terms.kind != ADDITIVE:
+        return score_of(terms, rows, v, v, h)
+    both = np.float64(rows[v, terms.source + h] + rows[v, terms.target + h])
+    return both if both > 0 else np.float64(terms.slope) * both

@@ -1,0 +1,42 @@
+"""The options of `freshet compact`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from job.errors import UsageError
+from job.units import parse_duration
+
+
+def compact(
+    out: Annotated[Path, typer.Argument(metavar="O", help="Output folder of the job.", show_default=False)],
+    keep_changes: Annotated[
+        str,
+        typer.Option(help="Age up to which files that the base covers stay, such as 24h; all: for ever."),
+    ] = "all",
+) -> None:
+    """Write a base file of the newest rows to O/embeddings, and remove older files of the change log.
+
+    The folder still says the same: of the rows of an id, the one with the greatest epoch holds. Files of the last ten
+    minutes always stay, for a restore may write them again. The job may run meanwhile. Prints a JSON line.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet compact O[/cyan]
+    [cyan]freshet compact --keep-changes 24h O[/cyan]
+    """
+    try:
+        keep_s = None if keep_changes == "all" else parse_duration(keep_changes)
+    except ValueError as error:
+        msg = f"--keep-changes: {error}, or all"
+        raise UsageError(msg) from error
+    from dataclasses import asdict
+
+    import orjson
+
+    from job.serving.compaction import compact_log
+
+    print(orjson.dumps(asdict(compact_log(out.absolute(), keep_s))).decode(), flush=True)

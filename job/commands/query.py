@@ -1,0 +1,112 @@
+"""The options of `freshet query`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from job.errors import EXIT_CHECK_FAILED, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SHOWN = 6  # numbers of an embedding in the table for people
+
+
+class Format(StrEnum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    ARROW = "arrow"
+
+
+AT_HELP = "HOST:PORT of a server, or the folder O/tables of a job on this machine."
+
+
+def query(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Vertices.", show_default=False)],
+    at: Annotated[str, typer.Option(help=AT_HELP)] = "127.0.0.1:47470",
+    format_: Annotated[Format, typer.Option("--format", help="For people, as JSON Lines, or an Arrow stream.")] = (
+        Format.TABLE
+    ),
+    min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is in.")] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 5.0,
+    token: Annotated[str | None, typer.Option(help="The server's token; better as FRESHET_TOKEN.")] = None,
+) -> None:
+    """Print the embeddings of vertices from the running job, with logits and the predicted class where it has a head.
+
+    All rows are of one epoch, which is said on stderr. Exits 1 when one of the ids has no row.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet query 7 9[/cyan]
+    [cyan]freshet query --at O/tables --format json 7[/cyan]
+    """
+    from job.serving.asked import TOKEN_VARIABLE
+    from job.serving.client import EmbeddingClient
+    from job.serving.lookup import BadRequestError, NotReadyError, NotYetError
+
+    try:
+        with EmbeddingClient(at, token=token or os.environ.get(TOKEN_VARIABLE), timeout=timeout) as client:
+            table = _get(client, ids, min_epoch)
+    except (BadRequestError, NotReadyError, NotYetError) as error:
+        msg = f"query: {error}"
+        raise UsageError(msg) from error
+    _print(table, format_)
+    known = {str(one) for one in table["id"].to_pylist()}
+    missing = [one for one in ids if one not in known]
+    epoch = (table.schema.metadata or {}).get(b"epoch", b"?").decode()
+    unknown = f"; no row: {', '.join(missing[:20])}" if missing else ""
+    print(f"epoch {epoch}: {table.num_rows} of {len(ids)} vertices{unknown}", file=sys.stderr)
+    raise typer.Exit(EXIT_CHECK_FAILED if missing else 0)
+
+
+def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
+    """Numbers as numbers where the job has such ids, else as they are."""
+    from job.serving.lookup import BadRequestError
+
+    if all(one.removeprefix("-").isdecimal() for one in ids):
+        try:
+            return client.get([int(one) for one in ids], min_epoch=min_epoch, logits=True)
+        except BadRequestError:
+            pass
+    return client.get(ids, min_epoch=min_epoch, logits=True)
+
+
+def _print(table: pa.Table, format_: Format) -> None:
+    if format_ is Format.ARROW:
+        import pyarrow as pa
+
+        with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as writer:
+            writer.write_table(table)
+        return
+    if format_ is Format.JSON:
+        print_json(table)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*table.column_names)
+    for row in table.to_pylist():
+        shown.add_row(*(_short(value) for value in row.values()))
+    Console().print(shown)
+
+
+def print_json(table: pa.Table) -> None:
+    """A JSON object a row; numbers that are not finite become null."""
+    import orjson
+
+    for row in table.to_pylist():
+        print(orjson.dumps(row).decode(), flush=True)
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    more = f" … ({len(value)})" if len(value) > _SHOWN else ""
+    return " ".join(f"{one:.4g}" for one in value[:_SHOWN]) + more

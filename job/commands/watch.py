@@ -1,0 +1,80 @@
+"""The options of `freshet watch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from job.errors import UsageError
+
+
+def watch(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="These vertices alone.")] = None,
+    at: Annotated[
+        str, typer.Option(help="The folder O/tables of a job on this machine, or HOST:PORT of its server there.")
+    ] = "127.0.0.1:47470",
+    class_changes: Annotated[
+        bool, typer.Option("--class-changes", help="Only vertices whose predicted class changed.")
+    ] = False,
+    epochs: Annotated[int | None, typer.Option(help="End after so many epochs.")] = None,
+) -> None:
+    """Print changes of embeddings as they come, a JSON object a line, until the job ends or Ctrl-C.
+
+    With --class-changes each line has the class and the one before, by the model's head, or by the embedding's largest
+    entry where the model has no head.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet watch --at O/tables --class-changes[/cyan]
+    [cyan]freshet watch 7 9[/cyan]
+    """
+    import orjson
+
+    from job.machine.signals import stop_signals
+    from job.serving.served_job import await_job
+    from job.serving.watching import Classes, Watch, changes
+
+    job, wanted = await_job(_tables(at), 10.0), set(ids or ())
+
+    def lost(first: int, last: int) -> None:
+        print(f"epochs {first} to {last} came and went unseen; they are in {job.out}/embeddings", file=sys.stderr)
+
+    following = Watch(job, lost)
+    classes = Classes(job, following.epoch) if class_changes else None
+    print(f"watching from epoch {following.epoch + 1} on", file=sys.stderr, flush=True)
+    with stop_signals() as caught:
+        for number, (epoch, parts) in enumerate(following.epochs(lambda: bool(caught)), 1):
+            for change, row in changes(epoch, parts, job.strings):
+                if wanted and str(change["id"]) not in wanted:
+                    continue
+                told = classes.changed(change, row) if classes is not None else change
+                if told is not None:
+                    if row is not None and classes is None:
+                        told["embedding"] = row.tolist()
+                    print(orjson.dumps(told).decode(), flush=True)
+            if epochs is not None and number >= epochs:
+                break
+    following.close()
+
+
+def _tables(at: str) -> Path:
+    """The folder of the tails; a server of this machine says where they are."""
+    path = Path(at)
+    if path.is_dir():
+        return path.absolute()
+    from job.serving.client import EmbeddingClient
+    from job.serving.lookup import NotReadyError
+
+    try:
+        with EmbeddingClient(at) as client:
+            told = Path(str(client.health().get("tables", "")))
+    except NotReadyError as error:
+        msg = f"--at {at}: {error}; give the folder O/tables of a job on this machine, or HOST:PORT of its server"
+        raise UsageError(msg) from error
+    if not told.is_dir():
+        msg = f"--at {at}: the job runs on another machine; run `freshet watch --at O/tables` there"
+        raise UsageError(msg)
+    return told

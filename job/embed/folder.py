@@ -1,0 +1,128 @@
+"""The folder that `freshet embed` writes: who works on it, what it is told, and when it is finished."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from job.errors import UsageError
+from job.folder import layout
+from operators.embed.embedding import take_over
+from operators.embed.files import full_disk
+from operators.sink.direct_file import sync_folder
+
+WORK = ".embed"  # all that is needed until it is done
+TOLD = "told.json"
+LOCK = "embed.lock"
+SNAPSHOT = "snapshot.json"
+OF_EMBED = "embeddings"  # in snapshot.json, beside the model's SHA-256
+_GRAPH = ("vertices.parquet", "edges.parquet")
+
+
+@contextmanager
+def taken(out: Path) -> Iterator[Path]:
+    """Take the folder for this process; gives the folder to work in.
+
+    Raises: UsageError when it is finished, another process works on it, or it holds something else.
+    """
+    if out.exists() and not out.is_dir():
+        msg = f"--out {out}: a file; expected a folder, new or empty"
+        raise UsageError(msg)
+    if is_finished(out):
+        msg = f"--out {out}: already holds a finished embedding; give a new folder"
+        raise UsageError(msg)
+    work = out / WORK
+    if out.is_dir() and not work.is_dir() and any(out.iterdir()):
+        msg = f"--out {out}: not empty; give a new folder, or that of an embedding that was interrupted"
+        raise UsageError(msg)
+    work.mkdir(parents=True, exist_ok=True)
+    lock = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.pread(lock, 20, 0).decode() or "another one"
+        os.close(lock)
+        msg = f"--out {out}: process {owner} is embedding into it; wait for it, or give another folder"
+        raise UsageError(msg) from None
+    try:
+        os.truncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        yield work
+    finally:
+        os.close(lock)
+
+
+def is_finished(out: Path) -> bool:
+    """Whether a finished embedding is in the folder."""
+    try:
+        info = orjson.loads((out / SNAPSHOT).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return False
+    return isinstance(info, dict) and OF_EMBED in info
+
+
+def told_before(out: Path) -> dict[str, Any]:
+    """What an attempt that is to be gone on with was told; empty where there is none."""
+    try:
+        told: dict[str, Any] = orjson.loads((out / WORK / TOLD).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return told
+
+
+def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
+    """Note what this embedding is told; whether an earlier attempt with the same is there to go on with.
+
+    Raises: UsageError when that one was told something else, by name.
+    """
+    path = work / TOLD
+    if not path.exists():
+        aside = path.with_suffix(".tmp")
+        try:
+            aside.write_bytes(orjson.dumps(told))
+            os.replace(aside, path)
+        except OSError as error:
+            raise full_disk(aside, error) from None
+        return False
+    before = orjson.loads(path.read_bytes())
+    for name, value in told.items():
+        if before.get(name) != value:
+            msg = (
+                f"{work.parent}: an embedding is under way there with {name} {before.get(name)!r}, this one has "
+                f"{value!r}; give what it began with, or another folder"
+            )
+            raise UsageError(msg)
+    return True
+
+
+def finish(out: Path, snapshot: Path, info: Mapping[str, Any]) -> None:
+    """Give the finished files their places; `snapshot.json`, which says that all is there, comes last."""
+    work = out / WORK
+    take_over(snapshot, work)
+    shutil.rmtree(out / layout.EMBEDDINGS, ignore_errors=True)
+    for name in (*_GRAPH, layout.EMBEDDINGS):
+        os.replace(work / name, out / name)
+    sync_folder(out)
+    aside = work / SNAPSHOT
+    try:
+        with aside.open("wb") as file:
+            file.write(orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise full_disk(aside, error) from None
+    os.replace(aside, out / SNAPSHOT)
+    sync_folder(out)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def used_bytes(work: Path) -> int:
+    """What an earlier attempt has left on the disk."""
+    return sum(file.stat().st_blocks * 512 for file in work.rglob("*") if file.is_file())

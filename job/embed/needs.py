@@ -1,0 +1,165 @@
+"""What an embedding needs of memory and disk, told before it starts, and refused where it is not there."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from gnn.plan import LayerPlan, Plan
+from job.errors import JobFailed, UsageError
+from job.units import format_size
+from operators.embed.engine import EngineOptions
+from operators.embed.id_numbers import dictionary_bytes
+from operators.embed.memory_plan import (
+    CONTEXT_BYTES,
+    MemoryError,
+    Shape,
+    file_block_rows,
+    layer_memory,
+    least_memory,
+    shape_of,
+)
+from operators.embed.prepare import sorting_bytes
+from operators.snapshot.reader import Snapshot
+from partitioner.events import INT
+
+_EDGE_BYTES = 16  # while edges are sorted
+_MIB = 1 << 20
+# Of the streaming job (docs/memory.md): the Partitioner's tables and its hash index; adjacency at a layer, both ways.
+_JOB_EDGE_BYTES, _JOB_EDGE_LAYER_BYTES = 72, 12
+_JOB_VERTEX_BYTES, _JOB_VERTEX_LAYER_BYTES = 84, 60
+
+
+@dataclass(frozen=True)
+class Needs:
+    """An embedding's size, by what the snapshot's files say of themselves.
+
+    Units: bytes; `edges` with both ways of an undirected one.
+    """
+
+    vertices: int
+    edges: int
+    text: int
+    shapes: list[Shape]
+    layers: list[LayerPlan]
+    in_width: int
+    weighted: bool
+    files: int
+    """The snapshot's own files, which S2 gets too."""
+
+    @property
+    def prepare_memory(self) -> int:
+        """While ids are numbered: the dictionary, and counts by source."""
+        return dictionary_bytes(self.vertices, self.text) + 4 * self.vertices + 2 * _MIB
+
+    @property
+    def job_memory(self) -> int:
+        """What a streaming job on this graph holds in its tables, roughly."""
+        layers = len(self.layers)
+        rows = 4 * self.in_width
+        for shape in self.shapes:
+            rows += 12 * shape.message + 4 * (shape.sent - shape.message) + 4 * shape.out
+        vertex = _JOB_VERTEX_BYTES + _JOB_VERTEX_LAYER_BYTES * layers + rows
+        return vertex * self.vertices + (_JOB_EDGE_BYTES + _JOB_EDGE_LAYER_BYTES * layers) * self.edges
+
+    def disk(self, options: EngineOptions, order: str, linked: bool) -> int:
+        """The most that lies on the disk at a time; a cold store counts with every row that it can get."""
+        ids = 8 * self.vertices + self.text
+        topology = (4 + 4 * self.weighted) * self.edges + 40 * self.vertices
+        topology += 4 * (self.edges + self.vertices) * (options.eviction == "next-use")
+        features = 4 * self.in_width * self.vertices * (1 + (order == "completion"))
+        most = features + ids + 2 * _EDGE_BYTES * self.edges + topology
+        before = 4 * self.in_width
+        for shape in self.shapes:
+            rows = before + 4 * shape.out + 8 + (0 if options.passes not in (1, None) else 8 * shape.columns)
+            most = max(most, ids + topology + rows * self.vertices)
+            before = 4 * shape.out + 4
+        last = ids + topology + (8 * self.shapes[-1].out + 30) * self.vertices + self.text
+        return max(most, last) + (0 if linked else self.files)
+
+
+def needs_of(plan: Plan, snapshot: Snapshot, *, undirected: bool) -> Needs:
+    """The needs of embedding a snapshot."""
+    return Needs(
+        snapshot.vertices,
+        snapshot.edges * (1 + undirected),
+        0 if snapshot.id_kind == INT else _bytes_of_column(snapshot.folder / "vertices.parquet", "id"),
+        [shape_of(layer) for layer in plan.layers],
+        plan.layers,
+        plan.in_width,
+        any(layer.weighted for layer in plan.layers),
+        sum((snapshot.folder / name).stat().st_size for name in ("vertices.parquet", "edges.parquet")),
+    )
+
+
+def _bytes_of_column(path: Path, name: str) -> int:
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+        columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+        # a dictionary holds equal texts once, and ids differ
+        return sum(one.total_uncompressed_size for one in columns if one.path_in_schema == name)
+
+
+def memory_lines(needs: Needs, options: EngineOptions) -> list[str]:
+    """For people: what each step takes of the budget, and what a later job will take.
+
+    Raises: UsageError when a step does not fit.
+    """
+    least = max(needs.prepare_memory, least_memory(needs.vertices, needs.shapes))
+    preparing = max(needs.prepare_memory, sorting_bytes(options.memory, needs.vertices))
+    lines = [f"memory: {size(options.memory)}, beside what Python and its libraries take"]
+    try:
+        if options.memory < needs.prepare_memory:
+            raise MemoryError
+        lines.append(f"  reading and sorting: up to {size(min(options.memory, preparing))}")
+        for number, shape in enumerate(needs.shapes, 1):
+            lines.append(f"  layer {number}: {_layer_line(needs, options, shape)}")
+    except MemoryError:
+        msg = (
+            f"--memory {format_size(options.memory)}: too little for {needs.vertices:,} vertices and "
+            f"{needs.edges:,} edges; give {format_size(-(-least // _MIB) * _MIB)} or more"
+        )
+        raise UsageError(msg) from None
+    job = size(needs.job_memory)
+    lines.append(f"  a later `freshet run` on this graph: about {job} in its tables, twice that while it starts")
+    return lines
+
+
+def _layer_line(needs: Needs, options: EngineOptions, shape: Shape) -> str:
+    block_rows = file_block_rows(options.memory, needs.vertices, shape.out)
+    next_use = options.eviction == "next-use"
+    passes = max(1, options.passes or 1)
+    planned = layer_memory(options.memory, needs.vertices, shape, passes, block_rows, next_use=next_use)
+    share = 100.0 * planned.slots / max(1, planned.destinations)
+    told = "passes as they turn out cheapest" if options.passes is None else f"{planned.passes} passes"
+    state = size(CONTEXT_BYTES * needs.vertices)
+    return (
+        f"{size(planned.bytes)}: contexts {state}, hot store {planned.slots:,} of {planned.destinations:,} "
+        f"destinations ({share:.0f}%), {told}"
+    )
+
+
+def check_disk(needed: int, out: Path, used: int) -> str:
+    """For people: what is needed of the disk and what is free; `used`: what an earlier attempt has already.
+
+    Raises: JobFailed when there is too little.
+    """
+    free = shutil.disk_usage(out).free
+    if needed > free + used:
+        msg = (
+            f"--out {out}: needs {size(needed)} of disk while it works, {size(free + used)} are free; free some, or "
+            "name another disk"
+        )
+        raise JobFailed(msg)
+    return f"disk: up to {size(needed)} while it works, {size(free + used)} are free"
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"

@@ -1,0 +1,70 @@
+"""What a client asks, and the ways on which it may: shared by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from job.serving.change_log_rows import column_of_ids, ids_of_column
+from job.serving.lookup import BadRequestError, NotReadyError, NotYetError, Wanted
+from state.served.ids import Ids, Texts, frozen
+
+_ERRORS = {"bad-request": BadRequestError, "not-yet": NotYetError, "not-ready": NotReadyError}
+TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes
+AskedIds: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
+
+
+class Transport(Protocol):
+    """A way to the table."""
+
+    def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
+        """The epoch and the rows of these ids (None: of all) as a table."""
+
+    def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
+        """The epoch, and the ids found, their epochs and rows."""
+
+    def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
+        """As `rows`, if there is a short way and the table is that far; else None."""
+
+    def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        """The epoch, and the neighbours with their scores."""
+
+    def health(self) -> dict[str, Any]:
+        """How fresh the table is."""
+
+    def close(self) -> None:
+        """Let go what is open."""
+
+
+def ids_of(asked: AskedIds | pa.Array) -> Ids:
+    """Ids as the table takes them.
+
+    Raises: BadRequestError for what is no list of int64 or of strings.
+    """
+    if isinstance(asked, np.ndarray) and asked.dtype.kind in "iu":
+        return frozen(asked.astype(np.int64, copy=False))
+    if isinstance(asked, pa.ChunkedArray | pa.Array):
+        return ids_of_column(asked)
+    values: list[Any] = list(asked)
+    if all(isinstance(one, str) for one in values) and values:
+        return Texts.encode(values)
+    if all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in values):
+        try:
+            return frozen(np.array(values, np.int64))
+        except OverflowError:
+            pass
+    msg = f"ids: expected integers of 64 bits or strings, one kind, got {str(values)[:80]}"
+    raise BadRequestError(msg)
+
+
+def as_batch(ids: Ids) -> pa.RecordBatch:
+    """The ids as a lookup stream sends them."""
+    return pa.RecordBatch.from_arrays([column_of_ids(ids)], ["id"])
+
+
+def error_of(kind: str, text: str) -> Exception:
+    """The error that a server means."""
+    return _ERRORS.get(kind, NotReadyError)(text)

@@ -1,0 +1,116 @@
+"""Rows of the change log as a table takes them: what the tails no longer have, or never had."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from job.folder import layout
+from operators.sink.change_log_reader import ChangeLogReader
+from state.served.ids import Ids, Texts, frozen
+
+_TRIES = 20
+
+
+class LogRows(NamedTuple):
+    """The newest row of each id between two epochs: those that live, and the ids that were deleted last.
+
+    Shapes: epochs (n,) int64; rows (n, width) float32; dead_epochs (d,) int64
+    """
+
+    ids: Ids
+    epochs: np.ndarray
+    rows: np.ndarray
+    dead: Ids
+    dead_epochs: np.ndarray
+
+
+def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
+    """The rows of epochs past `after`, up to `upto`; a file that goes while it is read is looked for once more."""
+    for _ in range(_TRIES):
+        try:
+            return _rows_between(out, after, upto, strings, width)
+        except FileNotFoundError:
+            time.sleep(0.05)
+    return _rows_between(out, after, upto, strings, width)
+
+
+def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
+    """What the input is read up to after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
+    found = ChangeLogReader(out).positions()
+    numbers = {name: number for number, name in enumerate(sources)}
+    newest: dict[tuple[int, int], tuple[int, int]] = {}
+    within = np.flatnonzero(found.epoch <= upto)
+    for at in within.tolist():  # few: a row for each epoch and partition; ordered by epoch, so that the last one holds
+        key = numbers.get(str(found.source[at]), -1), int(found.partition[at])
+        newest[key] = int(found.next_offset[at]), int(found.epoch[at])
+    return np.array([[*key, *value] for key, value in newest.items()], np.int64).reshape(-1, 4)
+
+
+def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
+    tables = []
+    for path in sorted((out / layout.EMBEDDINGS).glob("[!._]*.parquet")):
+        if epochs_of(path)[1] > after:
+            table = pq.read_table(path)
+            epoch = table["epoch"]
+            tables.append(table.filter(pc.and_(pc.greater(epoch, after), pc.less_equal(epoch, upto))))
+    empty = np.empty((0, width), np.float32)
+    if not sum(table.num_rows for table in tables):
+        nothing: Ids = Texts.encode([]) if strings else frozen(np.empty(0, np.int64))
+        return LogRows(nothing, np.empty(0, np.int64), empty, nothing, np.empty(0, np.int64))
+    table = pa.concat_tables(tables).combine_chunks()
+    epochs, deleted = table["epoch"].to_numpy(), table["deleted"].to_numpy()
+    codes = table["id"].combine_chunks().dictionary_encode().indices.to_numpy() if strings else table["id"].to_numpy()
+    # Of one epoch's rows of an id that moved between parts, the one that lives holds.
+    order = np.lexsort((~deleted, epochs, codes))
+    newest = order[np.append(codes[order[1:]] != codes[order[:-1]], True)]
+    lives, gone = newest[~deleted[newest]], newest[deleted[newest]]
+    vectors = table["embedding"].combine_chunks()
+    rows = vectors.flatten().to_numpy().reshape(-1, width)[lives] if len(lives) else empty
+    return LogRows(
+        ids_of_column(table["id"].take(pa.array(lives))),
+        epochs[lives],
+        rows,
+        ids_of_column(table["id"].take(pa.array(gone))),
+        epochs[gone],
+    )
+
+
+def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
+    """The ids of an Arrow column of int64 or strings, without nulls."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # of no chunks
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return frozen(array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False))
+    array = array.cast(pa.string())
+    _, offsets, data = array.buffers()
+    n = len(array)
+    if n == 0 or offsets is None:
+        return Texts.encode([])
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + n + 1]
+    return Texts.of(ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8))
+
+
+def column_of_ids(ids: Ids) -> pa.Array:
+    """The inverse, without a copy of the text."""
+    if not isinstance(ids, Texts):
+        return pa.array(ids)
+    offsets = pa.py_buffer(ids.offsets.astype(np.int32))
+    return pa.StringArray.from_buffers(len(ids), offsets, pa.py_buffer(ids.data))
+
+
+def epochs_of(path: Path) -> tuple[int, int]:
+    """The first and the last epoch of a file; bounds of all where it does not say."""
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.names.index("epoch")
+    found = [metadata.row_group(k).column(column).statistics for k in range(metadata.num_row_groups)]
+    if any(one is None or not one.has_min_max for one in found) or not found:
+        return 0, np.iinfo(np.int64).max
+    return min(one.min for one in found), max(one.max for one in found)

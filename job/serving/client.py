@@ -1,0 +1,170 @@
+"""`freshet.EmbeddingClient`: embeddings of a running job, by Arrow Flight or straight from the mapped table.
+
+Answers of one client never go back in epochs, also when a server is started again or another one answers.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from job.serving.asked import AskedIds, Transport, ids_of
+from job.serving.flight_client import FlightTransport
+from job.serving.lookup import TIMEOUT_S, NotReadyError, Wanted
+from job.serving.mapped_client import MappedTransport
+from state.served.ids import Ids, Texts
+
+_ADDRESS = re.compile(r"(?:grpc(?:\+tcp)?://)?([^/\s]+:\d{1,5})")
+_RETRY_S = 0.05
+
+
+class Rows(tuple[Any, np.ndarray, np.ndarray]):
+    """(ids found, their rows' epochs, rows), and `epoch`, that of the whole answer.
+
+    Shapes: ids (n,) int64 or strings (object); epochs (n,) int64; rows (n, width) float32
+    """
+
+    epoch: int
+
+    @staticmethod
+    def of(epoch: int, ids: Any, epochs: np.ndarray, rows: np.ndarray) -> Rows:
+        """The rows of an answer."""
+        found = Rows((ids, epochs, rows))
+        found.epoch = epoch
+        return found
+
+
+class EmbeddingClient:
+    """Reads embeddings; safe for threads.
+
+    Invariant: no answer has an older epoch than one before it.
+    """
+
+    def __init__(self, address: str | Path, *, token: str | None = None, timeout: float = TIMEOUT_S) -> None:
+        """`address` is HOST:PORT of a server, or the folder O/tables of a job on this machine.
+
+        `timeout`: seconds to wait for an answer, a server that comes back among them, where a call says nothing else.
+        """
+        found = _ADDRESS.fullmatch(str(address))
+        self._transport: Transport
+        if found is not None:
+            self._transport = FlightTransport(found[1], token)
+        else:
+            self._transport = MappedTransport(Path(address))
+        self._timeout, self._seen = timeout, 0
+
+    def get(
+        self,
+        ids: AskedIds,
+        *,
+        min_epoch: int = 0,
+        min_position: Mapping[str, int] | None = None,
+        timeout: float | None = None,
+        logits: bool = False,
+    ) -> pa.Table:
+        """The rows of these ids as id, epoch, embedding (and with `logits` logits and class); unknown ids are absent.
+
+        `min_position`: partition -> offset of a record that must be covered. The schema's metadata has the answer's
+        epoch.
+        Raises: NotYetError when that is not there in time; BadRequestError; NotReadyError.
+        """
+        asked, wanted = ids_of(ids), self._wanted(min_epoch, min_position, timeout)
+        return self._seen_table(self._asked(wanted, lambda now: self._transport.table(asked, now, logits)))
+
+    def rows(
+        self,
+        ids: AskedIds,
+        *,
+        min_epoch: int = 0,
+        min_position: Mapping[str, int] | None = None,
+        timeout: float | None = None,
+    ) -> Rows:
+        """The same as numpy arrays (see Rows), which is quicker for few ids."""
+        asked = ids_of(ids)
+        if not min_position and (quick := self._quick(asked, max(min_epoch, self._seen))) is not None:
+            return quick
+        wanted = self._wanted(min_epoch, min_position, timeout)
+        epoch, found, epochs, rows = self._asked(wanted, lambda now: self._transport.rows(asked, now))
+        return self._seen_rows(epoch, found, epochs, rows)
+
+    def all(self, *, min_epoch: int = 0, timeout: float | None = None, logits: bool = False) -> pa.Table:
+        """The rows of all ids, at one epoch."""
+        wanted = self._wanted(min_epoch, None, timeout)
+        return self._seen_table(self._asked(wanted, lambda now: self._transport.table(None, now, logits)))
+
+    def nearest(
+        self,
+        id: int | str | None = None,
+        *,
+        vector: Sequence[float] | np.ndarray | None = None,
+        k: int = 10,
+        metric: str = "cosine",
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score; metric: cosine or dot."""
+        asked: dict[str, Any] = {"k": k, "metric": metric}
+        asked |= {"id": id} if id is not None else {}
+        asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
+        wanted = self._wanted(0, None, timeout)
+        return self._seen_table(self._asked(wanted, lambda now: self._transport.nearest(asked, now)))
+
+    def epoch(self) -> int:
+        """The newest complete epoch."""
+        return int(self.rows(np.empty(0, np.int64)).epoch)
+
+    def health(self) -> dict[str, Any]:
+        """How fresh the table is, and what the server counts."""
+        return self._transport.health()
+
+    def close(self) -> None:
+        """Let go what is open."""
+        self._transport.close()
+
+    def __enter__(self) -> EmbeddingClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _quick(self, ids: Ids, min_epoch: int) -> Rows | None:
+        try:
+            found = self._transport.quick(ids, min_epoch)
+        except NotReadyError:
+            return None
+        return None if found is None else self._seen_rows(*found)
+
+    def _seen_rows(self, epoch: int, ids: Ids, epochs: np.ndarray, rows: np.ndarray) -> Rows:
+        if epoch > self._seen:
+            self._seen = epoch
+        return Rows.of(epoch, np.array(ids.decode(), object) if isinstance(ids, Texts) else ids, epochs, rows)
+
+    def _wanted(self, min_epoch: int, min_position: Mapping[str, int] | None, timeout: float | None) -> Wanted:
+        return Wanted(max(min_epoch, self._seen), min_position, self._timeout if timeout is None else timeout)
+
+    def _asked(self, wanted: Wanted, ask: Any) -> Any:
+        """Ask until there is an answer; a server that is away, or has no table yet, may come back in time."""
+        deadline = time.monotonic() + wanted.timeout_s
+        while True:
+            try:
+                return ask(wanted)
+            except NotReadyError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                time.sleep(min(_RETRY_S, left))
+                wanted = replace(wanted, timeout_s=max(0.0, deadline - time.monotonic()))
+
+    def _seen_table(self, answer: tuple[int, pa.Table]) -> pa.Table:
+        epoch, table = answer
+        self._seen = max(self._seen, epoch)
+        return table

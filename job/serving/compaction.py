@@ -1,0 +1,88 @@
+"""A base file of the newest rows beside the change log, and the files behind it removed.
+
+`embeddings/base-EPOCH.parquet` holds the last row of each live id with its own epoch, so "the row with the greatest
+epoch holds" stays true of the folder as a whole. A deletion that a file kept back could outlive is in the base, too.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from job.errors import UsageError
+from job.folder import layout
+from job.serving.change_log_rows import column_of_ids, epochs_of, rows_between
+from job.serving.lookup import vectors
+from job.serving.served_job import ServedJob
+from operators.sink.change_log import embeddings_schema
+from operators.sink.change_log_reader import BASE_PREFIX
+from operators.sink.direct_file import DirectFile, replace_whole
+
+# A restore may begin at the marker before the last, and then files from there on are written again: those of the last
+# minutes stay, whatever was asked for.
+KEEP_AT_LEAST_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What compacting came to."""
+
+    epoch: int
+    rows: int
+    removed: int
+    removed_bytes: int
+
+
+def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = None) -> Compacted:
+    """Write a base as of the last complete epoch; then remove covered files that are older than `keep_s` (None: none).
+
+    Raises: UsageError when `out` holds no job.
+    """
+    job = ServedJob.read(out)
+    if job is None:
+        msg = f"{out}: no job in it, or one that prepares itself; give the --out folder of a `freshet run`"
+        raise UsageError(msg)
+    upto = job.complete_epoch()
+    folder = out / layout.EMBEDDINGS
+    bounds = {path: epochs_of(path) for path in sorted(folder.glob("[!._]*.parquet"))}
+    bases = {path for path in bounds if path.name.startswith(BASE_PREFIX)}
+    now = time.time() if now_s is None else now_s
+    gone: list[Path] = []
+    if keep_s is not None:
+        oldest = now - max(keep_s, KEEP_AT_LEAST_S)
+        covered = [path for path in bounds if path not in bases and bounds[path][1] <= upto]
+        gone = [path for path in covered if path.stat().st_mtime < oldest]
+    kept = [bounds[path][0] for path in bounds if path not in bases and path not in gone]
+    base = folder / f"{BASE_PREFIX}{upto:012d}.parquet"
+    rows = _write(job, base, upto, min(kept, default=upto + 1))
+    size = sum(path.stat().st_size for path in gone)
+    for path in [*gone, *(bases - {base})]:
+        path.unlink(missing_ok=True)
+    return Compacted(upto, rows, len(gone), size)
+
+
+def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
+    found = rows_between(job.out, -1, upto, job.strings, job.width)
+    schema = embeddings_schema(job.width, "string" if job.strings else "int")
+    # Deletions are needed only against rows that stay in older files.
+    live, count = len(found.epochs), len(found.dead_epochs) if oldest_kept <= upto else 0
+    ids = [column_of_ids(found.ids), *([column_of_ids(found.dead)] if count else [])]
+    columns = [
+        pa.chunked_array(ids, schema.field("id").type),
+        pa.array(np.concatenate([found.epochs, found.dead_epochs[:count]])),
+        pa.chunked_array([vectors(found.rows), vectors(np.zeros((count, job.width), np.float32))]),
+        pa.array(np.arange(live + count) >= live),
+    ]
+    table = pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+    def write(sink: DirectFile) -> None:
+        with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+            writer.write_table(table)
+
+    replace_whole(base, write)
+    return live

@@ -1,0 +1,72 @@
+"""The server that `freshet run --flight-port` starts beside its job: a process of its own, which ends with the run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from job.console import say
+from job.errors import UsageError
+from job.folder import layout, run_file
+from job.machine.ports import free_port, is_free
+from job.machine.processes import die_with_parent
+
+_END_S = 10.0
+_HTTP_PORT = 47480
+_HOST = "127.0.0.1"
+
+
+@contextmanager
+def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
+    """Have the job's embeddings served while it runs; None: not asked for. `run.json` says where.
+
+    Raises: UsageError when the port is taken.
+    """
+    if flight_port is None:
+        yield
+        return
+    if flight_port and not is_free(flight_port, _HOST):
+        msg = f"--flight-port {flight_port}: the port is taken; give another one, or 0 for any that is free"
+        raise UsageError(msg)
+    flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT, _HOST)
+    process = start_server(out, "--port", str(flight), "--http-port", str(http))
+    told = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
+    run_file.update_run(out, serving=told)
+    say(f"embeddings: Flight at {told['flight']}, HTTP at http://{told['http']}")
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def start_server(out: Path, *options: str) -> subprocess.Popen[bytes]:
+    """`freshet serve` of a job's tables; it is told to end when the thread that called this ends."""
+    command = [sys.executable, "-P", "-m", "job.cli", "serve", "--tables", str(out / layout.TABLES), *options]
+    (out / layout.LOGS).mkdir(parents=True, exist_ok=True)
+    with (out / layout.LOGS / "serve.log").open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            env=run_environ(),
+            start_new_session=True,  # Ctrl-C is for the run, which ends it then
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
+        )
+
+
+def run_environ() -> dict[str, str]:
+    """An environment in which Python finds the packages where this process has them."""
+    import os
+
+    found = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(found)}

@@ -1,0 +1,156 @@
+"""The client's way over Arrow Flight: a lookup stream that stays open, and requests of their own for all else."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from job.serving.asked import as_batch, error_of
+from job.serving.change_log_rows import ids_of_column
+from job.serving.lookup import NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
+from state.served.ids import Ids, Texts
+
+_SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
+_ANSWERED = ("bad-request", "not-yet", "not-ready", "failed")
+
+
+class _Stream:
+    """An open lookup stream."""
+
+    def __init__(self, client: Any, options: Any, ids: pa.Schema, logits: bool) -> None:
+        command = orjson.dumps({"logits": logits})
+        self.writer, self.reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
+        self.writer.begin(ids)
+        self.strings = pa.types.is_string(ids.field(0).type)
+
+    def ask(self, batch: pa.RecordBatch, options: bytes) -> tuple[dict[str, Any], pa.RecordBatch]:
+        """Send a batch of ids, and wait for the answer."""
+        self.writer.write_with_metadata(batch, options)
+        chunk = self.reader.read_chunk()
+        return orjson.loads(chunk.app_metadata.to_pybytes()), chunk.data
+
+
+class FlightTransport:
+    """Talks to one server; after an error the next call connects anew."""
+
+    def __init__(self, address: str, token: str | None) -> None:
+        self._location = f"grpc://{address}"
+        self._headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._streams: dict[tuple[bool, bool], _Stream] = {}
+
+    def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
+        """Ask for rows as a table."""
+        if ids is None:
+            return self._get({"all": True, "logits": logits}, wanted)
+        epoch, batch = self._lookup(ids, wanted, logits)
+        return epoch, pa.Table.from_batches([batch]).replace_schema_metadata({"epoch": str(epoch)})
+
+    def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
+        """Ask for rows as arrays."""
+        epoch, batch = self._lookup(ids, wanted, False)
+        vectors = batch.column(2)
+        rows = vectors.flatten().to_numpy(zero_copy_only=False).reshape(-1, vectors.type.list_size)
+        return epoch, ids_of_column(batch.column(0)), batch.column(1).to_numpy(), rows
+
+    def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
+        """There is no way but by a request."""
+        return None
+
+    def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        """Ask for neighbours."""
+        return self._get({"nearest": asked}, wanted)
+
+    def health(self) -> dict[str, Any]:
+        """Ask how fresh the table is."""
+
+        def ask(client: Any) -> dict[str, Any]:
+            [result] = client.do_action(flight.Action("health", b""), self._options(_SPARE_S))
+            found: dict[str, Any] = orjson.loads(result.body.to_pybytes())
+            return found
+
+        return self._guarded(ask)
+
+    def close(self) -> None:
+        """End the streams."""
+        with self._lock:
+            self._drop()
+
+    def _get(self, request: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        ticket = flight.Ticket(orjson.dumps(request | _told(wanted)))
+
+        def ask(client: Any) -> pa.Table:
+            return client.do_get(ticket, self._options(wanted.timeout_s + 60)).read_all()
+
+        table = self._guarded(ask)
+        return int(table.schema.metadata[b"epoch"]), table
+
+    def _lookup(self, ids: Ids, wanted: Wanted, logits: bool) -> tuple[int, pa.RecordBatch]:
+        batch, told = as_batch(ids), _told(wanted)
+        options = orjson.dumps(told) if told else b""
+        key = isinstance(ids, Texts), logits
+
+        def ask(client: Any) -> tuple[dict[str, Any], pa.RecordBatch]:
+            stream = self._streams.get(key)
+            if stream is None:
+                stream = self._streams[key] = _Stream(client, self._options(None), batch.schema, logits)
+            return stream.ask(batch, options)
+
+        with self._lock:
+            found, rows = self._guarded(ask, locked=True)
+        if "error" in found:
+            raise error_of(found["kind"], found["error"])
+        return int(found["epoch"]), rows
+
+    def _guarded(self, ask: Any, locked: bool = False) -> Any:
+        """Ask the server; what is no answer of its means that it is away."""
+        try:
+            if self._client is None:
+                self._client = flight.connect(self._location)
+            return ask(self._client)
+        except flight.FlightUnauthenticatedError as error:
+            raise BadRequestError(_first_line(error)) from error
+        except (flight.FlightError, pa.ArrowException, StopIteration, OSError, AttributeError) as error:
+            text = _first_line(error)
+            kind, _, rest = text.partition(": ")
+            if kind in _ANSWERED:
+                raise error_of(kind, rest) from error
+            if locked:
+                self._drop()
+            else:
+                with self._lock:
+                    self._drop()
+            msg = f"{self._location}: no server answers there ({text[:200]})"
+            raise NotReadyError(msg) from error
+
+    def _options(self, timeout_s: float | None) -> Any:
+        return flight.FlightCallOptions(headers=self._headers, timeout=timeout_s)
+
+    def _drop(self) -> None:
+        for stream in self._streams.values():
+            with suppress(Exception):
+                stream.writer.close()
+        self._streams = {}
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):
+                client.close()
+
+
+def _told(wanted: Wanted) -> dict[str, Any]:
+    if wanted == NOTHING_SPECIAL or (wanted.min_epoch <= 0 and not wanted.min_position):
+        return {}
+    told: dict[str, Any] = {"min_epoch": wanted.min_epoch, "timeout": min(wanted.timeout_s, 60.0)}
+    return told | ({"min_position": dict(wanted.min_position)} if wanted.min_position else {})
+
+
+def _first_line(error: BaseException) -> str:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return text.partition(". Detail:")[0].partition(" gRPC client debug")[0]

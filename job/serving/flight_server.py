@@ -1,0 +1,158 @@
+"""Arrow Flight: `DoExchange` streams of lookups, `DoGet` by ids, all, or nearest, `ListFlights`, `DoAction` health.
+
+A request is JSON: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch, min_position,
+timeout, logits. In a lookup stream each batch has the column `id`, its metadata the rest of the request; the answer's
+metadata is {"epoch": E}, or {"error": ..., "kind": ...} with an empty batch.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from gnn.errors import FreshetError
+from job.serving.change_log_rows import ids_of_column
+from job.serving.health import Health
+from job.serving.lookup import Answer, BadRequestError, Lookup, NotReadyError, NotYetError
+from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
+from state.served.ids import Ids
+
+ALL = b'{"all":true}'
+_ROWS_AT_ONCE = 16_384
+
+
+class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]
+    """The Flight server; its threads are gRPC's."""
+
+    def __init__(self, location: str, lookup: Lookup, health: Health, token: str | None = None) -> None:
+        """Listens on return; `token`: what every call must bear."""
+        middleware = {"token": _Tokens(token)} if token else {}
+        super().__init__(location, middleware=middleware)
+        self._lookup, self._health = lookup, health
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Answer one request as a stream of batches, all at one epoch."""
+        try:
+            request = request_of(ticket.ticket)
+            table = self._table(request)
+        except FreshetError as error:
+            raise _as_flight(error) from error
+        return flight.GeneratorStream(table.schema, iter(table.to_batches(_ROWS_AT_ONCE)))
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
+        try:
+            logits = bool(request_of(descriptor.command or b"").get("logits"))
+            nothing = _one_batch(self._nothing(logits))
+        except FreshetError as error:
+            raise _as_flight(error) from error
+        writer.begin(nothing.schema)
+        for chunk in _chunks(reader):
+            try:
+                options = request_of(chunk.app_metadata.to_pybytes() if chunk.app_metadata is not None else b"")
+                answer = self._lookup.get(self._ids(chunk.data), wanted_of(options))
+                batch = _one_batch(self._lookup.as_table(answer, logits=logits))
+                writer.write_with_metadata(batch, b'{"epoch":%d}' % answer.epoch)
+            except FreshetError as error:
+                writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        """The one flight that there is: all embeddings."""
+        yield self._info(flight.FlightDescriptor.for_path("embeddings"))
+
+    def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        """Where to get what a descriptor's command asks for (nothing: all)."""
+        return self._info(descriptor)
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
+        """`health`: how fresh the table is, as JSON."""
+        if action.type != "health":
+            msg = f"action {action.type!r}: expected health"
+            raise flight.FlightServerError(msg)
+        yield orjson.dumps(self._health.figures())
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """What `do_action` knows."""
+        return [("health", "How fresh the table is, as JSON.")]
+
+    def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        command = descriptor.command or ALL
+        try:
+            schema, live = self._nothing(False).schema, self._lookup.table.live
+        except FreshetError as error:
+            raise _as_flight(error) from error
+        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, [])], live, -1)
+
+    def _ids(self, batch: pa.RecordBatch | None) -> Ids:
+        if batch is None or batch.schema.names != ["id"]:
+            msg = "a lookup: expected batches of one column, id"
+            raise BadRequestError(msg)
+        column = batch.column(0)
+        if not len(column):
+            return self._lookup.ids_of([])
+        if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
+            msg = f"id: expected int64 or strings without nulls, got {column.type} with {column.null_count} nulls"
+            raise BadRequestError(msg)
+        return ids_of_column(column)
+
+    def _nothing(self, logits: bool) -> pa.Table:
+        """A table without rows."""
+        table = self._lookup.table
+        rows = np.empty((0, table.width), np.float32)
+        ids = self._lookup.ids_of([])
+        return self._lookup.as_table(Answer(0, ids, np.empty(0, np.int64), rows, 0), logits=logits)
+
+    def _table(self, request: dict[str, Any]) -> pa.Table:
+        wanted, logits = wanted_of(request), bool(request.get("logits"))
+        if "nearest" in request:
+            answer, scores = nearest_of(self._lookup, request["nearest"], wanted)
+            return self._lookup.as_table(answer, logits=logits).append_column("score", pa.array(scores))
+        if request.get("all") is True:
+            return self._lookup.as_table(self._lookup.all(wanted), logits=logits)
+        if "ids" not in request:
+            msg = 'a ticket: expected {"ids": [...]}, {"all": true} or {"nearest": {...}}'
+            raise BadRequestError(msg)
+        return self._lookup.as_table(self._lookup.get(self._lookup.ids_of(request["ids"]), wanted), logits=logits)
+
+
+def _as_flight(error: FreshetError) -> Exception:
+    text = f"{kind_of(error)}: {error}"
+    if isinstance(error, NotReadyError):
+        return flight.FlightUnavailableError(text)
+    if isinstance(error, NotYetError):
+        return flight.FlightTimedOutError(text)
+    return flight.FlightServerError(text)
+
+
+def _chunks(reader: Any) -> Iterator[Any]:
+    while True:
+        try:
+            yield reader.read_chunk()
+        except StopIteration:
+            return
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    schema = table.schema.remove_metadata()
+    arrays = [column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc, unused-ignore]
+    """Refuses calls that do not bear the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+        got = (headers.get("authorization") or [""])[0]
+        if not hmac.compare_digest(str(got).encode(), self._expected):
+            msg = "expected the header `authorization: Bearer TOKEN`"
+            raise flight.FlightUnauthenticatedError(msg)

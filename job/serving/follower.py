@@ -1,0 +1,169 @@
+"""Keeps the table of a job: every epoch is applied once all parts have published it, from the tails or the change log.
+
+An epoch is the same in every attempt of the job, so any copy of it will do. What is applied again changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from job.serving import place
+from job.serving.change_log_rows import positions_at, rows_between
+from job.serving.part_tails import PartTails
+from job.serving.served_job import ServedJob
+from operators.sink.tail.reader import TailEpoch
+from state.served.ids import Ids, Texts, slice_of, text_bytes
+from state.served.layout import T_HEAP_USED, T_LIVE, Shape
+from state.served.reader import HistoryTooShortError, TableReader
+from state.served.writer import HISTORY_BYTES, TableWriter
+
+_STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
+_BEAT_S = 0.25
+_POLL_S = 0.002
+_ENDED_S = 1.0  # between two looks at whether the job has ended
+
+
+class Follower:
+    """The one writer of a job's table: `start`, then `step` again and again; for one thread."""
+
+    def __init__(self, job: ServedJob, tables: Path, history_bytes: int = HISTORY_BYTES) -> None:
+        self.job, self.tables, self._history_bytes = job, tables, history_bytes
+        self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
+        self._positions: dict[tuple[int, int], tuple[int, int]] = {}
+        self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")
+        self.ended = False
+        self.taken_over = False
+
+    def start(self) -> None:
+        """Take over the table that a killed server left, else load the base; a table is readable on return."""
+        found = place.left_behind(self.job, self.tables)
+        if found is not None:
+            self.taken_over, self.table = True, found
+            told = TableReader(found.path).positions()
+            self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
+        else:
+            self._load()
+        self._beat(time.monotonic())
+        place.show(self.job, self.tables, self.table)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Follow the job until told to end."""
+        while not until():
+            if not self.step():
+                time.sleep(_POLL_S)
+
+    def step(self) -> bool:
+        """Apply the next epoch if it is there; whether it was."""
+        now = time.monotonic()
+        if now - self._beat_at >= _BEAT_S:
+            self._beat(now)
+        wanted = self.table.epoch + 1
+        found: list[TailEpoch] = []
+        for part in self._parts:
+            one = part.get(wanted)
+            if one is None:
+                return self._stalled(now)
+            found.append(one)
+        self._apply(wanted, found)
+        self._moved_at = now
+        return True
+
+    def close(self, forget: bool) -> None:
+        """Let the tails go; with `forget` the table, too."""
+        for part in self._parts:
+            part.close()
+        if forget:
+            self.table.supersede()
+            place.forget(self.job, self.tables)
+
+    def _apply(self, epoch: int, parts: list[TailEpoch]) -> None:
+        pieces = [(_ids_of(one, self.job.strings), one) for one in parts]
+        put = [(slice_of(ids, 0, one.changed), one.rows) for ids, one in pieces if one.changed]
+        self._make_room(sum(len(ids) for ids, _ in put), sum(text_bytes(ids) for ids, _ in put))
+        for ids, one in pieces:  # deletions first: an id may move between parts
+            if one.deleted:
+                self.table.remove(epoch, slice_of(ids, one.changed, one.changed + one.deleted))
+        for ids, rows in put:
+            self.table.put(epoch, ids, rows)
+        moved = [row for one in parts for row in one.positions.tolist() if row[0] >= 0]
+        if moved:
+            self._positions |= {(source, partition): (upto, epoch) for source, partition, upto, _ in moved}
+            self._set_positions()
+        arrived_us = 1000 * min((one.arrived_ms for one in parts if one.arrived_ms), default=0)
+        self.table.publish(epoch, arrived_us, max(one.published_us for one in parts))
+
+    def _stalled(self, now: float) -> bool:
+        """No tail has the next epoch: it may be in the change log alone."""
+        if now - max(self._moved_at, self._asked_at) < _STALLED_S:
+            return False
+        self._asked_at = now
+        upto = self.job.complete_epoch()
+        if upto <= self.table.epoch:
+            return False
+        found = rows_between(self.job.out, self.table.epoch, upto, self.job.strings, self.job.width)
+        self._make_room(len(found.ids), text_bytes(found.ids))
+        self.table.remove(upto, found.dead)
+        self.table.put(found.epochs, found.ids, found.rows)
+        self._read_positions(upto)
+        self.table.publish(upto)
+        return True
+
+    def _load(self) -> None:
+        """Make a table of what the change log has."""
+        upto = self.job.complete_epoch()
+        found = rows_between(self.job.out, -1, upto, self.job.strings, self.job.width)
+        self.table = self._table_for(len(found.ids), text_bytes(found.ids))
+        self.table.put(found.epochs, found.ids, found.rows)
+        self._read_positions(upto)
+        self.table.publish(upto)
+
+    def _read_positions(self, upto: int) -> None:
+        for a, b, c, d in positions_at(self.job.out, upto, self.job.sources).tolist():
+            self._positions[a, b] = c, d
+        self._set_positions()
+
+    def _set_positions(self) -> None:
+        rows = [[*key, *value] for key, value in sorted(self._positions.items())]
+        self.table.set_positions(np.array(rows, np.int64).reshape(-1, 4))
+
+    def _make_room(self, ids: int, text: int) -> None:
+        """Go on with a larger table if these ids may not fit; readers follow by themselves."""
+        if self.table.has_room(ids, text):
+            return
+        former = self.table
+        try:
+            known, found, _ = former.content()
+        except HistoryTooShortError:  # an epoch that a killed server left half applied, larger than the ring
+            self._load()
+        else:
+            heap = int(former.mem[T_HEAP_USED])
+            self.table = self._table_for(int(former.mem[T_LIVE]) + ids, heap + text)
+            self.table.put(found.own, known, found.rows)
+            self._set_positions()
+            self.table.publish(found.epoch)
+        self._beat(time.monotonic())
+        place.show(self.job, self.tables, self.table)
+        former.supersede()
+
+    def _table_for(self, ids: int, text: int) -> TableWriter:
+        shape = Shape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)
+        return place.new_table(self.job, shape)
+
+    def _beat(self, now: float) -> None:
+        beats = self.job.beats()
+        source_us = min((0 if one is None else one.beat_us for one in beats), default=0)
+        failures = sum(one.failures for one in beats if one is not None)
+        if now - self._ended_at >= _ENDED_S:
+            self._ended_at, self.ended = now, self.job.has_ended()
+        self._beat_at = now
+        self.table.beat(source_us, failures, self.ended)
+
+
+def _ids_of(one: TailEpoch, strings: bool) -> Ids:
+    if not strings:
+        return one.ids
+    return Texts.encode([]) if one.text is None else Texts.of(one.ids, one.text)

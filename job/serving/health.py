@@ -1,0 +1,66 @@
+"""How fresh a table is, and whether it may be relied on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from job.serving.lookup import Lookup, NotReadyError
+from state.served.layout import (
+    T_ARRIVED_US,
+    T_BEAT_US,
+    T_ENDED,
+    T_PUBLISHED_US,
+    T_READABLE_US,
+    T_SOURCE_BEAT_US,
+    T_TAIL_FAILURES,
+)
+
+STALE_AFTER_S = 10.0
+
+
+class Health:
+    """Figures of a table and of what it follows, as of now."""
+
+    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S) -> None:
+        self._lookup, self._stale_after_s = lookup, stale_after_s
+
+    def figures(self) -> dict[str, Any]:
+        """The figures; `ready` and, where it is not, `reason`.
+
+        `behind_s`: how long the job, or the server, has said nothing. `job`: running, ended, or silent.
+        """
+        try:
+            table = self._lookup.table
+        except NotReadyError as error:
+            return {"ready": False, "reason": str(error)}
+        now_us = time.time_ns() // 1000
+        ended = bool(table.word(T_ENDED))
+        server_s, source_us = (now_us - table.word(T_BEAT_US)) / 1e6, table.word(T_SOURCE_BEAT_US)
+        source_s = (now_us - source_us) / 1e6 if source_us else float("inf")
+        behind_s = server_s if ended else max(server_s, source_s)
+        stale = behind_s > self._stale_after_s
+        published, readable, arrived = (table.word(at) for at in (T_PUBLISHED_US, T_READABLE_US, T_ARRIVED_US))
+        return {
+            "ready": not stale,
+            "tables": str(self._lookup.folder),
+            "reason": f"nothing was heard for {behind_s:.1f} s" if stale else None,
+            "epoch": table.epoch,
+            "vertices": table.live,
+            "job": "ended" if ended else "silent" if stale else "running",
+            "behind_s": None if behind_s == float("inf") else round(behind_s, 3),
+            "age_of_last_event_s": round((now_us - arrived) / 1e6, 3) if arrived else None,
+            "publish_to_readable_ms": round((readable - published) / 1e3, 3) if published else None,
+            "positions": self._positions(),
+            "tail_failures": table.word(T_TAIL_FAILURES),
+            "history_misses": table.misses,
+            "ids_found": self._lookup.ids_found,
+            "ids_missing": self._lookup.ids_missing,
+        }
+
+    def _positions(self) -> list[dict[str, Any]]:
+        names = self._lookup.sources
+        return [
+            {"source": names[a] if 0 <= a < len(names) else "", "partition": b, "next_offset": c, "epoch": d}
+            for a, b, c, d in self._lookup.table.positions().tolist()
+        ]

@@ -1,0 +1,313 @@
+"""What every way to ask a table shares: rows at one epoch, waiting for one, neighbours by distance, logits, limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from gnn.errors import FreshetError
+from gnn.plan import Plan
+from job.serving.change_log_rows import column_of_ids
+from job.serving.place import read_table_file
+from state.served.ids import Ids, Texts, frozen, slice_of
+from state.served.reader import Found, NoTableError, TableReader
+
+IDS_MAX = 100_000
+K_MAX = 10_000
+TIMEOUT_S = 5.0
+_POLL_S = 0.001
+_LOOK_S = 0.2
+Metric = str
+METRICS = ("cosine", "dot")
+
+
+class BadRequestError(FreshetError):
+    """A request that can't be answered; the message says what was expected."""
+
+
+class NotReadyError(FreshetError):
+    """There is no table yet, or no more: try again later."""
+
+
+class NotYetError(FreshetError):
+    """What was asked for is not there in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """From when on an answer will do, and how long to wait for it.
+
+    `min_position`: partition (or SOURCE:PARTITION) -> the offset of a record that must be covered.
+    """
+
+    min_epoch: int = 0
+    min_position: Mapping[str, int] | None = None
+    timeout_s: float = TIMEOUT_S
+
+
+NOTHING_SPECIAL = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows of ids at one epoch, without those that have none.
+
+    Shapes: epochs (n,) int64, each row's own; rows (n, width) float32
+    """
+
+    epoch: int
+    ids: Ids
+    epochs: np.ndarray
+    rows: np.ndarray
+    asked: int
+
+
+class CurrentTable:
+    """The table that is valid now, by whatever file; safe for threads."""
+
+    def __init__(self, tables: Path) -> None:
+        self.tables = tables
+        self._reader: TableReader | None = None
+        self._lock = threading.Lock()
+        self._looked = 0.0
+
+    def reader(self) -> TableReader:
+        """The table.
+
+        Raises: NotReadyError while there is none.
+        """
+        found, now = self._reader, time.monotonic()
+        if found is not None and now - self._looked > _LOOK_S:  # a server that was killed could not say so
+            self._looked = now
+            path = read_table_file(self.tables)
+            found = found if path in (None, found.path) else None
+        if found is None or found.superseded:
+            with self._lock:
+                found = self._reader = self._open()
+        return found
+
+    def _open(self) -> TableReader:
+        for _ in range(100):  # another server may be putting its own in the place
+            path = read_table_file(self.tables)
+            if path is not None:
+                with suppress(FileNotFoundError, NoTableError):
+                    found = TableReader(path)
+                    if not found.superseded:
+                        return found
+            elif self._reader is None:
+                break
+            time.sleep(0.005)
+        msg = f"{self.tables}: no server keeps a table there; start `freshet serve --tables {self.tables}`"
+        raise NotReadyError(msg)
+
+
+class Lookup:
+    """Answers from a table, at its newest complete epoch."""
+
+    def __init__(self, table: CurrentTable, sources: tuple[str, ...] = (), plan: Callable[[], Plan] | None = None):
+        """`sources` are the names of the job's inputs; `plan` gives the model, where there is one."""
+        self._table, self.sources, self._plan = table, sources, plan
+        self.ids_found = self.ids_missing = 0
+        self._all: tuple[int, Ids, Found, np.ndarray] | None = None
+        self._all_lock = threading.Lock()
+
+    @property
+    def folder(self) -> Path:
+        """Where the table's readers look for it."""
+        return self._table.tables
+
+    @property
+    def table(self) -> TableReader:
+        """The table as it is mapped now."""
+        return self._table.reader()
+
+    @property
+    def head_width(self) -> int:
+        """How many logits there are; 0 without a head."""
+        return self._plan().head_width if self._plan is not None else 0
+
+    def get(self, ids: Ids, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
+        """The rows of these ids; those that the table does not know are left out.
+
+        Raises: BadRequestError, NotReadyError, NotYetError.
+        """
+        self._check(ids)
+        self.wait(wanted)
+        found = self.table.get(ids)
+        return self._answer(ids, found)
+
+    def all(self, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
+        """The rows of all ids."""
+        self.wait(wanted)
+        ids, found = self.table.all()
+        return Answer(found.epoch, ids, found.own, found.rows, len(found.own))
+
+    def wait(self, wanted: Wanted) -> None:
+        """Return when the table is as far as wanted.
+
+        Raises: NotYetError at the timeout, NotReadyError, BadRequestError.
+        """
+        for _ in self.while_lacking(wanted):
+            time.sleep(_POLL_S)
+
+    def while_lacking(self, wanted: Wanted) -> Iterator[None]:
+        """An item again and again until the table is as far as wanted: callers sleep meanwhile, each in its way.
+
+        Raises: as `wait`.
+        """
+        if wanted.min_epoch <= 0 and not wanted.min_position:
+            return
+        deadline = time.monotonic() + wanted.timeout_s
+        while (reason := self.lacks(wanted)) is not None:
+            if time.monotonic() >= deadline:
+                msg = f"after {wanted.timeout_s:g} s: {reason}"
+                raise NotYetError(msg)
+            yield
+
+    def lacks(self, wanted: Wanted) -> str | None:
+        """What is missing still; None when nothing is."""
+        table = self.table
+        if table.epoch < wanted.min_epoch:
+            return f"expected epoch {wanted.min_epoch}, the newest complete one is {table.epoch}"
+        for key, offset in (wanted.min_position or {}).items():
+            source, partition = self._place(key)
+            reached = [row for row in table.positions().tolist() if row[1] == partition and source in (None, row[0])]
+            if not reached or reached[0][2] <= offset or reached[0][3] > table.epoch:
+                upto = reached[0][2] if reached else 0
+                return (
+                    f"expected offset {offset} of partition {key} to be covered, the input is read up to {upto} "
+                    "(a rejected record is covered as soon as an event follows it)"
+                )
+        return None
+
+    def nearest(self, query: np.ndarray, k: int, metric: Metric = "cosine") -> tuple[Answer, np.ndarray]:
+        """The k ids whose rows are nearest to a vector, and their scores, the best first; exact, at one epoch.
+
+        Raises: BadRequestError, NotReadyError.
+        """
+        if not 0 < k <= K_MAX:
+            msg = f"k: expected 1 to {K_MAX}, got {k}"
+            raise BadRequestError(msg)
+        if metric not in METRICS:
+            msg = f"metric: expected {' or '.join(METRICS)}, got {metric!r}"
+            raise BadRequestError(msg)
+        query = np.asarray(query, np.float32).reshape(-1)
+        if query.shape[0] != self.table.width or not np.isfinite(query).all():
+            msg = f"vector: expected {self.table.width} finite numbers, got {query.shape[0]}"
+            raise BadRequestError(msg)
+        epoch, ids, found, norms = self._whole()
+        scores = found.rows @ query
+        if metric == "cosine":
+            scores = scores / np.maximum(norms * float(np.linalg.norm(query)), 1e-30)
+        k = min(k, len(scores))
+        best = np.argpartition(-scores, k - 1)[:k] if k else np.empty(0, np.int64)
+        best = best[np.argsort(-scores[best], kind="stable")]
+        return Answer(epoch, _take(ids, best), found.own[best], found.rows[best], k), scores[best]
+
+    def logits(self, rows: np.ndarray) -> np.ndarray:
+        """The head's output for rows, (n, 0) without a head."""
+        if self._plan is None:
+            return np.empty((len(rows), 0), np.float32)
+        return self._plan().logits(rows)
+
+    def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
+        """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
+        columns = [column_of_ids(answer.ids), pa.array(answer.epochs), vectors(answer.rows)]
+        names = ["id", "epoch", "embedding"]
+        if logits and self.head_width:
+            found = self.logits(answer.rows)
+            columns += [vectors(found), pa.array(found.argmax(1) if found.size else np.empty(0, np.int64))]
+            names += ["logits", "class"]
+        table = pa.Table.from_arrays(columns, names)
+        return table.replace_schema_metadata({"epoch": str(answer.epoch)})
+
+    def ids_of(self, values: object) -> Ids:
+        """The ids of a list, of the kind that the table has.
+
+        Raises: BadRequestError naming the first that is of another kind.
+        """
+        if not isinstance(values, list) or len(values) > IDS_MAX:
+            got = f"{len(values):,}" if isinstance(values, list) else type(values).__name__
+            msg = f"ids: expected a list of at most {IDS_MAX:,}, got {got}; ask for all at once, or in several requests"
+            raise BadRequestError(msg)
+        strings = self.table.strings
+        wrong = [one for one in values if not (isinstance(one, str) if strings else _is_int64(one))][:1]
+        if not wrong:
+            if not strings:
+                return frozen(np.array(values, np.int64))
+            try:
+                return Texts.encode(values)
+            except UnicodeEncodeError as error:
+                wrong = [error.object]
+        kind = "strings" if self.table.strings else "integers of 64 bits"
+        msg = f"ids: expected {kind}, got {str(wrong[0])[:50]!r} ({type(wrong[0]).__name__})"
+        raise BadRequestError(msg)
+
+    def _check(self, ids: Ids) -> None:
+        if len(ids) > IDS_MAX:
+            msg = f"ids: expected at most {IDS_MAX:,}, got {len(ids):,}; ask for all at once, or in several requests"
+            raise BadRequestError(msg)
+        if isinstance(ids, Texts) != self.table.strings:
+            msg = f"ids: expected {'strings' if self.table.strings else 'integers of 64 bits'}"
+            raise BadRequestError(msg)
+
+    def _answer(self, ids: Ids, found: Found) -> Answer:
+        there = found.own >= 0
+        count = int(there.sum())
+        self.ids_found += count
+        self.ids_missing += len(ids) - count
+        if count == len(ids):
+            return Answer(found.epoch, ids, found.own, found.rows, count)
+        at = np.flatnonzero(there)
+        return Answer(found.epoch, _take(ids, at), found.own[at], found.rows[at], len(ids))
+
+    def _place(self, key: str) -> tuple[int | None, int]:
+        """The source (None: the only one) and the partition that a key of `min_position` means."""
+        source, _, partition = str(key).rpartition(":")
+        if not partition.isdecimal():
+            msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {key!r}"
+            raise BadRequestError(msg)
+        if source and source not in self.sources:
+            msg = f"min_position: {source!r} is none of the sources {', '.join(self.sources)}"
+            raise BadRequestError(msg)
+        if not source and len(self.sources) > 1:
+            msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(self.sources)}"
+            raise BadRequestError(msg)
+        return (self.sources.index(source) if source else None), int(partition)
+
+    def _whole(self) -> tuple[int, Ids, Found, np.ndarray]:
+        """All rows at the newest epoch and their lengths, kept until the next one."""
+        with self._all_lock:
+            if self._all is None or self._all[0] != self.table.epoch:
+                ids, found = self.table.all()
+                self._all = found.epoch, ids, found, np.linalg.norm(found.rows, axis=1)
+            return self._all
+
+
+def vectors(rows: np.ndarray) -> pa.Array:
+    """Rows as a column of lists of one length."""
+    flat = pa.array(np.ascontiguousarray(rows, np.float32).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _take(ids: Ids, at: np.ndarray) -> Ids:
+    if not isinstance(ids, Texts):
+        return frozen(ids[at])
+    if len(at) == 0:
+        return slice_of(ids, 0, 0)
+    lengths = np.diff(ids.offsets)[at]
+    offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    starts = np.repeat(ids.offsets[:-1][at] - offsets[:-1], lengths)
+    return Texts(frozen(offsets), frozen(ids.data[np.arange(int(offsets[-1])) + starts]))

@@ -1,0 +1,72 @@
+"""The client's way straight to the table that a server of this machine keeps, with no server in between."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from job.serving.health import Health
+from job.serving.lookup import IDS_MAX, Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from job.serving.requests import nearest_of
+from job.serving.served_job import ServedJob
+from state.served.ids import Ids, Texts
+
+
+class MappedTransport:
+    """Reads the table that a server of this machine keeps, with no server in between."""
+
+    def __init__(self, tables: Path) -> None:
+        self._tables, self._current = tables.absolute(), CurrentTable(tables.absolute())
+        self._known: Lookup | None = None
+        self._lock = threading.Lock()
+
+    def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
+        """Read rows as a table."""
+        lookup = self._lookup
+        answer = lookup.all(wanted) if ids is None else lookup.get(self._fitting(ids), wanted)
+        return answer.epoch, lookup.as_table(answer, logits=logits)
+
+    def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
+        """Read rows as arrays."""
+        answer: Answer = self._lookup.get(self._fitting(ids), wanted)
+        return answer.epoch, answer.ids, answer.epochs, answer.rows
+
+    def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
+        """A look at the table and no more, if all of the ids are there."""
+        table = self._current.reader()
+        if isinstance(ids, Texts) != table.strings or len(ids) > IDS_MAX:
+            return None
+        found = table.get(ids)
+        if found.epoch < min_epoch or (len(ids) and found.own.min() < 0):
+            return None
+        return found.epoch, ids, found.own, found.rows
+
+    def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        """Compare all rows."""
+        answer, scores = nearest_of(self._lookup, asked, wanted)
+        return answer.epoch, self._lookup.as_table(answer).append_column("score", pa.array(scores))
+
+    def health(self) -> dict[str, Any]:
+        """What the table's header tells."""
+        return Health(self._lookup).figures()
+
+    def close(self) -> None:
+        """The mapping goes with the object."""
+
+    def _fitting(self, ids: Ids) -> Ids:
+        return ids if len(ids) else self._lookup.ids_of([])
+
+    @property
+    def _lookup(self) -> Lookup:
+        if self._known is None:
+            with self._lock:
+                job = ServedJob.read(self._tables.parent)
+                if job is None:
+                    msg = f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`"
+                    raise NotReadyError(msg)
+                self._known = Lookup(self._current, job.sources, lambda: job.plan)
+        return self._known

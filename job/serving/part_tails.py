@@ -1,0 +1,76 @@
+"""The tails of one sink part, of all attempts, as one stream of epochs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from operators.sink.tail.layout import TailName
+from operators.sink.tail.reader import NotATailError, TailEpoch, TailReader
+
+_LOOK_S = 0.05  # between two looks at the folder
+
+
+class _File:
+    """A tail file and the record that was read ahead from it."""
+
+    def __init__(self, reader: TailReader) -> None:
+        self.reader = reader
+        self.ahead: TailEpoch | None = None
+
+    def peek(self, wanted: int) -> TailEpoch | None:
+        """The first record of an epoch from `wanted` on that it has now."""
+        if self.ahead is None or self.ahead.epoch < wanted:
+            self.ahead = self.reader.next(wanted)
+        return self.ahead
+
+
+class PartTails:
+    """Finds any epoch of a part that some attempt's tail still has."""
+
+    def __init__(self, folder: Path, part: int, job: int) -> None:
+        self._folder, self._part, self._job = folder, part, job
+        self._files: dict[TailName, _File] = {}
+        self._known: set[TailName] = set()
+        self._looked = float("-inf")
+
+    def get(self, wanted: int) -> TailEpoch | None:
+        """The part's rows of an epoch; None while no tail has it."""
+        found = self._find(wanted)
+        if found is None and time.monotonic() - self._looked >= _LOOK_S:
+            self.look(wanted)
+            found = self._find(wanted)
+        return found
+
+    def look(self, wanted: int) -> None:
+        """Open files that are new, and let go those that are gone or have nothing more."""
+        self._looked = time.monotonic()
+        try:
+            names = {name for entry in os.scandir(self._folder) if (name := TailName.parse(entry.name)) is not None}
+        except FileNotFoundError:
+            names = set()
+        for name in sorted(name for name in names - self._known if name.part == self._part):
+            try:
+                self._files[name] = _File(TailReader(self._folder / str(name), self._job))
+            except (FileNotFoundError, NotATailError):
+                continue
+            self._known.add(name)
+        for name, file in list(self._files.items()):
+            if file.peek(wanted) is None and (name not in names or file.reader.ended):
+                file.reader.close()
+                del self._files[name]
+        self._known &= names
+
+    def close(self) -> None:
+        """Let all files go."""
+        for file in self._files.values():
+            file.reader.close()
+        self._files = {}
+
+    def _find(self, wanted: int) -> TailEpoch | None:
+        for file in self._files.values():
+            found = file.peek(wanted)
+            if found is not None and found.epoch == wanted:
+                return found
+        return None

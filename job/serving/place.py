@@ -1,0 +1,124 @@
+"""Where the table of a job lies: in memory if it fits, else beside the tails; `table.json` says so to its readers."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from job.errors import UsageError
+from job.folder import layout
+from job.folder.run_file import write_json
+from job.serving.served_job import ServedJob
+from operators.sink.tail.layout import boot_word
+from state.served.layout import T_BOOT, T_JOB, Shape
+from state.served.reader import NoTableError, TableReader
+from state.served.writer import TableWriter
+
+SHM = Path("/dev/shm")
+_LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
+_SPARE = 1.2  # of what is free in memory, for others
+
+
+@contextmanager
+def only_server(tables: Path) -> Iterator[None]:
+    """Be the one server of a job on this machine; a process that dies lets go.
+
+    Raises: UsageError where there is one.
+    """
+    tables.mkdir(parents=True, exist_ok=True)
+    with (tables / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            told = read_server(tables)
+            msg = f"--tables {tables}: process {told.get('pid', '?')} serves it already, at {told.get('flight', '?')}"
+            raise UsageError(msg) from error
+        yield
+
+
+def write_server(tables: Path, **fields: Any) -> None:
+    """Say where the server is."""
+    write_json(tables / _SERVER, fields)
+
+
+def read_server(tables: Path) -> dict[str, Any]:
+    """What the server told, empty where there is none."""
+    return _read(tables / _SERVER)
+
+
+def read_table_file(tables: Path) -> Path | None:
+    """The table that is valid now; None where there is none."""
+    path = _read(tables / _TABLE).get("path")
+    return None if path is None else Path(path)
+
+
+def new_table(job: ServedJob, shape: Shape) -> TableWriter:
+    """An empty table; nobody knows of it yet.
+
+    Raises: OSError when there is no space for it.
+    """
+    tables = job.out / layout.TABLES
+    folder = SHM if _fits(shape.nbytes) else tables
+    name = f"{_prefix(job, tables)}{secrets.token_hex(4)}.table"
+    return TableWriter(folder / name, shape, job.word, boot_word())
+
+
+def show(job: ServedJob, tables: Path, table: TableWriter) -> None:
+    """Have readers take this table, and remove every other one of the job."""
+    write_json(tables / _TABLE, {"path": str(table.path), "job_id": job.job_id, "model": job.model})
+    _remove(job, tables, keep=table.path)
+
+
+def left_behind(job: ServedJob, tables: Path) -> TableWriter | None:
+    """The table of a server that was killed, every row of it whole again; None where there is none of use."""
+    path = read_table_file(tables)
+    if path is None:
+        return None
+    with suppress(FileNotFoundError, NoTableError):
+        found = TableReader(path)
+        told = found.word(T_JOB), found.word(T_BOOT), found.width, found.strings
+        if told == (job.word, boot_word(), job.width, job.strings) and not found.superseded and found.epoch >= 0:
+            return TableWriter.take_over(path)
+    return None
+
+
+def forget(job: ServedJob, tables: Path) -> None:
+    """Remove all tables of the job: the server ends in good order."""
+    (tables / _TABLE).unlink(missing_ok=True)
+    (tables / _SERVER).unlink(missing_ok=True)
+    _remove(job, tables, keep=None)
+
+
+def _remove(job: ServedJob, tables: Path, keep: Path | None) -> None:
+    for folder in (SHM, tables):
+        for path in folder.glob(f"{_prefix(job, tables)}*.table"):
+            if path != keep:
+                path.unlink(missing_ok=True)
+
+
+def _prefix(job: ServedJob, tables: Path) -> str:
+    """How the names of the tables of one folder begin: a folder that was copied has another server, and its own."""
+    return f"freshet-{job.job_id}-{hashlib.sha256(str(tables.absolute()).encode()).hexdigest()[:8]}-"
+
+
+def _fits(size: int) -> bool:
+    try:
+        told = os.statvfs(SHM)
+    except OSError:
+        return False
+    return told.f_bavail * told.f_frsize > _SPARE * size
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return found

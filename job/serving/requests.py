@@ -1,0 +1,94 @@
+"""Requests as clients send them, in JSON: read strictly, with errors that say what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from gnn.errors import FreshetError
+from job.serving.lookup import TIMEOUT_S, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
+
+_REQUEST_BYTES_MAX = 16 << 20
+TIMEOUT_MAX_S = 60.0
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (BadRequestError, "bad-request"),
+    (NotYetError, "not-yet"),
+    (NotReadyError, "not-ready"),
+)
+_OPTIONS = frozenset({"min_epoch", "min_position", "timeout", "logits"})
+
+
+def request_of(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a request; empty bytes are an empty one.
+
+    Raises: BadRequestError.
+    """
+    if not raw:
+        return {}
+    if len(raw) > _REQUEST_BYTES_MAX:
+        msg = f"a request: expected at most {_REQUEST_BYTES_MAX:,} bytes, got {len(raw):,}"
+        raise BadRequestError(msg)
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        msg = f"a request: expected JSON, got {raw[:50]!r} ({error})"
+        raise BadRequestError(msg) from error
+    if not isinstance(found, dict):
+        msg = f"a request: expected a JSON object, got {type(found).__name__}"
+        raise BadRequestError(msg)
+    return found
+
+
+def wanted_of(request: dict[str, Any]) -> Wanted:
+    """From when on an answer will do.
+
+    Raises: BadRequestError.
+    """
+    if not _OPTIONS & request.keys():
+        return Wanted()
+    epoch, position = request.get("min_epoch", 0), request.get("min_position")
+    timeout = request.get("timeout", TIMEOUT_S)
+    if type(epoch) is not int:
+        msg = f"min_epoch: expected an integer, got {str(epoch)[:50]!r}"
+        raise BadRequestError(msg)
+    if type(timeout) not in (int, float) or not 0 <= timeout <= TIMEOUT_MAX_S:
+        msg = f"timeout: expected seconds from 0 to {TIMEOUT_MAX_S:g}, got {str(timeout)[:50]!r}"
+        raise BadRequestError(msg)
+    if position is not None and not (isinstance(position, dict) and all(type(one) is int for one in position.values())):
+        msg = f"min_position: expected an object of partition: offset, got {str(position)[:50]!r}"
+        raise BadRequestError(msg)
+    return Wanted(epoch, position, float(timeout))
+
+
+def nearest_of(lookup: Lookup, asked: Any, wanted: Wanted) -> tuple[Answer, np.ndarray]:
+    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine" or "dot"}.
+
+    Raises: BadRequestError, NotReadyError, NotYetError.
+    """
+    if not isinstance(asked, dict) or ("id" in asked) == ("vector" in asked):
+        msg = 'nearest: expected {"id": ID} or {"vector": [...]}, with k and metric'
+        raise BadRequestError(msg)
+    k, metric = asked.get("k", 10), asked.get("metric", "cosine")
+    if type(k) is not int or not isinstance(metric, str):
+        msg = "nearest: expected an integer k and the name of a metric"
+        raise BadRequestError(msg)
+    lookup.wait(wanted)
+    if "id" in asked:
+        found = lookup.get(lookup.ids_of([asked["id"]]))
+        if not len(found.epochs):
+            msg = f"nearest: no vertex {str(asked['id'])[:50]!r}"
+            raise BadRequestError(msg)
+        return lookup.nearest(found.rows[0], k, metric)
+    try:
+        vector = np.array(asked["vector"], np.float32)
+    except (TypeError, ValueError) as error:
+        msg = "nearest: expected a vector of numbers"
+        raise BadRequestError(msg) from error
+    return lookup.nearest(vector, k, metric)
+
+
+def kind_of(error: FreshetError) -> str:
+    """The kind of an error, as answers name it."""
+    return next((kind for type_, kind in _KINDS if isinstance(error, type_)), "failed")

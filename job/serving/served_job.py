@@ -1,0 +1,114 @@
+"""The job whose embeddings are served, as its output folder tells of it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import orjson
+
+from gnn.model import load_model
+from gnn.plan import Plan, compile_plan
+from job.errors import UsageError
+from job.folder import layout
+from job.folder.run_file import ENDED, FINISHED, STOPPED, read_run, running_process
+from operators.sink.tail.layout import beat_name, job_word
+from operators.sink.tail.reader import Beat, read_beat
+from operators.telemetry.status_file import read_statuses
+
+_POLL_S = 0.1
+
+
+@lru_cache(maxsize=4)
+def _plan_of(model: str) -> Plan:
+    return compile_plan(load_model(model))
+
+
+@dataclass(frozen=True)
+class ServedJob:
+    """What a server must know of the job that writes to `out`."""
+
+    out: Path
+    job_id: str
+    parts: int
+    width: int
+    strings: bool
+    sources: tuple[str, ...]
+    model: str
+
+    @staticmethod
+    def read(out: Path) -> ServedJob | None:
+        """The job of an output folder; None where it holds none yet, or one that still prepares itself."""
+        try:
+            told = orjson.loads((out / layout.SAVED_JOB).read_bytes())["settings"]
+        except FileNotFoundError:
+            return None
+        if not (out / layout.IMAGE_DONE).exists():
+            return None
+        # Not by `Settings`: loading what all operators need would take most of the time that a server needs to start.
+        strings = (told.get("partitioning") or told["partitioner"])["id_kind"] == "string"
+        plan, sources = _plan_of(told["model"]), tuple(told["sources"])
+        return ServedJob(out, told["job_id"], told["parts"], plan.out_width, strings, sources, told["model"])
+
+    @property
+    def plan(self) -> Plan:
+        """Its compiled model, for the head."""
+        return _plan_of(self.model)
+
+    @property
+    def word(self) -> int:
+        """Its id, as mapped files have it."""
+        return job_word(self.job_id)
+
+    @property
+    def tails(self) -> Path:
+        """The folder of its tails."""
+        return self.out / layout.TAILS
+
+    def beats(self) -> list[Beat | None]:
+        """What each part told last."""
+        return [read_beat(self.tails / beat_name(part), self.word) for part in range(self.parts)]
+
+    def complete_epoch(self) -> int:
+        """The last epoch up to which the change log shows all rows of all parts."""
+        visible = dict.fromkeys(range(self.parts), 0)
+        for status in read_statuses(self.out, needs=("part", "visible")):
+            if status["part"] in visible:
+                visible[status["part"]] = int(status["visible"])
+        for part, beat in enumerate(self.beats()):
+            if beat is not None:
+                visible[part] = max(visible[part], beat.visible)
+        return min(visible.values())
+
+    def has_ended(self) -> bool:
+        """Whether it came to its end, or was stopped: what it left is complete."""
+        return read_run(self.out).get("state") in (FINISHED, STOPPED)
+
+    def is_over(self) -> bool:
+        """Whether nobody works on it any more: it has ended, failed, or was killed on this machine."""
+        run = read_run(self.out)
+        died = run.get("host") == socket.gethostname() and running_process(self.out) is None
+        return run.get("state") in ENDED or ("pids" in run and died)
+
+
+def await_job(tables: Path, timeout_s: float) -> ServedJob:
+    """The job whose tables these are; waits while it prepares itself.
+
+    Raises: UsageError when there is none in time.
+    """
+    if tables.name != layout.TABLES:
+        msg = f"--tables {tables}: expected the folder {layout.TABLES} of a job's --out, such as O/{layout.TABLES}"
+        raise UsageError(msg)
+    deadline = time.monotonic() + timeout_s
+    while (job := ServedJob.read(tables.parent)) is None:
+        if time.monotonic() >= deadline:
+            msg = (
+                f"--tables {tables}: {tables.parent} holds no job after {timeout_s:g} s; give the {layout.TABLES} of "
+                "the --out folder of a `freshet run`"
+            )
+            raise UsageError(msg)
+        time.sleep(_POLL_S)
+    return job

@@ -1,0 +1,155 @@
+"""`freshet serve`: follows a job, keeps its table, and answers over Arrow Flight and HTTP, until it is told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from job.console import say
+from job.errors import EXIT_DONE, UsageError
+from job.machine.ports import free_port
+from job.machine.processes import began_s
+from job.machine.signals import stop_signals
+from job.serving import place
+from job.serving.flight_server import EmbeddingFlights
+from job.serving.follower import Follower
+from job.serving.health import STALE_AFTER_S, Health
+from job.serving.http_server import make_app
+from job.serving.lookup import CurrentTable, Lookup
+from job.serving.served_job import await_job
+from state.served.writer import HISTORY_BYTES
+
+FLIGHT_PORT, HTTP_PORT = 47470, 47480
+_END_S = 1.0
+_SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What a server is told; ports that were not asked for (None) give way to the next free one, 0 is any."""
+
+    tables: Path
+    host: str = "127.0.0.1"
+    port: int | None = None
+    http_port: int | None = None
+    token: str | None = None
+    history_bytes: int = HISTORY_BYTES
+    stale_after_s: float = STALE_AFTER_S
+    wait_s: float = 60.0
+    compact: Callable[[], object] | None = None
+    compact_every_s: float = 0.0
+
+
+def serve(options: ServeOptions) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code.
+
+    Raises: UsageError when there is no job, another server, or a port that is taken.
+    """
+    if not is_loopback(options.host) and not options.token:
+        say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
+    tables = options.tables.absolute()
+    with stop_signals() as caught:
+        job = await_job(tables, options.wait_s)
+        with place.only_server(tables):
+            sys.setswitchinterval(_SWITCH_INTERVAL_S)
+            follower = Follower(job, tables, options.history_bytes)
+            began = time.perf_counter()
+            follower.start()
+            took = time.perf_counter() - began
+            how = "taken over as it stood" if follower.taken_over else "loaded from the change log"
+            say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
+            lookup = Lookup(CurrentTable(tables), job.sources, lambda: job.plan)
+            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s))
+            try:
+                servers.start(tables)
+                _compact_regularly(options, lambda: bool(caught))
+                follower.run(lambda: bool(caught))
+            finally:
+                follower.close(forget=True)
+                all_ended = servers.stop()
+    if not all_ended:  # gRPC would wait for them as the interpreter ends
+        sys.stderr.flush()
+        os._exit(EXIT_DONE)
+    return EXIT_DONE
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _port(wanted: int | None, default: int, host: str, option: str) -> int:
+    if wanted is None:
+        return free_port(default, host)
+    if wanted and free_port(wanted, host) != wanted:
+        msg = f"{option} {wanted}: the port is taken; give another one, or none for the next free one"
+        raise UsageError(msg)
+    return free_port(wanted, host)
+
+
+class _Servers:
+    """The Flight server and the HTTP server, on threads of their own."""
+
+    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health) -> None:
+        host = options.host
+        self.flight_port = _port(options.port, FLIGHT_PORT, host, "--port")
+        self.http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
+        location = f"grpc://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
+        self._flight = EmbeddingFlights(location, lookup, health, options.token)
+        app = make_app(lookup, health, options.token)
+        config = uvicorn.Config(app, host, self.http_port, log_level="warning", access_log=False, lifespan="off")
+        self._http = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._http.run, name="freshet-http", daemon=True)
+        self._host = host
+
+    def start(self, tables: Path) -> None:
+        """Answer, and tell where."""
+        self._thread.start()
+        deadline = time.monotonic() + 10
+        while not self._http.started and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        told = {"flight": f"{self._host}:{self.flight_port}", "http": f"{self._host}:{self.http_port}"}
+        place.write_server(tables, pid=os.getpid(), began_s=began_s(), **told)
+        say(f"serving: Flight at {told['flight']}, HTTP at http://{told['http']} (its API: /docs)")
+
+    def stop(self) -> bool:
+        """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""
+        self._http.should_exit = True
+        closing = threading.Thread(target=self._flight.shutdown, daemon=True)
+        closing.start()
+        closing.join(_END_S)
+        if self._thread.is_alive():
+            self._thread.join(_END_S)
+        return not closing.is_alive()
+
+
+def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:
+    if options.compact is None:
+        return
+
+    def run() -> None:
+        assert options.compact is not None
+        due = time.monotonic() + options.compact_every_s
+        while not ended():
+            time.sleep(0.5)
+            if time.monotonic() >= due:
+                try:
+                    options.compact()
+                except Exception as error:  # a full disk, say: serving goes on
+                    say(f"--compact: {type(error).__name__}: {error}")
+                due = time.monotonic() + options.compact_every_s
+
+    threading.Thread(target=run, name="freshet-compact", daemon=True).start()

@@ -1,0 +1,116 @@
+"""Arrays in files that may be larger than memory: read and written at offsets, in whole or not at all.
+
+Nothing is mapped here: what a mapping touches counts as the process's memory, and a file that was cut off ends it by
+a signal instead of an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from gnn.errors import FreshetError
+
+
+class EmbedError(FreshetError):
+    """An embedding can't go on: a full disk, a damaged file; the message says which and what to do."""
+
+
+def full_disk(path: Path, error: OSError) -> EmbedError:
+    """What is said of an error in writing a file."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        msg = f"{path}: no room left on the disk ({error.strerror}); free some and run the same command again"
+    else:
+        msg = f"{path}: can't be written: {error.strerror}; run the same command again when that is mended"
+    return EmbedError(msg)
+
+
+class DiskFile:
+    """A file of raw bytes; arrays are read from it and written to it at byte offsets.
+
+    Raises: EmbedError from every method, when the disk is full or the file ends too soon.
+    """
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Open a file that is there, or with `size` make a new one whose room on the disk is taken at once."""
+        self.path = path
+        try:
+            if size is None:
+                self._file = os.open(path, os.O_RDWR)
+            else:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+                self.reserve(size)
+        except FileNotFoundError:
+            msg = f"{path}: is missing; remove the folder and embed again"
+            raise EmbedError(msg) from None
+        except OSError as error:
+            raise full_disk(path, error) from None
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._file).st_size
+
+    @property
+    def number(self) -> int:
+        """The file's descriptor."""
+        return self._file
+
+    def reserve(self, size: int) -> None:
+        """Have the file at least so many bytes, with room on the disk for all of them."""
+        if not size:
+            return
+        try:
+            os.posix_fallocate(self._file, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise full_disk(self.path, error) from None
+            os.ftruncate(self._file, max(size, self.size))
+
+    def read(self, offset: int, out: np.ndarray) -> np.ndarray:
+        """Fill a contiguous array from a byte offset on; returns it."""
+        view, done = out.reshape(-1).view(np.uint8).data, 0
+        while done < len(view):
+            got = os.preadv(self._file, [view[done:]], offset + done)
+            if got == 0:
+                msg = (
+                    f"{self.path}: ends at byte {self.size:,}, expected {offset + len(view):,} and more: it was cut "
+                    "off; remove the folder and embed again"
+                )
+                raise EmbedError(msg)
+            done += got
+        return out
+
+    def write(self, offset: int, data: np.ndarray) -> None:
+        """Write a contiguous array at a byte offset."""
+        view, done = data.reshape(-1).view(np.uint8).data, 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self._file, view[done:], offset + done)
+        except OSError as error:
+            raise full_disk(self.path, error) from None
+
+    def sync(self) -> None:
+        """Have what was written on the disk."""
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise full_disk(self.path, error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._file)
+
+    def crc32(self, step: int = 1 << 22) -> int:
+        """A checksum of the whole file, read in steps."""
+        total, size, buffer = 0, self.size, np.empty(step, np.uint8)
+        for at in range(0, size, step):
+            total = zlib.crc32(self.read(at, buffer[: min(step, size - at)]).data, total)
+        return total

@@ -1,0 +1,48 @@
+"""What of an embedding is finished, so that a later attempt goes on there: one JSON file, replaced whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from operators.embed.files import EmbedError, full_disk
+
+FORMAT = 1
+NAME = "journal.json"
+
+
+class Journal:
+    """The finished steps by name. What a step says is on the disk before the step is in the journal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self.steps: dict[str, Any] = {"format": FORMAT}
+        if self.path.exists():
+            try:
+                self.steps = orjson.loads(self.path.read_bytes())
+            except (OSError, orjson.JSONDecodeError) as error:
+                msg = f"{self.path}: can't be read ({error}); remove the folder and embed again"
+                raise EmbedError(msg) from error
+            if self.steps.get("format") != FORMAT:
+                msg = f"{self.path}: of another version of Freshet; remove the folder and embed again"
+                raise EmbedError(msg)
+
+    def get(self, name: str) -> Any:
+        """What the step said, None if it is not finished."""
+        return self.steps.get(name)
+
+    def put(self, name: str, value: Any) -> None:
+        """Note a step."""
+        self.steps[name] = value
+        aside = self.path.with_suffix(".tmp")
+        try:
+            with aside.open("wb") as file:
+                file.write(orjson.dumps(self.steps))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, self.path)
+        except OSError as error:
+            raise full_disk(aside, error) from None

@@ -1,0 +1,147 @@
+"""How a memory budget is divided among a layer's arrays, and what is too little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gnn.errors import InputError
+from gnn.plan import LayerPlan
+
+_MIB = 1 << 20
+CONTEXT_BYTES = 16  # a vertex: count, degree, loop
+STATE_BYTES = 9  # a destination of a pass: pending, state, where
+USE_BYTES = 4
+SLOT_BYTES = 24  # of a slot, beside its row: lists, buckets, what a piece needs
+IN_FLIGHT = 4  # chunks: one being made, two waiting, one at work
+MIN_SLOTS = 256
+_SORTED_EDGE_BYTES = 80  # of an edge while a bucket is sorted
+
+
+class MemoryError(InputError):  # of this module alone
+    """The budget is too small for the graph; the message says what would do."""
+
+
+class Shape(NamedTuple):
+    """What a layer keeps of a destination and what it makes of it, in columns."""
+
+    in_width: int
+    sent: int
+    message: int
+    own: int
+    own_from: int
+    out: int
+
+    @property
+    def columns(self) -> int:
+        """Float64 columns of a slot: the sum, and the own row as float32."""
+        return self.message + (self.own + 1) // 2
+
+
+def shape_of(layer: LayerPlan) -> Shape:
+    """The shape of a layer: where its own row stands in what is sent, if it waits for that."""
+    sent = layer.message_width + layer.self_width
+    own, own_from = 0, 0
+    if layer.reads_self:
+        own, own_from = (layer.message_width, 0) if layer.self_is_message else (layer.self_width, layer.message_width)
+    return Shape(layer.in_width, sent, layer.message_width, own, own_from, layer.out_width)
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """Rows of each array of a layer's pass, and what they come to in bytes."""
+
+    passes: int
+    destinations: int
+    slots: int
+    chunk_rows: int
+    chunk_edges: int
+    block_rows: int
+    update_rows: int
+    bytes: int
+
+    @property
+    def needs_cold_store(self) -> bool:
+        """Whether the hot store may be too small for all destinations of a pass."""
+        return self.slots < self.destinations
+
+
+def file_block_rows(memory: int, vertices: int, width: int) -> int:
+    """Rows of a block of a rows' file: read whole, and put in order in a second array."""
+    room = min(16 * _MIB, _rest(memory, vertices) // 24)
+    return max(16, min(max(vertices, 1), room // (4 * max(width, 1) + 12)))
+
+
+def _rest(memory: int, vertices: int) -> int:
+    return memory - CONTEXT_BYTES * vertices
+
+
+def layer_memory(
+    memory: int, vertices: int, shape: Shape, passes: int, block_rows: int, *, next_use: bool
+) -> LayerMemory:
+    """Divide the budget among the arrays of a layer in so many passes; `block_rows`: of its output's file.
+
+    Raises: MemoryError when too little is left for the hot store.
+    """
+    blocks = -(-vertices // block_rows)
+    destinations = min(vertices, -(-blocks // passes) * block_rows)
+    state = (STATE_BYTES + USE_BYTES * next_use) * destinations
+    rest = _rest(memory, vertices) - state
+    reading = 2 * block_rows_bytes(shape.in_width, file_block_rows(memory, vertices, shape.in_width))
+    chunk = min(8 * _MIB, max(rest, 0) // 40)
+    chunk_rows = max(16, chunk * 2 // 3 // (4 * (2 * shape.in_width + 2 * shape.sent) + 8))
+    chunk_edges = max(64, chunk // 3 // 12)
+    row = 4 * (1 + shape.message + shape.own)
+    block = max(64, min(destinations, max(rest, 0) // 20 // row))
+    temporary = 4 * (2 * (shape.message + shape.own) + 4 * shape.out) + 32
+    update_rows = max(64, min(block, max(rest, 0) // 20 // temporary))
+    used = reading + IN_FLIGHT * chunk + 2 * block * row + update_rows * temporary + 32 * block
+    slot = 8 * shape.columns + SLOT_BYTES
+    slots = min(destinations, (rest - used) // slot)
+    if slots < min(destinations, MIN_SLOTS):
+        least = memory
+        msg = f"{least:,} bytes are too few for {vertices:,} vertices in {passes} passes"
+        raise MemoryError(msg)
+    total = CONTEXT_BYTES * vertices + state + used + slots * slot
+    return LayerMemory(passes, destinations, slots, chunk_rows, chunk_edges, block, update_rows, total)
+
+
+def block_rows_bytes(width: int, rows: int) -> int:
+    """Bytes of a block while it is read and put in order."""
+    return rows * (4 * width + 12)
+
+
+def passes_without_cold_store(memory: int, vertices: int, shape: Shape, block_rows: int, most: int) -> int:
+    """The fewest passes in which every destination has a slot; 0 if `most` are not enough."""
+    for passes in range(1, most + 1):
+        try:
+            if not layer_memory(memory, vertices, shape, passes, block_rows, next_use=False).needs_cold_store:
+                return passes
+        except MemoryError:
+            continue
+    return 0
+
+
+def least_memory(vertices: int, shapes: list[Shape]) -> int:
+    """The smallest budget, to a mebibyte, with which every layer can be done in some number of passes up to 16."""
+    low, high = 1, 1 << 24
+    while low < high:
+        middle = (low + high) // 2
+        if all(_fits(middle * _MIB, vertices, shape) for shape in shapes):
+            high = middle
+        else:
+            low = middle + 1
+    return low * _MIB
+
+
+def _fits(memory: int, vertices: int, shape: Shape) -> bool:
+    try:
+        layer_memory(memory, vertices, shape, 1, file_block_rows(memory, vertices, shape.out), next_use=False)
+    except MemoryError:
+        return False
+    return True
+
+
+def bucket_edges(memory: int, vertices: int) -> int:
+    """Edges that are sorted at a time."""
+    return max(1 << 10, (memory - 40 * vertices) // (2 * _SORTED_EDGE_BYTES))

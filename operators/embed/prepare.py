@@ -1,0 +1,255 @@
+"""A snapshot's rows become numbered vertices, features in their order, and edges sorted by source; all on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from operators.embed.edge_sort import EDGE, EdgeSorter
+from operators.embed.files import DiskFile, EmbedError
+from operators.embed.id_numbers import IdNumbers, SavedIds, save_ids
+from operators.embed.memory_plan import bucket_edges, file_block_rows
+from operators.embed.order_kernels import completion_scores, count_sources
+from operators.embed.rows_file import RowsFile
+from operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, Topology
+from operators.snapshot.reader import Snapshot, SnapshotError
+from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, TYPES_MAX
+from partitioner.events import OP_ADD_VERTEX, Events
+
+FEATURES, RAW = "features", "raw"
+_READ_ROWS_MAX = 65_536
+
+
+@dataclass(frozen=True)
+class GraphRules:
+    """What a graph is made of: as the Partitioner has it."""
+
+    weighted: bool
+    undirected: bool = False
+    forbid_typed_loops: bool = False
+
+
+class Prepared(NamedTuple):
+    """What the files hold; kept in the journal."""
+
+    vertices: int
+    edges: int
+    width: int
+    shuffled: bool
+    block_rows: int
+    rows: dict[str, Any]
+    checksums: dict[str, int]
+
+    def features(self, folder: Path) -> RowsFile:
+        """The raw features."""
+        rows = RowsFile(
+            folder / FEATURES, self.vertices, self.width, self.block_rows, shuffled=self.shuffled, new=False
+        )
+        rows.restore(self.rows)
+        return rows
+
+    def check(self, folder: Path) -> None:
+        """Check that the topology is what was written.
+
+        Raises: EmbedError naming the file.
+        """
+        for name, expected in self.checksums.items():
+            file = DiskFile(folder / name)
+            found = file.crc32()
+            file.close()
+            if found != expected:
+                msg = f"{folder / name}: does not match its checksum; remove the folder and embed again"
+                raise EmbedError(msg)
+
+
+def sorting_bytes(memory: int, vertices: int) -> int:
+    """What sorting edges takes of a budget: contexts and counts, and a bucket of edges."""
+    return 40 * vertices + 80 * bucket_edges(memory, vertices)
+
+
+class Preparation:
+    """Reads a snapshot once and writes what the engine works on into `folder`."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        rules: GraphRules,
+        folder: Path,
+        memory: int,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._snapshot, self._rules, self._folder, self._memory = snapshot, rules, folder, memory
+        self._progress = progress
+        self._numbers = IdNumbers(snapshot.id_kind, snapshot.vertices)
+        self._types: dict[str, int] = {}
+        self._attr_width = -1
+        self._edges = 0
+        self._counts = np.zeros(snapshot.vertices + 1, np.int32)
+
+    def run(self, order: str = "given") -> Prepared:
+        """Do all of it; `order` is "given" or "completion".
+
+        Raises: SnapshotError for a row that is no vertex or edge; EmbedError for a full disk.
+        """
+        width = self._snapshot.in_width
+        per_row = 16 * max(width, 8)
+        read_rows = max(256, min(_READ_ROWS_MAX, self._memory // 32 // per_row))
+        features = DiskFile(self._folder / f"{FEATURES}.rows", 4 * width * self._snapshot.vertices)
+        raw = DiskFile(self._folder / RAW, EDGE.itemsize * self._snapshot.edges * (1 + self._rules.undirected))
+        read = 0
+        for events in self._snapshot.blocks(read_rows, mapped=False):
+            read += len(events)
+            self._progress(f"reading the snapshot: {read:,} of {self._snapshot.vertices + self._snapshot.edges:,} rows")
+            if events.op[0] == OP_ADD_VERTEX:
+                self._take_vertices(events, features)
+            else:
+                self._take_edges(events, raw)
+        vertices = self._numbers.count
+        features.reserve(4 * width * vertices)
+        features.close()
+        raw.close()
+        self._numbers.save(self._folder)
+        del self._numbers  # its memory is what sorting takes
+        self._progress(f"sorting {self._edges:,} edges")
+        edges = self._sort(vertices, self._edges, self._counts[:vertices], keep_all=False)
+        if order == "completion":
+            return self._reorder(vertices, edges)
+        block_rows = file_block_rows(self._memory, vertices, width)
+        rows = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=False, new=False)
+        rows.seal()
+        return self._prepared(vertices, edges, rows, shuffled=False)
+
+    def _prepared(self, vertices: int, edges: int, rows: RowsFile, *, shuffled: bool) -> Prepared:
+        rows.sync()
+        rows.close()
+        sums = {}
+        for name in (OFFSETS, DST, COUNT, DEGREE, LOOP) + ((WEIGHT,) if self._rules.weighted else ()):
+            file = DiskFile(self._folder / name)
+            sums[name] = file.crc32()
+            file.close()
+        return Prepared(vertices, edges, rows.width, shuffled, rows.block_rows, rows.record(), sums)
+
+    def _take_vertices(self, events: Events, features: DiskFile) -> None:
+        known, width = self._numbers.count, events.in_width
+        numbers = self._numbers.of(events.a)
+        x = np.ascontiguousarray(events.x, np.float32)
+        if self._numbers.count - known == len(numbers):  # all new
+            features.write(4 * width * known, x)
+            return
+        # of equal vertices the last row holds
+        last = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
+        numbers, x = numbers[last], x[last]
+        cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+        for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True):
+            features.write(4 * width * int(numbers[begin]), x[begin:end])
+
+    def _take_edges(self, events: Events, raw: DiskFile) -> None:
+        edges = np.empty(len(events), EDGE)
+        edges["src"], edges["dst"] = self._numbers.of(events.a), self._numbers.of(events.b)
+        edges["weight"] = events.weight
+        edges["etype"] = self._types_of(events)
+        self._check_attr(events)
+        if self._rules.undirected:
+            edges = np.repeat(edges, 2)
+            edges["src"][1::2], edges["dst"][1::2] = edges["dst"][::2].copy(), edges["src"][::2].copy()
+            mirrored = np.ones(len(edges), bool)
+            mirrored[1::2] = edges["src"][1::2] != edges["dst"][1::2]
+            edges = edges[mirrored]
+        if self._numbers.count > len(self._counts):
+            grown = np.zeros(self._numbers.count + (self._numbers.count >> 2), np.int32)
+            grown[: len(self._counts)] = self._counts
+            self._counts = grown
+        count_sources(np.ascontiguousarray(edges["src"]), self._counts)
+        raw.write(EDGE.itemsize * self._edges, edges)
+        self._edges += len(edges)
+
+    def _types_of(self, events: Events) -> np.ndarray:
+        used = np.unique(events.etype)
+        table = np.zeros(len(events.types), np.int32)
+        for k in used.tolist():
+            name = events.types[k]
+            # the default is number 0 and does not count
+            table[k] = self._types.setdefault(name, len(self._types) + 1) if k else 0
+            if len(self._types) > TYPES_MAX:
+                msg = f"{self._snapshot.folder}: {REASONS[ONE_TYPE_TOO_MANY].format(bound=TYPES_MAX, name=name)}"
+                raise SnapshotError(msg)
+        return table[events.etype]
+
+    def _check_attr(self, events: Events) -> None:
+        if events.attr is None:
+            return
+        for width in np.unique(events.attr[events.attr >= 0]).tolist():
+            if self._attr_width not in (-1, width):
+                reason = REASONS[OTHER_ATTR_WIDTH].format(width=self._attr_width, numbers=width)
+                msg = f"{self._snapshot.folder / 'edges.parquet'}: {reason}"
+                raise SnapshotError(msg)
+            self._attr_width = width
+
+    def _sort(self, vertices: int, edges: int, counts: np.ndarray, *, keep_all: bool) -> int:
+        def loop_twice(number: int) -> None:
+            if self._rules.forbid_typed_loops:
+                one = SavedIds(self._folder, self._snapshot.id_kind).read(number, number + 1).to_list()[0]
+                msg = f"the snapshot's edge {one} -> {one}: {REASONS[LOOP_OF_SECOND_TYPE]}"
+                raise SnapshotError(msg)
+
+        sorter = EdgeSorter(self._folder, vertices, bucket_edges(self._memory, vertices), weighted=self._rules.weighted)
+        return sorter.sort(self._folder / RAW, edges, counts, keep_all=keep_all, loop_twice=loop_twice)
+
+    def _reorder(self, vertices: int, edges: int) -> Prepared:
+        """Number the vertices anew, those first whose destinations wait for the fewest others."""
+        self._progress("ordering the vertices by completion score")
+        topology = Topology(self._folder, vertices, edges, weighted=self._rules.weighted)
+        order = self._completion_order(topology)
+        rank = np.empty(vertices, np.int32)
+        rank[order] = np.arange(vertices, dtype=np.int32)
+        counts = np.zeros(vertices, np.int32)
+        raw = DiskFile(self._folder / RAW, EDGE.itemsize * edges)
+        step = 1 << 16
+        for first in range(0, vertices, step):
+            ends = topology.offsets(first, min(vertices, first + step))
+            dst, weight, _ = topology.read(int(ends[0]), int(ends[-1]))
+            some = np.zeros(len(dst), EDGE)
+            some["src"] = np.repeat(rank[first : first + step], np.diff(ends))
+            some["dst"] = rank[dst]
+            some["weight"] = weight if self._rules.weighted else 1
+            raw.write(EDGE.itemsize * int(ends[0]), some)
+            counts[rank[first : first + step]] = np.diff(ends)
+        raw.close()
+        topology.close()
+        save_ids(self._folder, SavedIds(self._folder, self._snapshot.id_kind).read(0, vertices).take(order))
+        self._sort(vertices, edges, counts, keep_all=True)
+        return self._prepared(vertices, edges, self._moved(vertices, rank), shuffled=True)
+
+    def _completion_order(self, topology: Topology) -> np.ndarray:
+        vertices, step = topology.vertices, 1 << 16
+        count, scores = topology.contexts().count, np.empty(vertices, np.float64)
+        for first in range(0, vertices, step):
+            ends = topology.offsets(first, min(vertices, first + step))
+            dst, _, _ = topology.read(int(ends[0]), int(ends[-1]))
+            completion_scores(ends - ends[0], dst, count, scores[first : first + step])
+        return np.argsort(-scores, kind="stable").astype(np.int32)
+
+    def _moved(self, vertices: int, rank: np.ndarray) -> RowsFile:
+        """The features in the new order."""
+        width = self._snapshot.in_width
+        block_rows = file_block_rows(self._memory, vertices, width)
+        given = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=False, new=False)
+        (self._folder / f"{FEATURES}.rows").rename(self._folder / "given.rows")
+        out = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=True, new=True)
+        given.seal()
+        for block in range(given.blocks):
+            first, last = given.rows_of(block)
+            rows, to = given.read(block), rank[first:last]
+            order = np.argsort(to, kind="stable")
+            to, rows = to[order], rows[order]
+            blocks = to // block_rows
+            for k in np.unique(blocks).tolist():
+                chosen = blocks == k
+                out.append(k, to[chosen] - k * block_rows, rows[chosen])
+        given.close()
+        (self._folder / "given.rows").unlink()
+        return out

@@ -1,0 +1,164 @@
+"""The tail as an output of the Sink: each epoch is readable by others as soon as the Sink has its rows.
+
+The change log is what lasts; the tail is what is quick. It may lack what the change log shows, never the other way
+round for a reader that looks at both, and whatever goes wrong with it does not concern the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from operators.control import ARRIVAL_MS
+from operators.limits import TAIL_BYTES
+from operators.outcome import Message
+from operators.sink.epoch_rows import EpochRows
+from operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
+from operators.sink.tail.writer import BeatFile, TailFile, header_of, pieces_of
+from operators.telemetry.latency import Latencies
+from operators.telemetry.level import Level
+
+_LOG = logging.getLogger(__name__)
+
+
+class LogProgress(Protocol):
+    """What the tail asks of the change log beside it."""
+
+    @property
+    def number(self) -> int:
+        """The file that the next epoch goes into."""
+
+    @property
+    def visible_epoch(self) -> int:
+        """The last epoch in a visible file."""
+
+
+class TailOutput:
+    """Appends epochs to tail files, one for each file of the change log.
+
+    Invariant: a file of the tail is removed only when the change log shows what it holds; `take` never raises for what
+    it could not write.
+    """
+
+    def __init__(
+        self, folder: Path, part: int, width: int, id_kind: str, job_id: str = "", limit_bytes: int = TAIL_BYTES
+    ) -> None:
+        """`folder` is made at the first epoch; `limit_bytes`: what the files of the part may take, if they can go."""
+        self.folder, self.part, self.width, self.strings = folder, part, width, id_kind == "string"
+        self.failures = 0
+        self.levels: Mapping[str, Level] = {}
+        self._job, self._limit_bytes = job_word(job_id), limit_bytes
+        self._attempt = secrets.token_hex(4)
+        self._file: TailFile | None = None
+        self._beat: BeatFile | None = None
+        self._beat_lock = threading.Lock()
+        self._number, self._failed_at, self._epoch = -1, -1, 0
+
+    def follow(self, log: LogProgress, latencies: Latencies, clock_ms: Callable[[], float]) -> None:
+        """Stand beside this change log; called once, before the first epoch."""
+        self._log, self._latencies, self._clock_ms = log, latencies, clock_ms
+
+    def take(self, epoch: int, keys: np.ndarray, rows: EpochRows, control: np.ndarray) -> list[Message]:
+        """Publish an epoch; the snapshot's (epoch 0) is in the change log alone."""
+        if epoch == 0 or (number := self._log.number) == self._failed_at:
+            return []
+        try:
+            self._publish(epoch, rows, int(control[ARRIVAL_MS]), number)
+        except Exception:
+            self._fail(epoch, number)
+        else:
+            if rows.arrived_ms:
+                self._latencies.readable([rows.arrived_ms], self._clock_ms())
+                rows.arrived_ms = 0  # counted: it is readable here before it is in a file
+        self._epoch = epoch
+        self.beat()
+        return []
+
+    def beat(self) -> None:
+        """Tell readers that the part lives; on any thread."""
+        try:
+            with self._beat_lock:
+                if self._beat is None:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    self._beat = BeatFile(self.folder / beat_name(self.part), self._job)
+                self._beat.beat(self._log.visible_epoch, self.failures, self._epoch)
+        except OSError:
+            self.failures += 1
+
+    def pass_marker(self) -> None:
+        """Nothing is durable here."""
+
+    def clear(self) -> None:
+        """What follows a restore is an attempt of its own, as far as readers can tell."""
+        self._drop()
+        self._attempt = secrets.token_hex(4)
+        self._failed_at = -1
+
+    def close(self, write: bool) -> None:
+        """End the file under way; what it holds stays true."""
+        self._drop()
+
+    def _publish(self, epoch: int, rows: EpochRows, arrived_ms: int, number: int) -> None:
+        if self._file is None or number != self._number:
+            self._drop()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._retire()
+            path = self.folder / str(TailName(self.part, number, self._attempt))
+            self._file = TailFile(path, header_of(self.part, number, self.width, self.strings, self._job, epoch))
+            self._number = number
+        pieces, counts = pieces_of(rows)
+        self._file.append(epoch, arrived_ms, pieces, counts)
+
+    def _fail(self, epoch: int, number: int) -> None:
+        """Go on without a tail until the change log begins its next file."""
+        self.failures += 1
+        self._failed_at = number
+        _LOG.warning("sink %d: the tail could not be written at epoch %d", self.part, epoch, exc_info=True)
+        self._drop(FAILED)
+
+    def _drop(self, *state: int) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close(*state)
+            except OSError:
+                self.failures += 1
+
+    def _retire(self) -> None:
+        """Remove what is too much or was left by other attempts, oldest first, if the change log shows it."""
+        found = sorted(self._files())
+        total = sum(size for *_, size in found)
+        for name, path, size in found:
+            ours = name.attempt == self._attempt
+            if ours and total <= self._limit_bytes:
+                continue
+            job, last = _job_and_last(path)
+            if job != self._job or last <= self._log.visible_epoch:
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _files(self) -> Iterator[tuple[TailName, Path, int]]:
+        for entry in os.scandir(self.folder):
+            name = TailName.parse(entry.name.removeprefix("."))
+            if name is not None and name.part == self.part:
+                try:
+                    yield name, Path(entry.path), entry.stat().st_blocks * 512
+                except FileNotFoundError:  # another attempt was quicker
+                    continue
+
+
+def _job_and_last(path: Path) -> tuple[int, int]:
+    """Of the header of a tail file; of one that is gone or half made, what lets it be removed."""
+    try:
+        with path.open("rb") as file:
+            words = np.frombuffer(file.read(8 * (W_LAST + 1)), np.int64)
+    except FileNotFoundError:
+        return -1, -1
+    return (int(words[W_JOB]), int(words[W_LAST])) if len(words) > W_LAST else (-1, -1)

@@ -1,0 +1,184 @@
+"""Reads tail files while they grow: every record that is published, in order, as views of the mapped file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from operators.sink.tail.layout import (
+    B_BEAT_US,
+    B_BOOT,
+    B_EPOCH,
+    B_FAILURES,
+    B_JOB,
+    B_MAGIC,
+    B_VISIBLE,
+    MAGIC,
+    OPEN,
+    PAGE,
+    R_ARRIVED_MS,
+    R_BYTES,
+    R_CHANGED,
+    R_DELETED,
+    R_EPOCH,
+    R_POSITIONS,
+    R_PUBLISHED_US,
+    R_TEXT,
+    RECORD_WORDS,
+    VERSION,
+    W_BOOT,
+    W_FIRST,
+    W_JOB,
+    W_LENGTH,
+    W_MAGIC,
+    W_STATE,
+    W_VERSION,
+    W_WIDTH,
+    boot_word,
+    padded,
+)
+from state.atomics import read_word
+
+
+class NotATailError(ValueError):
+    """A file that is no tail of this job that could be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailEpoch:
+    """One epoch of one part.
+
+    Shapes: ids (n + d,) int64, or offsets (n + d + 1,) int64 and text (bytes,) uint8; rows (n, width) float32;
+        positions (p, 4) int64
+    """
+
+    epoch: int
+    changed: int
+    deleted: int
+    ids: np.ndarray
+    text: np.ndarray | None
+    rows: np.ndarray
+    positions: np.ndarray
+    arrived_ms: int
+    published_us: int
+
+
+class TailReader:
+    """One tail file, by any number of readers; `next` follows its writer."""
+
+    def __init__(self, path: Path, job: int) -> None:
+        """Open the file.
+
+        Raises:
+            NotATailError: it is of another job, version or start of the machine, or damaged.
+            FileNotFoundError: it is gone.
+        """
+        self.path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._map()
+            words = self._words
+            told = [int(words[at]) for at in (W_MAGIC, W_VERSION, W_JOB, W_BOOT)]
+            if told != [MAGIC, VERSION, job, boot_word()]:
+                msg = f"{path}: not a tail of this job, version and start of the machine"
+                raise NotATailError(msg)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self.first_epoch, self.width = int(words[W_FIRST]), int(words[W_WIDTH])
+        self._at = PAGE
+
+    def close(self) -> None:
+        """Let the file go; what was read stays mapped as long as somebody looks at it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    @property
+    def ended(self) -> bool:
+        """Whether its writer has said that nothing follows, and all was read."""
+        return read_word(self._words, W_STATE) != OPEN and self._at >= read_word(self._words, W_LENGTH)
+
+    def next(self, wanted: int = 0) -> TailEpoch | None:
+        """The next record of an epoch from `wanted` on; None while there is none."""
+        while (size := self._whole()) is not None:
+            words = self._words[self._at // 8 : self._at // 8 + RECORD_WORDS]
+            if int(words[R_EPOCH]) >= wanted:
+                found = self._record(words)
+                self._at += size
+                return found
+            self._at += size
+        return None
+
+    def _whole(self) -> int | None:
+        """Bytes of the record at hand, None where there is none that is whole."""
+        length = read_word(self._words, W_LENGTH)
+        if self._at + 8 * RECORD_WORDS > length:
+            return None
+        if length > len(self._bytes):
+            self._map()
+        length = min(length, len(self._bytes))  # of a file that was cut off, what is left
+        if self._at + 8 * RECORD_WORDS > length:
+            return None
+        size = int(self._words[self._at // 8 + R_BYTES])
+        return size if size >= 8 * RECORD_WORDS and self._at + size <= length else None
+
+    def _record(self, words: np.ndarray) -> TailEpoch:
+        changed, deleted, count = (int(words[at]) for at in (R_CHANGED, R_DELETED, R_POSITIONS))
+        at, text_bytes = self._at + 8 * RECORD_WORDS, int(words[R_TEXT])
+        text: np.ndarray | None = None
+        ids = self._words[at // 8 : at // 8 + changed + deleted + (text_bytes >= 0)]
+        at += ids.nbytes
+        if text_bytes >= 0:
+            text = self._bytes[at : at + text_bytes]
+            at += padded(text_bytes)
+        rows = self._bytes[at : at + 4 * changed * self.width].view(np.float32).reshape(changed, self.width)
+        at += padded(rows.nbytes)
+        positions = self._words[at // 8 : at // 8 + 4 * count].reshape(count, 4)
+        return TailEpoch(
+            int(words[R_EPOCH]),
+            changed,
+            deleted,
+            ids,
+            text,
+            rows,
+            positions,
+            int(words[R_ARRIVED_MS]),
+            int(words[R_PUBLISHED_US]),
+        )
+
+    def _map(self) -> None:
+        size = os.fstat(self._file).st_size
+        if size < PAGE:
+            msg = f"{self.path}: not a tail, it has {size} bytes"
+            raise NotATailError(msg)
+        size -= size % 8
+        mapped = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
+        self._bytes = np.frombuffer(mapped, np.uint8)
+        self._words = self._bytes.view(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a part told last of itself; `visible`: the change log shows its rows up to that epoch."""
+
+    beat_us: int
+    visible: int
+    failures: int
+    epoch: int
+
+
+def read_beat(path: Path, job: int) -> Beat | None:
+    """The heartbeat of a part; None where there is none of this job and start of the machine."""
+    try:
+        with path.open("rb") as file:
+            words = np.frombuffer(file.read(PAGE), np.int64)
+    except OSError:
+        return None
+    if len(words) * 8 < PAGE or [int(words[at]) for at in (B_MAGIC, B_JOB, B_BOOT)] != [MAGIC, job, boot_word()]:
+        return None
+    return Beat(*(int(words[at]) for at in (B_BEAT_US, B_VISIBLE, B_FAILURES, B_EPOCH)))

@@ -1,0 +1,193 @@
+"""Writes tail files and beat files: mapped memory whose space is reserved before anything is stored in it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from operators.sink.epoch_rows import EpochRows
+from operators.sink.tail.layout import (
+    B_BEAT_US,
+    B_BOOT,
+    B_EPOCH,
+    B_FAILURES,
+    B_JOB,
+    B_MAGIC,
+    B_VISIBLE,
+    MAGIC,
+    PAGE,
+    R_ARRIVED_MS,
+    R_BYTES,
+    R_CHANGED,
+    R_DELETED,
+    R_EPOCH,
+    R_POSITIONS,
+    R_PUBLISHED_US,
+    R_TEXT,
+    RECORD_WORDS,
+    SEALED,
+    VERSION,
+    W_BOOT,
+    W_FIRST,
+    W_JOB,
+    W_LAST,
+    W_LENGTH,
+    W_MAGIC,
+    W_NUMBER,
+    W_PART,
+    W_STATE,
+    W_STRINGS,
+    W_VERSION,
+    W_WIDTH,
+    boot_word,
+    padded,
+)
+from state.atomics import publish_word
+
+_STEP_BYTES, _STEP_MAX_BYTES = 1 << 20, 32 << 20
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class TailFile:
+    """One tail file, by its only writer.
+
+    Invariant: what LENGTH covers is whole and never changes; the file's blocks are reserved before they are stored to,
+    for a hole on a full disk would end the process by SIGBUS.
+    """
+
+    def __init__(self, path: Path, header: dict[int, int]) -> None:
+        """Make the file; it appears under its name with its header complete.
+
+        Raises:
+            OSError: there is no space for it.
+        """
+        self.path = path
+        words = np.zeros(PAGE // 8, np.int64)
+        for at, value in {**header, W_MAGIC: MAGIC, W_VERSION: VERSION, W_LENGTH: PAGE, W_LAST: -1}.items():
+            words[at] = value
+        aside = path.with_name(f".{path.name}")
+        self._file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(self._file, words.tobytes(), 0)
+            self._size, self.length = PAGE, PAGE
+            self._reserve(PAGE + 1)
+            os.replace(aside, path)
+        except OSError:
+            os.close(self._file)
+            aside.unlink(missing_ok=True)
+            raise
+        self._open = True
+
+    def append(
+        self, epoch: int, arrived_ms: int, pieces: Sequence[np.ndarray], counts: tuple[int, int, int, int]
+    ) -> None:
+        """Add a record of these pieces and publish it; `counts`: changed, deleted, bytes of text (or -1), positions.
+
+        Raises:
+            OSError: there is no space for it; the file is as it was.
+        """
+        size = 8 * RECORD_WORDS + sum(padded(piece.nbytes) for piece in pieces)
+        self._reserve(self.length + size)
+        at = self.length // 8
+        changed, deleted, text, positions = counts
+        words = self._words[at : at + RECORD_WORDS]
+        words[[R_BYTES, R_EPOCH, R_CHANGED, R_DELETED]] = size, epoch, changed, deleted
+        words[[R_TEXT, R_POSITIONS, R_ARRIVED_MS, R_PUBLISHED_US]] = text, positions, arrived_ms, now_us()
+        byte = self.length + 8 * RECORD_WORDS
+        for piece in pieces:
+            self._bytes[byte : byte + piece.nbytes] = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+            byte += padded(piece.nbytes)
+        self.length += size
+        publish_word(self._words, W_LAST, epoch)
+        publish_word(self._words, W_LENGTH, self.length)
+
+    def close(self, state: int = SEALED) -> None:
+        """Say that nothing follows, and give back the space that was reserved for it."""
+        if self._open:
+            self._open = False
+            publish_word(self._words, W_STATE, state)
+            try:
+                os.ftruncate(self._file, self.length)
+            finally:
+                os.close(self._file)
+
+    def _reserve(self, length: int) -> None:
+        if length <= self._size and self._size > PAGE:
+            return
+        step = min(max(_STEP_BYTES, self._size), _STEP_MAX_BYTES)
+        size = max(length, self._size + step)
+        size += -size % PAGE
+        os.posix_fallocate(self._file, 0, size)
+        self._size = size
+        # The former mapping goes with the last array that looks at it.
+        self._bytes = np.frombuffer(mmap.mmap(self._file, size), np.uint8)
+        self._words = self._bytes.view(np.int64)
+
+
+def header_of(part: int, number: int, width: int, strings: bool, job: int, first_epoch: int) -> dict[int, int]:
+    """The words of a header that do not change."""
+    return {
+        W_PART: part,
+        W_NUMBER: number,
+        W_WIDTH: width,
+        W_STRINGS: int(strings),
+        W_JOB: job,
+        W_BOOT: boot_word(),
+        W_FIRST: first_epoch,
+    }
+
+
+def pieces_of(rows: EpochRows) -> tuple[list[np.ndarray], tuple[int, int, int, int]]:
+    """The arrays of an epoch's record, and its counts (see TailFile.append)."""
+    pieces: list[np.ndarray] = []
+    text = -1
+    if rows.ids and isinstance(rows.ids[0], tuple):
+        lengths = [np.diff(offsets) for offsets, _ in rows.ids]
+        joined = np.concatenate([np.zeros(1, np.int64), *lengths]).astype(np.int64)
+        data = np.concatenate([data for _, data in rows.ids])
+        text = data.nbytes
+        pieces += [np.cumsum(joined), data]
+    else:
+        pieces += [np.asarray(ids, np.int64) for ids in rows.ids]
+    flat = [one.reshape(-1) for one in rows.rows]
+    pieces.append(flat[0] if len(flat) == 1 else np.concatenate([np.empty(0, np.float32), *flat]))
+    positions = 0 if rows.positions is None else len(rows.positions)
+    if rows.positions is not None:
+        pieces.append(np.asarray(rows.positions, np.int64))
+    return pieces, (rows.changed, rows.deleted, text, positions)
+
+
+class BeatFile:
+    """A part's heartbeat: one page that every attempt writes to, from whichever thread has a moment."""
+
+    def __init__(self, path: Path, job: int) -> None:
+        """Open the page, and make it where there is none.
+
+        Raises:
+            OSError: there is no space for it.
+        """
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(file, 0, PAGE)
+            self._words = np.frombuffer(mmap.mmap(file, PAGE), np.int64)
+        finally:
+            os.close(file)
+        publish_word(self._words, B_BOOT, boot_word())
+        publish_word(self._words, B_JOB, job)
+        publish_word(self._words, B_MAGIC, MAGIC)
+
+    def beat(self, visible: int, failures: int, epoch: int) -> None:
+        """Tell that the part lives, and what it has done."""
+        publish_word(self._words, B_VISIBLE, visible)
+        publish_word(self._words, B_FAILURES, failures)
+        publish_word(self._words, B_EPOCH, epoch)
+        publish_word(self._words, B_BEAT_US, now_us())

@@ -1,0 +1,71 @@
+"""Reads a snapshot folder as the arrays of one graph: what a full pass of a model takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from operators.snapshot.reader import SnapshotError, open_snapshot
+from partitioner.events import OP_ADD_VERTEX
+
+
+class SnapshotArrays(NamedTuple):
+    """A graph by rows.
+
+    Shapes: x (n, features) float32; edge_index (2, m) int64, sources and destinations; edge_weight (m,) float32
+    """
+
+    x: np.ndarray
+    edge_index: np.ndarray
+    edge_weight: np.ndarray
+
+
+def read_arrays(folder: Path) -> SnapshotArrays:
+    """Return the snapshot's graph; of equal vertices, and of equal (src, dst, type), the last row holds.
+
+    Raises:
+        SnapshotError: the folder is no snapshot.
+    """
+    rows: dict[int | str, int] = {}
+    types: dict[str, int] = {}
+    features: list[tuple[list[int], np.ndarray]] = []
+    edges: list[np.ndarray] = [np.empty((0, 3), np.int64)]
+    weights: list[np.ndarray] = [np.empty(0, np.float32)]
+    width = _width(Path(folder) / "vertices.parquet")
+    for block in open_snapshot(folder, width).blocks():
+        first = [rows.setdefault(one, len(rows)) for one in block.a.to_list()]
+        if block.op[0] == OP_ADD_VERTEX:
+            features.append((first, block.x))
+            continue
+        second = [rows.setdefault(one, len(rows)) for one in block.b.to_list()]
+        names = np.array([types.setdefault(name, len(types)) for name in block.types], np.int64)
+        edges.append(np.column_stack([first, second, names[block.etype]]))
+        weights.append(block.weight)
+    x = np.zeros((len(rows), width), np.float32)
+    for at, values in features:
+        x[at] = values
+    every, weight = np.concatenate(edges), np.concatenate(weights)
+    _, last = np.unique(every[::-1], axis=0, return_index=True)
+    kept = np.sort(len(every) - 1 - last)
+    return SnapshotArrays(x, np.ascontiguousarray(every[kept, :2].T), weight[kept])
+
+
+def _width(path: Path) -> int:
+    try:
+        with pq.ParquetFile(path) as file:
+            kind = file.schema_arrow.field("x").type
+            if pa.types.is_fixed_size_list(kind):
+                return int(kind.list_size)
+            batch = next(file.iter_batches(1, columns=["x"]), None)
+            first = None if batch is None or not batch.num_rows else batch.column(0)[0].as_py()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        msg = f"{path}: expected a snapshot's vertices with a column x: {error}"
+        raise SnapshotError(msg) from error
+    if not first:
+        msg = f"{path}: expected vertices with features, got none in its first row"
+        raise SnapshotError(msg)
+    return len(first)

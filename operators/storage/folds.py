@@ -1,0 +1,229 @@
+"""Synopses that look at each message: extrema, and several synopses of the same messages beside each other.
+
+A *fold* keeps one synopsis: it takes messages back, gets new ones, and settles at the end of an epoch. The edges, the
+source values and what happens to them in an epoch are common to all folds of a layer (edge_messages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from gnn.plan import LayerPlan
+from gnn.softmax import SoftmaxSynopsis
+from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, ProductSynopsis, Synopsis
+from operators.storage import edge_messages
+from operators.storage.attention import AttentionFold
+from operators.storage.attention_kernels import merge_partial_attention
+from operators.storage.edge_messages import OK, Edges, Messages, Moves, room_for
+from operators.storage.extrema import ExtremaFold, merge_partial_extrema, sign_of
+from operators.storage.part_rows import PartRows, frozen
+from operators.storage.row_kernels import put
+from operators.storage.sources import Sources
+from operators.storage.sum_fold import SumFold, merge_partial_sums
+from operators.storage.sums import LostUpdateError
+from operators.telemetry.sum_report import SumReport
+from state.adjacency import Lists
+from state.codec import Block
+from state.table import Table, TableSet
+
+Merge = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]
+
+
+class Fold(Protocol):
+    """One synopsis of the messages of a layer, for the rows of a task."""
+
+    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """Begin an epoch that has these sources send `rows[places]` from now on."""
+
+    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Unmake messages of the values that the table has."""
+
+    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """Make messages what they are with the new values of their targets; the table has the old ones yet.
+
+        Those of the moved sources are not there now.
+        """
+
+    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Merge messages of the values that the table has."""
+
+    def settle(self, edges: Edges, serial: int) -> np.ndarray:
+        """End the epoch; the rows whose synopses may have changed, each once."""
+
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write synopses to `out`, from column `first` on."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot."""
+
+
+def factors_of(synopsis: Synopsis) -> tuple[Synopsis, ...]:
+    """The synopses that stand beside each other."""
+    return synopsis.factors if isinstance(synopsis, ProductSynopsis) else (synopsis,)
+
+
+def _make_fold(tables: TableSet, name: str, width: int, synopsis: Synopsis) -> Fold:
+    if isinstance(synopsis, MonotonicSynopsis):
+        return ExtremaFold(tables, name, width, synopsis)
+    if isinstance(synopsis, SoftmaxSynopsis):
+        return AttentionFold(tables, name, synopsis)
+    assert isinstance(synopsis, InvertibleSynopsis)  # operators/storage/capability.py sends no others here
+    return SumFold(tables, name, width)
+
+
+class FoldStore:
+    """The synopses of one layer in the parts of a task, one fold beside the other, with their edges and values.
+
+    Shapes: z (rows, message_width) float32.
+    """
+
+    s: Table | None = None
+    report: SumReport | None = None
+
+    def __init__(self, tables: TableSet, rows: PartRows, layer: LayerPlan, place: str) -> None:
+        """`place` says in errors where this is."""
+        self._rows, self._layer, self._place = rows, layer, place
+        self.z = tables.add("z", "f4", layer.message_width)
+        self._count = tables.add("in_edges", "i4")
+        self._out = Lists(tables, "out", layer.weighted)
+        self._inn = Lists(tables, "in", layer.weighted)
+        factors = factors_of(layer.synopsis)
+        names = [""] if len(factors) == 1 else [f"{i}." for i in range(len(factors))]
+        self._widths = [factor.width(layer.message_width) for factor in factors]
+        self.folds = [
+            _make_fold(tables, name, width, factor)
+            for name, width, factor in zip(names, self._widths, factors, strict=True)
+        ]
+        self._by_row = self.z, self._count, *(table for fold in self.folds for table in fold.tables)
+        rows.keep(*self._by_row, self._out, self._inn)
+        self._moved = np.zeros(0, np.int64)
+        self._result = np.zeros(4, np.int64)
+        self._touched = frozen(np.empty(0, np.int32))
+
+    def _edges(self) -> Edges:
+        return Edges(self.z.view, self._count.view, self._out.view, self._inn.view, self._layer.skip_loops)
+
+    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`.
+
+        Raises:
+            LostUpdateError: an edge that is to change is not here.
+        """
+        serial = epoch + 1
+        get, rows_of = topology.get, self._rows.of
+        reweighted = rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")
+        for slots, rows in sources.selves if own is not None else ():
+            put(own.view, slots, rows, self._layer.message_width)  # type: ignore[union-attr]
+        gone, moves, leaving = self._take_out(topology, reweighted, sources, serial)
+        kept = room_for(leaving)
+        edges = self._edges()
+        for fold in self.folds:
+            fold.begin(edges, moves, sources.rows)
+        edge_messages.list_kept(edges, moves.slots, kept)
+        for fold in self.folds:
+            fold.take_back(edges, gone, serial)
+            fold.take_back(edges, kept, serial)
+            fold.retarget(edges, moves, sources.rows)
+        edge_messages.store_values(self.z.view, moves.slots, moves.places, sources.rows)
+        come = room_for(reweighted[0].size + get("add_w").size)
+        if self._layer.weighted and reweighted[0].size:
+            edge_messages.set_weights(edges, reweighted, moves, come, self._result)
+            self._check(epoch)
+            edge_messages.list_kept(edges, moves.slots, kept)
+        else:
+            self._result[1] = 0
+        come = self._put_in(topology, come)
+        edges = self._edges()
+        for fold in self.folds:
+            fold.bring(edges, kept, serial)
+            fold.bring(edges, come, serial)
+        touched = [fold.settle(edges, serial) for fold in self.folds]
+        self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
+
+    def _take_out(
+        self, topology: Block, reweighted: tuple[np.ndarray, ...], sources: Sources, serial: int
+    ) -> tuple[Messages, Moves, int]:
+        """Forget deleted edges; what is gone, the sources that send other values, and how many edges leave those."""
+        if self._moved.size < len(self.z.data):
+            self._moved = np.zeros(len(self.z.data), np.int64)
+        size = sources.slots.size
+        moves = Moves(np.empty(size, np.int32), np.empty(size, np.int32), self._moved, serial)
+        rows_of, weights = self._rows.of, topology.get("del_w")
+        gone = room_for(weights.size + reweighted[0].size)
+        edge_messages.take_out(
+            self._edges(),
+            (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), weights),
+            reweighted,
+            (sources.slots, sources.places, sources.rows),
+            moves,
+            gone,
+            self._result,
+        )
+        self._check(serial - 1)
+        _, left, moved, leaving = self._result.tolist()
+        return gone.first(left), Moves(moves.slots[:moved], moves.places[:moved], self._moved, serial), leaving
+
+    def _put_in(self, topology: Block, come: Messages) -> Messages:
+        """Add edges; what has come by them, and before."""
+        rows_of = self._rows.of
+        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
+        at = 0
+        while at < added[0].size:
+            edge_messages.put_in(self._edges(), added, at, come, self._result)
+            at = int(self._result[2])
+            if at < added[0].size:  # a pool is full
+                self._out.grow()
+                self._inn.grow()
+        return come.first(int(self._result[1]))
+
+    def _check(self, epoch: int) -> None:
+        if self._result[0] != OK:
+            msg = f"{self._place}: epoch {epoch} changes an edge that is not here"
+            raise LostUpdateError(msg)
+
+    def touched(self) -> np.ndarray:
+        """The slots whose synopses this epoch changed."""
+        return self._touched
+
+    def read(self, slots: np.ndarray) -> np.ndarray:
+        """Synopses, (n, synopsis_width) float32."""
+        out, first, edges = np.empty((slots.size, sum(self._widths)), np.float32), 0, self._edges()
+        for fold, width in zip(self.folds, self._widths, strict=True):
+            fold.read(edges, slots, out, first)
+            first += width
+        return out
+
+    def in_edges(self, slots: np.ndarray) -> np.ndarray:
+        """How many in-edges of these vertices carry messages in this part, (n,) int32."""
+        return self._count.data[slots]
+
+    def clear(self, slots: np.ndarray) -> None:
+        """These slots hold nothing any more."""
+        for table in self._by_row:
+            table.touch_rows(slots)
+            table.data[slots] = table.fill
+
+
+def merger_of(synopsis: Synopsis) -> Merge:
+    """How a tail makes one synopsis of the partials of several parts."""
+    if isinstance(synopsis, SoftmaxSynopsis):
+        heads = synopsis.score.heads
+        return lambda index, partial, slots, out, slot, row: merge_partial_attention(
+            index, partial, slots, out, (slot, row), heads
+        )
+    factors = factors_of(synopsis)
+
+    def merge(index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, slot: int, row: int) -> None:
+        width = out.shape[1] // len(factors)
+        for i, factor in enumerate(factors):
+            columns = i * width, (i + 1) * width
+            if isinstance(factor, MonotonicSynopsis):
+                merge_partial_extrema(index, partial, slots, out, (slot, row), columns, sign_of(factor))
+            else:
+                merge_partial_sums(index, partial, slots, out, (slot, row), columns)
+
+    return merge

@@ -1,0 +1,208 @@
+"""How a reader takes rows as of one epoch, beside a writer that never waits for it.
+
+A row is read between two looks at its sequence; a ring entry is good if, after it was copied, the writer has not begun
+the entry that takes its place. Fences keep the copies between those looks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.kernel import inner, kernel
+from state.atomics import fence_acquire, load_acquire
+from state.salt import Salt, hash_text, mix
+from state.served.layout import (
+    I_AT,
+    I_BYTES,
+    I_HASH,
+    POSITION_WORDS,
+    R_BEFORE,
+    R_EPOCH,
+    R_LIVES,
+    R_SEQ,
+    ROW_HEAD,
+    T_EPOCH,
+    T_HEAP_AT,
+    T_ID_WORDS,
+    T_IDS_AT,
+    T_INDEX,
+    T_INDEX_AT,
+    T_POSITION_COUNT,
+    T_POSITION_SEQ,
+    T_POSITIONS_AT,
+    T_RESERVED,
+    T_RING,
+    T_RING_AT,
+    T_ROW_WORDS,
+    T_ROWS_AT,
+    T_SALT,
+)
+
+ABSENT = -1  # no such id, or deleted, or added later
+MISSED = -2  # the ring has moved on
+STUCK = -3  # the writer is in a row for very long: it may have been killed there
+_SPINS = 2_000_000
+
+
+@inner
+def salt_of(mem: np.ndarray) -> Salt:
+    """The salt of the table's hashes."""
+    return Salt(np.uint64(mem[T_SALT]), np.uint64(mem[T_SALT + 1]), np.uint64(mem[T_SALT + 2]))
+
+
+@inner
+def find_number(mem: np.ndarray, key: int) -> int:
+    """The slot of an id, or -1 - place where it would go in the index."""
+    mask = mem[T_INDEX] - 1
+    at = np.int64(mix(salt_of(mem), key)) & mask
+    while True:
+        slot = load_acquire(mem, np.int64(mem[T_INDEX_AT] + at)) - 1
+        if slot < 0:
+            return -1 - at
+        if mem[mem[T_IDS_AT] + slot] == key:
+            return slot
+        at = (at + 1) & mask
+
+
+@inner
+def text_hash(mem: np.ndarray, text: np.ndarray, begin: int, end: int) -> np.int64:
+    """The hash of an id as the table keeps it."""
+    return np.int64(hash_text(salt_of(mem), text, begin, end))
+
+
+@inner
+def find_text(mem: np.ndarray, hashed: int, text: np.ndarray, begin: int, end: int) -> int:
+    """The slot of text[begin:end], or -1 - place where it would go in the index."""
+    mask = mem[T_INDEX] - 1
+    at = hashed & mask
+    heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
+    while True:
+        slot = load_acquire(mem, np.int64(mem[T_INDEX_AT] + at)) - 1
+        if slot < 0:
+            return -1 - at
+        name = mem[T_IDS_AT] + slot * mem[T_ID_WORDS]
+        if mem[name + I_HASH] == hashed and mem[name + I_BYTES] == end - begin:
+            first = mem[name + I_AT]
+            same = True
+            for k in range(end - begin):
+                if heap[first + k] != text[begin + k]:
+                    same = False
+                    break
+            if same:
+                return slot
+        at = (at + 1) & mask
+
+
+@inner
+def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
+    at = 2 * (word + ROW_HEAD)
+    for k in range(rows.shape[1]):
+        rows[to, k] = floats[at + k]
+
+
+@inner
+def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: np.ndarray, to: int) -> int:
+    """The epoch of the slot's version as of `epoch`, whose vector goes to rows[to]; ABSENT, MISSED or STUCK."""
+    row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
+    own, before, lives = np.int64(0), np.int64(0), np.int64(0)
+    spins = 0
+    while True:
+        seq = load_acquire(mem, np.int64(row + R_SEQ))
+        if seq & 1 == 0:
+            own, before, lives = mem[row + R_EPOCH], mem[row + R_BEFORE], mem[row + R_LIVES]
+            if own <= epoch and lives:
+                _copy(floats, row, rows, to)
+            fence_acquire()
+            if load_acquire(mem, np.int64(row + R_SEQ)) == seq:
+                break
+        spins += 1
+        if spins > _SPINS:
+            return STUCK
+    if own <= epoch:
+        return own if lives else ABSENT
+    ring = mem[T_RING]
+    while before >= 0:
+        entry = mem[T_RING_AT] + (before % ring) * mem[T_ROW_WORDS]
+        own, earlier, lives = mem[entry + R_EPOCH], mem[entry + R_BEFORE], mem[entry + R_LIVES]
+        if own <= epoch and lives:
+            _copy(floats, entry, rows, to)
+        fence_acquire()
+        if load_acquire(mem, np.int64(T_RESERVED)) - before > ring:
+            return MISSED
+        if own <= epoch:
+            return own if lives else ABSENT
+        before = earlier
+    return ABSENT
+
+
+@kernel
+def read_numbers(mem: np.ndarray, floats: np.ndarray, ids: np.ndarray, own: np.ndarray, rows: np.ndarray) -> int:
+    """Take the rows of these ids, and their epochs (ABSENT: none); the epoch of it all, or MISSED or STUCK."""
+    epoch = load_acquire(mem, np.int64(T_EPOCH))
+    for i in range(len(ids)):
+        slot = find_number(mem, ids[i])
+        own[i] = ABSENT if slot < 0 else read_slot(mem, floats, slot, epoch, rows, i)
+        if own[i] < ABSENT:
+            return own[i]
+    return epoch
+
+
+@kernel
+def read_texts(
+    mem: np.ndarray, floats: np.ndarray, offsets: np.ndarray, text: np.ndarray, own: np.ndarray, rows: np.ndarray
+) -> int:
+    """As `read_numbers`, for string ids."""
+    epoch = load_acquire(mem, np.int64(T_EPOCH))
+    for i in range(len(offsets) - 1):
+        hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
+        slot = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
+        own[i] = ABSENT if slot < 0 else read_slot(mem, floats, slot, epoch, rows, i)
+        if own[i] < ABSENT:
+            return own[i]
+    return epoch
+
+
+@kernel
+def read_slots(
+    mem: np.ndarray, floats: np.ndarray, first: int, epoch: int, slots: np.ndarray, own: np.ndarray, rows: np.ndarray
+) -> int:
+    """Take the rows of the slots from `first` on that live at `epoch`, one after the other; how many, or a code.
+
+    `slots` and `own` get their slots and epochs. As many slots are looked at as `own` has places.
+    """
+    count = 0
+    for slot in range(first, first + len(own)):
+        found = read_slot(mem, floats, slot, epoch, rows, count)
+        if found < ABSENT:
+            return found
+        if found >= 0:
+            slots[count], own[count] = slot, found
+            count += 1
+    return count
+
+
+@kernel
+def names_of(mem: np.ndarray, slots: np.ndarray, offsets: np.ndarray, text: np.ndarray) -> None:
+    """Copy the string ids of these slots; `offsets` are known already."""
+    heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
+    for i in range(len(slots)):
+        first = mem[mem[T_IDS_AT] + slots[i] * mem[T_ID_WORDS] + I_AT]
+        for k in range(offsets[i + 1] - offsets[i]):
+            text[offsets[i] + k] = heap[first + k]
+
+
+@kernel
+def read_positions(mem: np.ndarray, out: np.ndarray) -> int:
+    """Take what the input was read up to; how many rows, or STUCK."""
+    for _ in range(_SPINS):
+        seq = load_acquire(mem, np.int64(T_POSITION_SEQ))
+        if seq & 1:
+            continue
+        count = mem[T_POSITION_COUNT]
+        for i in range(min(count, out.shape[0])):
+            for k in range(POSITION_WORDS):
+                out[i, k] = mem[mem[T_POSITIONS_AT] + i * POSITION_WORDS + k]
+        fence_acquire()
+        if load_acquire(mem, np.int64(T_POSITION_SEQ)) == seq:
+            return count
+    return STUCK

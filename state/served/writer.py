@@ -1,0 +1,191 @@
+"""A table as its one writer holds it: made from rows, taken over after a kill, changed epoch by epoch, and grown."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from state.atomics import publish_word
+from state.salt import make_salt
+from state.seed import new_seed
+from state.served.ids import Ids, Texts, frozen, text_bytes
+from state.served.layout import (
+    MAGIC,
+    PAGE,
+    POSITIONS_MAX,
+    T_ARRIVED_US,
+    T_BEAT_US,
+    T_BOOT,
+    T_CAPACITY,
+    T_ENDED,
+    T_EPOCH,
+    T_HEAP,
+    T_HEAP_USED,
+    T_INDEX,
+    T_JOB,
+    T_MAGIC,
+    T_PUBLISHED_US,
+    T_READABLE_US,
+    T_RING,
+    T_SALT,
+    T_SOURCE_BEAT_US,
+    T_STRINGS,
+    T_SUPERSEDED,
+    T_TAIL_FAILURES,
+    T_USED,
+    T_VERSION,
+    T_WIDTH,
+    VERSION,
+    Shape,
+)
+from state.served.reader import Found, TableReader
+from state.served.write_kernels import (
+    count_named,
+    put_back,
+    put_numbers,
+    put_texts,
+    remove_numbers,
+    remove_texts,
+    set_positions,
+)
+
+HISTORY_BYTES = 256 << 20
+
+
+class TableFullError(RuntimeError):
+    """There is no room for the rows: the table must grow first (`has_room`)."""
+
+
+class TableWriter:
+    """The only writer of a table file.
+
+    Invariant: what an epoch up to the published one has shown is never changed; rows past it are seen by nobody.
+    """
+
+    def __init__(self, path: Path, shape: Shape, job: int, boot: int) -> None:
+        """Make an empty table, at epoch -1; its blocks are reserved, and it is for this user alone.
+
+        Raises:
+            OSError: there is no space for it.
+        """
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, shape.nbytes)
+            self._map(path, file, shape.nbytes)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+        mem, salt = self.mem, make_salt(new_seed())
+        mem[[T_WIDTH, T_STRINGS, T_CAPACITY]] = shape.width, int(shape.strings), shape.capacity
+        mem[T_INDEX] = shape.places_of_ids
+        mem[[T_RING, T_HEAP, T_JOB, T_BOOT, T_EPOCH]] = shape.ring, shape.heap, job, boot, -1
+        mem[T_SALT : T_SALT + 3] = np.array(salt, np.uint64).view(np.int64)
+        for at, value in shape.places.items():
+            mem[at] = value
+        mem[T_VERSION] = VERSION
+        publish_word(mem, T_MAGIC, MAGIC)
+
+    @classmethod
+    def take_over(cls, path: Path) -> TableWriter:
+        """Go on with the table of a writer that was killed; every row is whole on return.
+
+        Raises:
+            NoTableError, FileNotFoundError: there is none.
+        """
+        TableReader(path)  # looks at what it is
+        self = cls.__new__(cls)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map(path, file, os.fstat(file).st_size)
+        finally:
+            os.close(file)
+        if self.mem[T_USED] < self.mem[T_CAPACITY]:
+            count_named(self.mem, bool(self.mem[T_STRINGS]))
+        put_back(self.mem)
+        return self
+
+    def _map(self, path: Path, file: int, size: int) -> None:
+        data = np.frombuffer(mmap.mmap(file, size), np.uint8)
+        self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return int(self.mem[T_WIDTH])
+
+    @property
+    def epoch(self) -> int:
+        """The newest complete epoch."""
+        return int(self.mem[T_EPOCH])
+
+    def word(self, at: int) -> int:
+        """A word of the header."""
+        return int(self.mem[at])
+
+    def has_room(self, ids: int, text: int) -> bool:
+        """Whether so many new ids fit, with so many bytes of text."""
+        fits = self.mem[T_USED] + ids <= self.mem[T_CAPACITY]
+        return bool(fits and (not self.mem[T_STRINGS] or self.mem[T_HEAP_USED] + text <= self.mem[T_HEAP]))
+
+    def put(self, epochs: np.ndarray | int, ids: Ids, rows: np.ndarray) -> None:
+        """Set rows, each of its epoch; a row that is newer already stays.
+
+        Raises:
+            TableFullError: there is no room for as many new ids.
+        """
+        if not self.has_room(len(ids), text_bytes(ids)):
+            msg = f"{self.path}: no room for {len(ids)} ids beside {self.mem[T_USED]} of {self.mem[T_CAPACITY]}"
+            raise TableFullError(msg)
+        epochs = np.full(len(ids), epochs, np.int64) if isinstance(epochs, int) else epochs
+        epochs, rows = frozen(epochs), frozen(rows)
+        if isinstance(ids, Texts):
+            put_texts(self.mem, self.floats, epochs, ids.offsets, ids.data, rows)
+        else:
+            put_numbers(self.mem, self.floats, epochs, frozen(ids), rows)
+
+    def remove(self, epoch: int, ids: Ids) -> None:
+        """These ids have no row from that epoch on."""
+        rows = frozen(np.empty((0, self.width), np.float32))
+        if isinstance(ids, Texts):
+            remove_texts(self.mem, self.floats, epoch, ids.offsets, ids.data, rows)
+        else:
+            remove_numbers(self.mem, self.floats, epoch, frozen(ids), rows)
+
+    def set_positions(self, positions: np.ndarray) -> None:
+        """Say what the input is read up to: (source, partition, next offset, epoch) rows."""
+        set_positions(self.mem, frozen(positions[:POSITIONS_MAX]))
+
+    def publish(self, epoch: int, arrived_us: int = 0, published_us: int = 0) -> None:
+        """Show the epoch: from now on readers take it."""
+        mem = self.mem
+        if arrived_us:
+            publish_word(mem, T_ARRIVED_US, arrived_us)
+        publish_word(mem, T_PUBLISHED_US, published_us)
+        publish_word(mem, T_EPOCH, epoch)
+        publish_word(mem, T_READABLE_US, time.time_ns() // 1000)
+
+    def beat(self, source_us: int, failures: int, ended: bool) -> None:
+        """Say that the writer lives, and what it knows of the job."""
+        publish_word(self.mem, T_SOURCE_BEAT_US, source_us)
+        publish_word(self.mem, T_TAIL_FAILURES, failures)
+        publish_word(self.mem, T_ENDED, int(ended))
+        publish_word(self.mem, T_BEAT_US, time.time_ns() // 1000)
+
+    def supersede(self) -> None:
+        """Tell readers to look for another file."""
+        publish_word(self.mem, T_SUPERSEDED, 1)
+
+    def content(self) -> tuple[Ids, Found, np.ndarray]:
+        """All rows as of the published epoch, and the positions: what a larger table begins with."""
+        reader = TableReader(self.path)
+        ids, found = reader.all()
+        return ids, found, reader.positions()
+
+
+assert PAGE > T_ENDED  # all words of the header fit into it

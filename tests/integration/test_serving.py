@@ -1,0 +1,117 @@
+"""Embeddings served beside real jobs: every answer is one epoch's, bit by bit, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from job.folder.run_file import read_run
+from job.run.summary import progress
+from job.serving.client import EmbeddingClient
+from job.serving.place import SHM
+from tests.support.jobs import Input, Job, make_input
+from tests.support.serving import Judge, Sampler, Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+EVENTS = 6_000
+IDS = np.arange(300) * 7 - 5
+SLOW = {"slow": {"parser": 500}, "chunk": 100}
+Make = Callable[[Input], Job]
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    started: list[Server] = []
+    yield started
+    for one in started:
+        one.end()
+
+
+def test_kill_9_of_the_server_and_of_a_task_manager(job: Make, servers: list[Server], tmp_path: Path) -> None:
+    one = job(make_input(tmp_path / "in", EVENTS, snapshot=True))
+    options = ("--parts", 4, "--parallelism", 2, "--epoch-events", 40, "--epoch-ms", 5, "--checkpoint-interval", "1s")
+    one.start(*options, "--stay", faults=SLOW)
+    one.until_epoch(2)
+    server = Server(one.out)
+    servers.append(server)
+    told = server.start()
+    samplers = [Sampler(str(server.tables), IDS), Sampler(told["flight"], IDS[::3])]
+    one.until(lambda: all(has_seen(each, one) for each in samplers))
+    server.kill()
+    began = time.monotonic()
+    again = server.start()
+    print(f"serves again after {time.monotonic() - began:.2f} s")
+    assert "taken over as it stood" in server.log()
+    samplers.append(Sampler(again["flight"], IDS[::5]))
+    one.until(lambda: has_seen(samplers[2], one))
+    os.kill(read_run(one.out)["pids"]["taskmanagers"][0], signal.SIGKILL)
+    with EmbeddingClient(again["flight"]) as client:
+        table = client.get(IDS.tolist(), min_position={"0": EVENTS - 1}, timeout=60)
+        last = client.epoch()
+    for each in samplers:
+        each.end()
+    stopped = one.stop()
+    assert stopped.code == 0, stopped.errors
+    one.wait()
+    judge = Judge(one.out)
+    assert dict(zip(table["id"].to_pylist(), table["epoch"].to_pylist(), strict=True)) == {
+        id_: own for id_, (own, _) in judge.at(last, IDS).items()
+    }
+    seen = [judge.approve(each) for each in samplers]
+    print(f"epochs seen: {len(seen[0])} mapped, {len(seen[1])} by Flight until the kill, {len(seen[2])} after it")
+    assert len(seen[0]) > len(seen[1]) > 1, "the mapped table was followed from one server to the next"
+    one.check()
+    assert server.stop() == 0
+    assert not list(SHM.glob(f"freshet-{judged_id(one)}-*")), "nothing is left in memory"
+
+
+def has_seen(sampler: Sampler, one: Job) -> bool:
+    """Whether it has seen some epochs, or all that there will be."""
+    epochs = {answer[0] for answer in sampler.answers}
+    return len(epochs) > 6 or (len(epochs) > 0 and progress(one.out)["events"] == EVENTS)
+
+
+def judged_id(one: Job) -> str:
+    from job.folder.job_file import SavedJob
+
+    saved = SavedJob.read(one.out)
+    assert saved is not None
+    return saved.settings.job_id
+
+
+def test_a_run_serves_itself_and_a_server_serves_what_it_left(job: Make, servers: list[Server], tmp_path: Path) -> None:
+    """The local runtime; then, after its end, from the change log alone, for the tails are gone."""
+    one = job(make_input(tmp_path / "in", 3_000))
+    one.start("--runtime", "local", "--parts", 2, "--epoch-events", 40, "--flight-port", 0, faults=SLOW)
+    server = Server(one.out)
+    servers.append(server)
+    one.until(lambda: "serving" in read_run(one.out))
+    told = read_run(one.out)["serving"]
+    sampler = Sampler(told["flight"], IDS)
+    one.until(lambda: len(sampler.answers) > 10)
+    answer = httpx.get(f"http://{told['http']}/readyz", trust_env=False)
+    assert (answer.status_code, answer.json()["job"]) == (200, "running")
+    with EmbeddingClient(told["flight"]) as client:
+        client.get([2], min_position={"0": 1_500}, timeout=60)
+        assert client.health()["positions"][0]["next_offset"] > 1_500
+    ended = one.wait()
+    assert ended.code == 0, ended.errors
+    sampler.end()
+    judge = Judge(one.out)
+    assert len(judge.approve(sampler)) > 3
+    assert not list(SHM.glob(f"freshet-{judged_id(one)}-*")), "the run took its server along"
+    for path in (server.tables / "tail").glob("*.tail"):
+        path.unlink()
+    server.start()
+    with EmbeddingClient(server.tables) as client:
+        found = client.rows(IDS)
+    assert found.epoch == ended.result["epochs"]
+    expected = judge.at(found.epoch, IDS)
+    assert {int(i): (int(e), r.tobytes()) for i, e, r in zip(*found, strict=True)} == expected

@@ -1,0 +1,68 @@
+"""Any model on any graph, embedded out of core with any store, equals the oracle, and itself bit by bit."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gnn.oracles import own_scale
+from gnn.plan import compile_plan
+from operators.embed.engine import EngineOptions, unsupported
+from operators.embed.orchestrator import POLICIES
+from tests.support.embedded import SMALL, embed, file_bytes, read_rows, write_graph
+from tests.support.graphs import Graph
+from tests.support.models import IN_WIDTH, random_model
+
+TOLERANCE = 1e-5
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Few vertices, so that hubs, loops, both directions and vertices without edges are common."""
+    n = draw(st.integers(1, 30))
+    ends = st.integers(0, n - 1)
+    pairs = draw(st.lists(st.tuples(ends, ends), max_size=80, unique=True))
+    weight = draw(st.lists(st.floats(0, 4, width=32), min_size=len(pairs), max_size=len(pairs)))
+    x = np.random.default_rng(draw(st.integers(0, 1000))).standard_normal((n, IN_WIDTH)).astype(np.float32)
+    src, dst = np.array([p[0] for p in pairs], np.int64), np.array([p[1] for p in pairs], np.int64)
+    return Graph(x, src, dst, np.array(weight, np.float32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    graph=graphs(),
+    seed=st.integers(0, 200),
+    slots=st.integers(1, 12),
+    passes=st.sampled_from([1, 1, 2, 4, None]),
+    eviction=st.sampled_from(sorted(POLICIES)),
+    strings=st.booleans(),
+    order=st.sampled_from(["given", "completion"]),
+)
+def test_any_embedding_is_the_oracles(
+    graph: Graph, seed: int, slots: int, passes: int | None, eviction: str, strings: bool, order: str
+) -> None:
+    model = random_model(seed)
+    assume(not unsupported(compile_plan(model)))
+    ids = [f"v{k}" * (k % 5) + str(k) for k in range(len(graph.x))] if strings else list(range(len(graph.x)))
+    folder = Path(tempfile.mkdtemp())
+    try:
+        write_graph(folder / "S", graph, ids)
+        embed(model, folder / "S", folder / "wide", order=order)
+        options = EngineOptions(SMALL, passes, eviction, slots)
+        report = embed(model, folder / "S", folder / "narrow", options, order=order)
+        assert report.total("graduated") == len(graph.x) * len(report.layers)
+        assert file_bytes(folder / "wide") == file_bytes(folder / "narrow")
+        rows = read_rows(folder / "wide")
+    finally:
+        shutil.rmtree(folder)
+    want = own_scale.forward(model, graph.x, graph.src, graph.dst, graph.weight, tolerance=TOLERANCE)
+    got = np.stack([rows[k] for k in ids])
+    with np.errstate(all="ignore"):
+        error = np.abs(got - want.rows) / want.scale
+    near = (got == want.rows) | (error <= TOLERANCE) | (np.isnan(got) & np.isnan(want.rows)) | ~np.isfinite(want.scale)
+    assert near.all(), (got[~near], want.rows[~near])

@@ -1,0 +1,88 @@
+"""A job's folder as `freshet run` leaves it, its sinks driven by hand, with a model that has a head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gnn.model import save_model
+from job.folder import layout
+from job.folder.job_file import SavedJob, paths_of
+from operators.factory import load_plan, make_sink
+from operators.settings import Settings
+from operators.sink.core import Sink
+from partitioner.config import PartitionerConfig
+from state.block_columns import DTYPES, POSITIONS, ROWS
+from state.codec import Block, Header
+from tests.support.models import conv, make_model
+from tests.support.sunk import control
+
+JOB_ID = "00000000000000cd"
+WIDTH = 4
+
+
+class HandJob:
+    """Two sink parts; an id's part is whatever the test says."""
+
+    def __init__(self, out: Path, kind: str = "int", head: bool = True, parts: int = 2) -> None:
+        self.out, self.kind, self.parts = out, kind, parts
+        model = make_model(1, [conv("sage_conv", 3, WIDTH)], head=[linear(WIDTH, 3)] if head else [])
+        save_model(model, out / "model")
+        (out / layout.IMAGE_DONE).parent.mkdir(parents=True)
+        (out / layout.IMAGE_DONE).touch()
+        settings = Settings(
+            model=str(out / "model"),
+            **paths_of(out),
+            parts=parts,
+            partitioning=PartitionerConfig(id_kind=kind),
+            sources=("events.jsonl",),
+            job_id=JOB_ID,
+        )
+        self.settings = replace(settings)
+        self.plan = load_plan(settings.model)
+        SavedJob(settings, self.plan.sha256, None, "local", (), {}).write(out)
+        self.sinks: list[Sink] = []
+        self.open()
+
+    def open(self) -> None:
+        """A new attempt, from the beginning."""
+        self.sinks = [make_sink(self.settings, self.plan, part) for part in range(self.parts)]
+
+    def apply(self, epoch: int, *changes: tuple[dict[int, float], list[int]], **told: int) -> None:
+        """An epoch: for each part the rows that it sets, by key, and the keys that it deletes."""
+        for part, sink in enumerate(self.sinks):
+            rows, dead = changes[part] if part < len(changes) else ({}, [])
+            sink.apply(epoch, [self._block(epoch, part, rows, dead, **told)])
+
+    def settle(self) -> None:
+        """Have what is in files be visible, and told."""
+        for sink in self.sinks:
+            sink._log.writer.wait()
+            sink._write_status(1e15)
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+    def _block(self, epoch: int, part: int, rows: dict[int, float], dead: list[int], **told: int) -> Block:
+        columns = {
+            "key": np.array(list(rows), np.int64),
+            "row": np.array([[value] * WIDTH for value in rows.values()], np.float32).reshape(-1, WIDTH),
+            "del_key": np.array(dead, np.int64),
+            "ctl": control(arrival=1, **told),
+        }
+        if self.kind == "string" and rows:
+            names = [f"v{key}".encode() for key in rows]
+            columns["m_key"] = columns["key"]
+            columns["m_off"] = np.cumsum([0] + [len(name) for name in names]).astype(np.int64)
+            columns["m_name"] = np.frombuffer(b"".join(names), np.uint8)
+        if part == 0:
+            for name, value in zip(POSITIONS, (0, 0, 10 * epoch, 10), strict=True):
+                columns[name] = np.array([value], DTYPES[name])
+        return Block(Header(ROWS, epoch, 1, 0), {name: one for name, one in columns.items() if one.size})
+
+
+def linear(width: int, out: int) -> dict[str, object]:
+    return {"type": "linear", "in_channels": width, "out_channels": out, "bias": True}

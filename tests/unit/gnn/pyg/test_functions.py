@@ -1,0 +1,282 @@
+"""Functions of rows in a forward become layers that give the same numbers, wherever people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+from gnn.model import Model, load_model  # noqa: E402
+from gnn.oracles import oracle, whole_graph  # noqa: E402
+from gnn.plan import compile_plan  # noqa: E402
+from gnn.pyg.export import ExportError, export_model  # noqa: E402
+from tests.support.graphs import random_graph  # noqa: E402
+
+IN, HIDDEN = 6, 5
+
+
+class Between(nn.Module):
+    """A function between two convs, and once more behind the last."""
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.first, self.second = pyg.SAGEConv(IN, HIDDEN), pyg.GCNConv(HIDDEN, HIDDEN)
+        self.row = nn.Parameter(torch.linspace(-1, 2, HIDDEN))
+        self.number = nn.Parameter(torch.tensor([0.7]))
+        self.register_buffer("flat", torch.full((1, HIDDEN), 0.25))
+        self.matrix = nn.Parameter(torch.linspace(-1, 1, HIDDEN * HIDDEN).reshape(HIDDEN, HIDDEN))
+        self.factor, self.function = 0.5, function
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.function(self, self.first(x, edge_index))
+        return self.function(self, self.second(h, edge_index))
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "log_softmax": lambda m, h: F.log_softmax(h, dim=1),
+    "log_softmax method": lambda m, h: h.log_softmax(-1),
+    "softmax": lambda m, h: torch.softmax(h, -1),
+    "softmax in float32": lambda m, h: F.softmax(h, dim=-1, dtype=None),
+    "normalize": lambda m, h: F.normalize(h, p=2.0, dim=-1),
+    "normalize eps": lambda m, h: F.normalize(h, eps=2.0),
+    "elu": lambda m, h: F.elu(h, 0.3),
+    "celu": lambda m, h: F.celu(h, alpha=0.3),
+    "relu6": lambda m, h: F.relu6(4 * h),
+    "hardtanh": lambda m, h: F.hardtanh(h, -0.1, 0.4),
+    "clamp": lambda m, h: h.clamp(min=0),
+    "torch clamp": lambda m, h: torch.clamp(h, -0.2, 0.2),
+    "softplus": lambda m, h: F.softplus(h, beta=2, threshold=1),
+    "mish": lambda m, h: F.mish(h),
+    "logsigmoid": lambda m, h: F.logsigmoid(h),
+    "prelu": lambda m, h: F.prelu(h, m.row),
+    "prelu of one slope": lambda m, h: torch.prelu(h, m.number),
+    "layer_norm": lambda m, h: F.layer_norm(h, (HIDDEN,), m.row, m.row * 2, 1e-3),
+    "layer_norm without weights": lambda m, h: F.layer_norm(h, (HIDDEN,)),
+    "rms_norm": lambda m, h: F.rms_norm(h, (HIDDEN,), m.row),
+    "rms_norm without weights": lambda m, h: F.rms_norm(h, [HIDDEN], eps=0.1),
+    "linear": lambda m, h: F.linear(h, m.matrix, m.row),
+    "number": lambda m, h: 2 * h - 1,
+    "attribute": lambda m, h: (1 - h) * m.factor / 3,
+    "negative": lambda m, h: -h + 0.5,
+    "parameters": lambda m, h: torch.sigmoid(m.row) * h + m.number,
+    "buffer": lambda m, h: (h - m.flat) / m.row.abs().clamp(min=0.5),
+    "torch.add": lambda m, h: torch.mul(torch.add(h, m.row), other=m.number),
+    "in place": lambda m, h: h.mul_(2).add_(m.row),
+    "chain": lambda m, h: F.dropout(F.silu(h * 2 + 1), 0.5, m.training).float().contiguous(),
+}
+
+
+def exported(module: Any, folder: Path, **options: Any) -> Model:
+    model = export_model(module, folder, **options)
+    saved = load_model(folder)
+    assert saved.sha256() == model.sha256()
+    return saved
+
+
+def assert_same(model: Model, module: Any) -> None:
+    graph = random_graph(11, width=IN)
+    with torch.no_grad():
+        truth = module.eval()(torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))).numpy()
+    plain = graph._replace(weight=None)
+    atol = 3e-5 * max(1, np.abs(truth).max())
+    for rows in (whole_graph.forward(compile_plan(model), *plain)[-1], oracle.forward(model, *plain)[-1]):
+        np.testing.assert_allclose(rows, truth, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_between_and_behind_convs(name: str, tmp_path: Path) -> None:
+    module = Between(FUNCTIONS[name])
+    model = exported(module, tmp_path)
+    assert not model.is_approximate
+    assert_same(model, module)
+
+
+MODULES = {
+    "relu6": nn.ReLU6,
+    "hardtanh": lambda: nn.Hardtanh(-0.3, 0.3),
+    "celu": lambda: nn.CELU(0.2),
+    "softplus": lambda: nn.Softplus(3, 1),
+    "mish": nn.Mish,
+    "logsigmoid": nn.LogSigmoid,
+    "softmax": lambda: nn.Softmax(dim=1),
+    "log_softmax": lambda: nn.LogSoftmax(dim=-1),
+    "identity": nn.Identity,
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_of_rows(name: str, tmp_path: Path) -> None:
+    module = pyg.Sequential(
+        "x, edge_index",
+        [
+            (pyg.SAGEConv(IN, HIDDEN), "x, edge_index -> x"),
+            MODULES[name](),
+            (pyg.GINConv(nn.Sequential(nn.Linear(HIDDEN, 4), MODULES[name]())), "x, edge_index -> x"),
+        ],
+    )
+    assert_same(exported(module, tmp_path), module)
+
+
+def test_a_head_with_log_softmax_gives_logits(tmp_path: Path) -> None:
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.GCNConv(IN, HIDDEN)
+            self.head = nn.Sequential(nn.Linear(HIDDEN, 3), nn.LogSoftmax(dim=1))
+
+        def forward(self, x: Any, edge_index: Any) -> Any:
+            return self.head(self.conv(x, edge_index).relu())
+
+    model = exported(Classifier(), tmp_path, head="head")
+    assert [layer.type for layer in model.head] == ["linear", "log_softmax"] and model.out_width == HIDDEN
+
+
+class Residual(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.first(x, edge_index)
+        return h + self.second(h, edge_index).relu()
+
+
+class Jumping(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.first(x, edge_index)
+        return torch.cat([h, self.second(h, edge_index)], dim=-1)
+
+
+class Jump(Between):
+    def __init__(self) -> None:
+        super().__init__(torch.relu)
+        self.jump = pyg.JumpingKnowledge("max")
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.first(x, edge_index)
+        return self.jump([h, self.second(h, edge_index)])
+
+
+class Messages(Between):
+    def __init__(self) -> None:
+        super().__init__(torch.relu)
+        self.norm = pyg.MessageNorm()
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.first(x, edge_index)
+        return self.norm(h, self.second(h, edge_index))
+
+
+class Weighing(Between):
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+        return self.first(x, edge_index) * edge_weight
+
+
+class OwnWeights(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.second(self.first(x, edge_index), edge_index, self.row)
+
+
+class Parallel(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.first(x, edge_index)
+        return self.second(h, edge_index) + self.second(F.relu(h), edge_index)
+
+
+class Early(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.first(x, edge_index)
+        self.second(h, edge_index)
+        return h
+
+
+class Typed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.RGCNConv(IN, 4, 3)
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
+        return self.conv(x, edge_index, edge_type)
+
+
+def of(function: Callable[[Any, Any], Any]) -> Callable[[], Any]:
+    return lambda: Between(function)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "residual": (
+        lambda: Residual(torch.relu),
+        r"^add \(test_functions.py:\d+\) adds up the rows of first and relu \(a residual\): rows of an earlier layer "
+        r"would have to be kept.*Nearest: leave it out and train a conv whose own term",
+    ),
+    "cat": (
+        lambda: Jumping(torch.relu),
+        r"^cat \(test_functions.py:\d+\) puts the rows of first and second side by side.*jk='last'",
+    ),
+    "parallel": (lambda: Parallel(torch.relu), r"^relu \(test_functions.py:\d+\) reads first, not second before it"),
+    "jump": (
+        Jump,
+        r"^jump \(test_functions.py:\d+\): torch_geometric.nn.JumpingKnowledge is not supported: rows of.*jk='last'",
+    ),
+    "jump in sequential": (
+        lambda: pyg.Sequential(
+            "x, edge_index",
+            [
+                (pyg.SAGEConv(IN, IN), "x, edge_index -> y"),
+                (pyg.SAGEConv(IN, IN), "y, edge_index -> z"),
+                (lambda a, b: [a, b], "y, z -> both"),
+            ],
+        ),
+        "^module_2 reads the rows of y and z: rows of an earlier layer",
+    ),
+    "messages": (
+        Messages,
+        r"^norm \(test_functions.py:\d+\): torch_geometric.nn.MessageNorm is not supported: it reads",
+    ),
+    "rows by weights": (lambda: Weighing(torch.relu), r"^mul \(test_functions.py:\d+\) reads something other than"),
+    "own weights": (lambda: OwnWeights(torch.relu), r"^second \(test_functions.py:\d+\) reads something other than"),
+    "own square": (of(lambda m, h: h * h), r"^mul \(.*\): mul of the rows and themselves is not"),
+    "typed forward": (Typed, "Typed.forward takes edge_type. A model that reads the type of an edge is not supported"),
+    "typed conv": (
+        lambda: nn.ModuleList([pyg.RGCNConv(IN, 4, 3)]),
+        "^0: torch_geometric.nn.RGCNConv is not supported: no layer here reads the type of an edge yet. Nearest",
+    ),
+    "softmax over the graph": (of(lambda m, h: h.softmax(0)), "softmax over dim=0 reads all vertices of the graph"),
+    "normalize of channels": (of(lambda m, h: F.normalize(h, dim=0)), "normalize over dim=0 reads all vertices"),
+    "manhattan": (of(lambda m, h: F.normalize(h, p=1.0)), "normalize with p=1.0 is not supported, only the Euclidean"),
+    "matrix": (of(lambda m, h: h * m.matrix), r"constant of shape \(5, 5\) is neither a number nor one value per"),
+    "divided by": (of(lambda m, h: 1 / h), r"truediv \(.*\): a constant is divided by the rows"),
+    "mean": (of(lambda m, h: h.mean(dim=0)), r"function mean is not supported \(it reads more than the vertex's own"),
+    "view": (of(lambda m, h: h.view(-1, 1)), r"function view is not supported \(rows have one dimension"),
+    "alpha": (of(lambda m, h: torch.add(h, 1, alpha=2)), "add with alpha is not supported"),
+    "jumping module": (
+        lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), pyg.JumpingKnowledge("cat")]),
+        "^1: torch_geometric.nn.JumpingKnowledge is not supported: rows of an earlier layer.*Nearest: jk=None",
+    ),
+    "message norm": (
+        lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), pyg.MessageNorm()]),
+        "^1: torch_geometric.nn.MessageNorm is not supported: it reads the rows before a conv.*Nearest: LayerNorm",
+    ),
+    "pooling": (
+        lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), pyg.TopKPooling(3)]),
+        "^1: torch_geometric.nn.TopKPooling is not supported: Freshet keeps a row per vertex, not one per graph",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals_name_the_line_and_the_nearest_thing(what: str, tmp_path: Path) -> None:
+    make, message = REFUSED[what]
+    with pytest.raises(ExportError, match=message):
+        export_model(make(), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_comes_after_the_returned_rows_does_not_count(tmp_path: Path) -> None:
+    model = exported(Early(torch.relu), tmp_path)
+    assert [layer.type for layer in model.layers] == ["sage_conv"]

@@ -1,0 +1,222 @@
+"""The table of a job as its servers keep it: from tails and change log, after kills, by growth, with ids that move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from job.errors import UsageError
+from job.serving import place
+from job.serving.compaction import KEEP_AT_LEAST_S, compact_log
+from job.serving.follower import Follower
+from job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from job.serving.part_tails import PartTails
+from job.serving.served_job import ServedJob, await_job
+from job.serving.watching import Classes, Watch, changes
+from operators.sink.change_log_reader import ChangeLogReader
+from tests.support.hand_job import JOB_ID, HandJob
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> Iterator[HandJob]:
+    made = HandJob(tmp_path / "O")
+    yield made
+    for path in place.SHM.glob(f"freshet-{JOB_ID}-*"):
+        path.unlink()
+
+
+def follower_of(hand: HandJob) -> Follower:
+    job = ServedJob.read(hand.out)
+    assert job is not None
+    follower = Follower(job, hand.out / "tables", 1 << 20)
+    follower._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
+    for part in follower._parts:
+        part._looked = float("-inf")
+    follower.start()
+    return follower
+
+
+def catch_up(follower: Follower, upto: int) -> None:
+    for _ in range(2000):
+        for part in follower._parts:
+            part._looked = float("-inf")  # no waiting between two looks
+        follower._asked_at = float("-inf")
+        if not follower.step() and follower.table.epoch >= upto:
+            break
+    assert follower.table.epoch == upto
+
+
+def seen(hand: HandJob) -> tuple[int, dict[object, tuple[int, float]]]:
+    answer = Lookup(CurrentTable(hand.out / "tables")).all()
+    ids = answer.ids.tolist() if isinstance(answer.ids, np.ndarray) else answer.ids.decode()
+    return answer.epoch, {
+        id_: (own, row[0]) for id_, own, row in zip(ids, answer.epochs.tolist(), answer.rows.tolist(), strict=True)
+    }
+
+
+def test_an_epoch_shows_when_all_parts_have_it(hand):
+    hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
+    follower = follower_of(hand)
+    catch_up(follower, 1)
+    assert seen(hand) == (1, {2: (1, 1.0), 3: (1, 1.0)})
+    first, second = hand.sinks
+    first.apply(2, [hand._block(2, 0, {2: 2.0}, [])])
+    for _ in range(3):
+        follower.step()
+    assert seen(hand) == (1, {2: (1, 1.0), 3: (1, 1.0)}), "half an epoch is none"
+    second.apply(2, [hand._block(2, 1, {}, [3])])
+    catch_up(follower, 2)
+    assert seen(hand) == (2, {2: (2, 2.0)})
+    lookup = Lookup(CurrentTable(hand.out / "tables"))
+    assert lookup.table.positions().tolist() == [[0, 0, 20, 2]]
+    hand.close()
+    follower.close(forget=True)
+    assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
+    with pytest.raises(NotReadyError, match="freshet serve"):
+        CurrentTable(hand.out / "tables").reader()
+
+
+def test_an_id_that_moves_between_parts_stays(hand):
+    follower = follower_of(hand)
+    hand.apply(1, ({2: 1.0}, []))
+    hand.apply(2, ({}, [2]), ({2: 2.0}, []))  # the part that lets it go comes first
+    catch_up(follower, 2)
+    assert seen(hand) == (2, {2: (2, 2.0)})
+    hand.apply(3, ({2: 3.0}, []), ({}, [2]))  # and last
+    catch_up(follower, 3)
+    assert seen(hand) == (3, {2: (3, 3.0)})
+    hand.close()
+    follower.close(forget=True)
+
+
+def test_strings_growth_and_a_killed_server(tmp_path):
+    hand = HandJob(tmp_path / "O", "string")
+    follower = follower_of(hand)
+    lookup = Lookup(CurrentTable(hand.out / "tables"))
+    before = lookup.table
+    hand.apply(1, ({1: 1.0, 2: 1.0}, []))
+    catch_up(follower, 1)
+    assert lookup.get(lookup.ids_of(["v2", "none"])).ids.decode() == ["v2"]
+    hand.apply(2, ({key: 2.0 for key in range(2000)}, []))
+    catch_up(follower, 2)
+    assert before.superseded
+    assert len(seen(hand)[1]) == 2000
+    assert len(list(place.SHM.glob(f"freshet-{JOB_ID}-*"))) == 1
+    path = follower.table.path
+    del follower  # killed: nothing is removed
+    hand.apply(3, ({}, [5]), ({7: 3.0}, []))
+    again = follower_of(hand)
+    assert again.taken_over
+    assert again.table.path == path
+    catch_up(again, 3)
+    assert lookup.table.epoch == 3
+    epoch, rows = seen(hand)
+    assert (epoch, len(rows), rows["v7"]) == (3, 1999, (3, 3.0))
+    hand.close()
+    again.close(forget=True)
+
+
+def test_what_tails_lack_comes_from_the_change_log(hand):
+    for epoch in (1, 2, 3):
+        hand.apply(epoch, ({epoch: float(epoch)}, []), ({}, [epoch - 1] if epoch > 1 else []), marker=epoch)
+    hand.settle()
+    tails = hand.out / "tables" / "tail"
+    for path in tails.glob("*.tail"):
+        path.unlink()
+    follower = follower_of(hand)
+    expected = {1: (1, 1.0), 2: (2, 2.0), 3: (3, 3.0)}  # deleted in the other part before they came
+    assert follower.table.epoch == 3
+    assert seen(hand)[1].keys() <= expected.keys()
+    assert ChangeLogReader(hand.out).final().ids.tolist() == sorted(seen(hand)[1])
+    # A gap while it runs: the tail of a part was lost for an epoch.
+    hand.apply(4, ({4: 4.0}, []), marker=4)
+    for path in tails.glob("part-1-*.tail"):
+        path.unlink()
+    hand.settle()
+    catch_up(follower, 4)
+    hand.apply(5, ({}, [4]), ({9: 5.0}, []))
+    catch_up(follower, 5)
+    assert seen(hand)[1][9] == (5, 5.0)
+    assert 4 not in seen(hand)[1]
+    hand.close()
+    follower.close(forget=True)
+
+
+def test_a_restored_attempt_comes_again_and_changes_nothing(hand):
+    follower = follower_of(hand)
+    for epoch in (1, 2):
+        hand.apply(epoch, ({2: float(epoch)}, []))
+    catch_up(follower, 2)
+    hand.open()  # the first attempt is not closed: two are alive at once
+    for epoch in (1, 2, 3):
+        hand.apply(epoch, ({2: float(epoch)}, []))
+        assert follower.table.epoch >= 2
+    catch_up(follower, 3)
+    assert seen(hand) == (3, {2: (3, 3.0)})
+    hand.close()
+    follower.close(forget=True)
+
+
+def test_one_server_a_job(hand):
+    with place.only_server(hand.out / "tables"), pytest.raises(UsageError, match="serves it already"):
+        with place.only_server(hand.out / "tables"):
+            pass
+    with pytest.raises(UsageError, match="O/tables"):
+        await_job(hand.out, 0.1)
+    with pytest.raises(UsageError, match="holds no job"):
+        await_job(hand.out / "no" / "tables", 0.1)
+
+
+def test_compacting_keeps_what_the_folder_says(hand):
+    hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []), marker=1)
+    hand.apply(2, ({2: 2.0}, [3]), marker=2)
+    hand.settle()
+    before, scanned = ChangeLogReader(hand.out).final(), ChangeLogReader(hand.out).scan()
+    done = compact_log(hand.out)
+    assert (done.epoch, done.rows, done.removed) == (2, 2, 0)
+    again = ChangeLogReader(hand.out)
+    assert again.final().epochs.tolist() == before.epochs.tolist()
+    assert again.scan().counts.tolist() == scanned.counts.tolist(), "`freshet check` counts rows"
+    late = 2e12  # long after all files
+    hand.apply(3, ({5: 3.0}, []), marker=3)  # not covered yet
+    hand.sinks[0]._log.writer.wait()
+    done = compact_log(hand.out, KEEP_AT_LEAST_S, now_s=late)
+    assert done.removed >= 2
+    names = sorted(path.name for path in (hand.out / "embeddings").glob("*.parquet"))
+    assert [name for name in names if name.startswith("base-")] == [f"base-{done.epoch:012d}.parquet"]
+    after = ChangeLogReader(hand.out).state_at(2 if done.epoch == 2 else None)
+    assert {2, 4} <= set(after.ids.tolist())
+    assert 3 not in after.ids.tolist()
+    assert after.duplicates == before.duplicates == 0
+    kept = dict(zip(after.ids.tolist(), after.epochs.tolist(), strict=True))
+    assert (kept[2], kept[4]) == (2, 1)
+    follower = follower_of(hand)
+    assert {2: (2, 2.0), 4: (1, 1.0)}.items() <= seen(hand)[1].items()
+    hand.close()
+    follower.close(forget=True)
+
+
+def test_watching(hand):
+    hand.apply(1, ({2: 1.0, 3: -1.0}, []), marker=1)
+    hand.settle()
+    job = ServedJob.read(hand.out)
+    watch = Watch(job)
+    classes = Classes(job, watch.epoch)
+    assert watch.epoch == 1
+    hand.apply(2, ({2: 2.0}, []), ({}, [3]))
+    hand.apply(3, ({2: -2.0}, []))
+    found = []
+    for epoch, parts in watch.epochs(lambda: len(found) == 2):
+        found.append([(change, classes.changed(change, row)) for change, row in changes(epoch, parts, False)])
+    (same, gone), (turned,) = found
+    assert same == ({"id": 2, "epoch": 2}, None)
+    assert (gone[0], gone[1]["class"]) == ({"id": 3, "epoch": 2, "deleted": True}, None)
+    expected = [int(hand.plan.logits(np.full((1, 4), value, np.float32)).argmax()) for value in (1.0, -2.0)]
+    assert (
+        turned[1] is None if expected[0] == expected[1] else (turned[1]["before"], turned[1]["class"]) == (*expected,)
+    )
+    watch.close()
+    hand.close()

@@ -1,0 +1,276 @@
+"""What clients get over Flight, HTTP and from the mapped table: the same rows and refusals, never an older epoch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from freshet import EmbeddingClient
+from job.folder import run_file
+from job.machine.ports import server_port
+from job.serving import place
+from job.serving.flight_server import EmbeddingFlights
+from job.serving.follower import Follower
+from job.serving.health import Health
+from job.serving.http_server import BODY_BYTES_MAX, make_app
+from job.serving.lookup import IDS_MAX, BadRequestError, CurrentTable, Lookup, NotReadyError, NotYetError
+from job.serving.served_job import ServedJob
+from tests.support.hand_job import JOB_ID, WIDTH, HandJob
+
+
+class Served:
+    """A job driven by hand, its follower, and all servers in this process."""
+
+    def __init__(self, out: Path, kind: str, token: str | None = None) -> None:
+        self.hand = HandJob(out, kind)
+        self.hand.apply(1, ({2: 1.0, 3: -2.0}, []), ({4: 3.0}, []))
+        job = ServedJob.read(out)
+        assert job is not None
+        self.follower = Follower(job, out / "tables", 1 << 20)
+        self.follower.start()
+        self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.plan)
+        self.health = Health(self.lookup)
+        self.port = server_port()
+        self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token)
+        self.http = TestClient(make_app(self.lookup, self.health, token), raise_server_exceptions=False)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
+        self._thread.start()
+        self.until(1)
+
+    def until(self, epoch: int) -> None:
+        deadline = time.monotonic() + 20
+        while self.lookup.table.epoch < epoch:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def client(self, way: str, **options: object) -> EmbeddingClient:
+        address = f"127.0.0.1:{self.port}" if way == "flight" else self.hand.out / "tables"
+        return EmbeddingClient(address, **options)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.flights.shutdown()
+        self.hand.close()
+        self.follower.close(forget=True)
+
+
+@pytest.fixture(scope="module", params=["int", "string"])
+def served(request, tmp_path_factory) -> Iterator[Served]:
+    one = Served(tmp_path_factory.mktemp("served") / "O", request.param)
+    yield one
+    one.close()
+    assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
+
+
+def key(served: Served, number: int) -> int | str:
+    return f"v{number}" if served.hand.kind == "string" else number
+
+
+@pytest.mark.parametrize("way", ["flight", "mapped"])
+def test_rows_tables_and_neighbours(served, way):
+    with served.client(way) as client:
+        two, three, four, none = (key(served, number) for number in (2, 3, 4, 99))
+        table = client.get([two, none, four])
+        assert table.column_names == ["id", "epoch", "embedding"]
+        assert table["id"].to_pylist() == [two, four]
+        assert table["embedding"].to_pylist() == [[1.0] * WIDTH, [3.0] * WIDTH]
+        epoch = client.epoch()
+        assert table.schema.metadata == {b"epoch": str(epoch).encode()}
+        ids, epochs, rows = found = client.rows([three, none])
+        assert (list(ids), epochs.tolist(), rows.tolist(), found.epoch) == ([three], [1], [[-2.0] * WIDTH], epoch)
+        assert [len(part) for part in client.rows([])] == [0, 0, 0]
+        with_head = client.get([two], logits=True)
+        expected = served.hand.plan.logits(np.full((1, WIDTH), 1.0, np.float32))
+        assert np.array_equal(with_head["logits"].to_pylist(), expected)
+        assert with_head["class"].to_pylist() == expected.argmax(1).tolist()
+        assert set(client.all()["id"].to_pylist()) == {two, three, four}
+        near = client.nearest(two, k=2, metric="dot")
+        assert (near["id"].to_pylist(), near["score"].to_pylist()) == ([four, two], [12.0, 4.0])
+        assert client.nearest(vector=[-1.0] * WIDTH, k=1)["id"].to_pylist() == [three]
+        health = client.health()
+        assert (health["ready"], health["job"], health["vertices"]) == (True, "running", 3)
+        assert health["positions"][0]["next_offset"] == 10 * epoch
+
+
+@pytest.mark.parametrize("way", ["flight", "mapped"])
+def test_waiting_and_what_is_refused(served, way):
+    with served.client(way) as client:
+        two, epoch = key(served, 2), client.epoch()
+        assert client.get([two], min_position={"0": 10 * epoch - 1}).num_rows == 1
+        with pytest.raises(NotYetError, match=f"expected epoch {epoch + 9}, the newest complete one is {epoch}"):
+            client.get([two], min_epoch=epoch + 9, timeout=0.05)
+        with pytest.raises(NotYetError, match="rejected record"):
+            client.get([two], min_position={"0": 10 * epoch}, timeout=0.05)
+        with pytest.raises(BadRequestError, match="none of the sources"):
+            client.get([two], min_position={"other:0": 1})
+        with pytest.raises(BadRequestError, match=r"expected (strings|integers)"):
+            client.get([2 if served.hand.kind == "string" else "2"])
+        with pytest.raises(BadRequestError, match="one kind"):
+            client.get([2, "2"])
+        with pytest.raises(BadRequestError, match="100,000"):
+            client.rows([two] * (IDS_MAX + 1))
+        with pytest.raises(BadRequestError, match="k: expected"):
+            client.nearest(two, k=0)
+        assert client.get([two]).num_rows == 1, "a refusal ends nothing"
+
+
+def test_a_reader_waits_for_what_is_written(served):
+    epoch = served.lookup.table.epoch
+    timer = threading.Timer(0.3, lambda: served.hand.apply(epoch + 1, ({2: 1.0}, [])))
+    timer.start()
+    with served.client("flight") as one, served.client("mapped") as other:
+        for client in (one, other):
+            found = client.rows([key(served, 2)], min_position={"0": 10 * (epoch + 1) - 1}, timeout=20)
+            assert found.epoch == epoch + 1
+            assert found[1].tolist() == [epoch + 1]
+    timer.join()
+
+
+def test_an_older_table_is_never_answered_from(served):
+    with served.client("flight", timeout=0.2) as client:
+        client._seen = served.lookup.table.epoch + 5  # as if another server had been further
+        with pytest.raises(NotYetError):
+            client.rows([key(served, 2)])
+
+
+def test_http(served):
+    http, two, none = served.http, key(served, 2), key(served, 99)
+    one = http.get(f"/embeddings/{two}").json()
+    assert (one["id"], one["embedding"], one["as_of"]) == (two, [1.0] * WIDTH, served.lookup.table.epoch)
+    assert one["class"] == int(np.argmax(one["logits"]))
+    assert http.get(f"/embeddings/{none}").status_code == 404
+    many = http.post("/embeddings", json={"ids": [two, none]}).json()
+    assert ([row["id"] for row in many["found"]], many["unknown"]) == ([two], [none])
+    asked = {"features": ["embeddings:embedding", "embeddings:epoch"], "entities": {"id": [two, none]}}
+    feast = http.post("/get-online-features", json=asked).json()
+    assert feast["metadata"]["feature_names"] == ["id", "embedding", "epoch"]
+    assert [one["statuses"] for one in feast["results"][1:]] == [["PRESENT", "NOT_FOUND"]] * 2
+    assert feast["results"][1]["values"] == [[1.0] * WIDTH, None]
+    near = http.post("/nearest", json={"id": two, "k": 1}).json()
+    assert len(near["found"]) == 1
+    assert http.get("/readyz").status_code == 200
+    assert "freshet_epoch" in http.get("/metrics").text
+    assert http.get("/openapi.json").json()["info"]["title"] == "Freshet"
+    late = http.post("/embeddings", json={"ids": [two], "min_epoch": 10**6, "timeout": 0.05})
+    assert (late.status_code, late.json()["kind"]) == (504, "not-yet")
+
+
+def test_bad_requests_over_http(served):
+    http = served.http
+    for path, body in (
+        ("/embeddings", b"{"),
+        ("/embeddings", b'{"ids": 5}'),
+        ("/embeddings", b'{"ids": [1.5]}'),
+        ("/embeddings", b'{"ids": [null]}'),
+        ("/embeddings", b'{"ids": [], "more": 1}'),
+        ("/nearest", b'{"k": 5}'),
+        ("/nearest", b'{"vector": [1], "k": 1000000}'),
+        ("/get-online-features", b"[]"),
+    ):
+        answer = http.post(path, content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in (400, 422), (path, body, answer.text)
+    answer = http.post("/embeddings", content=b" " * (BODY_BYTES_MAX + 1))
+    assert answer.status_code == 413
+    assert http.get("/embeddings/..%2f..%2fetc%2fpasswd").status_code in (400, 404)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+names = st.sampled_from(["ids", "all", "nearest", "min_epoch", "min_position", "timeout", "logits"])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=20) | st.dictionaries(names, junk, max_size=4).map(lambda d: orjson.dumps(_plain(d))))
+def test_any_ticket_gets_an_answer_or_an_error(served, raw):
+    raw = raw.replace(b'"timeout"', b'"logits"')  # none that would make it wait
+    client = flight.connect(f"grpc://127.0.0.1:{served.port}")
+    try:
+        table = client.do_get(flight.Ticket(raw), flight.FlightCallOptions(timeout=20)).read_all()
+        assert "embedding" in table.column_names
+    except (flight.FlightServerError, flight.FlightTimedOutError, pa.ArrowInvalid) as error:
+        assert "bad-request" in str(error) or "not-yet" in str(error), error
+    finally:
+        client.close()
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {str(k).encode("utf-8", "replace").decode(): _plain(v) for k, v in value.items() if k != "min_epoch"}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return value if not isinstance(value, int) or abs(value) < 2**60 else 0
+
+
+def test_flights_are_listed(served):
+    client = flight.connect(f"grpc://127.0.0.1:{served.port}")
+    [info] = client.list_flights()
+    assert info.total_records == 3
+    assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 3
+    with pytest.raises(flight.FlightServerError, match="expected health"):
+        list(client.do_action(flight.Action("other", b"")))
+    client.close()
+
+
+def test_a_token_is_asked_for(tmp_path):
+    one = Served(tmp_path / "O", "int", token="secret")
+    try:
+        with one.client("flight", token="secret") as client:
+            assert client.rows([2])[0].tolist() == [2]
+        for wrong in (None, "other"):
+            with one.client("flight", token=wrong) as client, pytest.raises(BadRequestError, match="authorization"):
+                client.rows([2])
+        assert one.http.get("/embeddings/2").status_code == 401
+        assert one.http.get("/embeddings/2", headers={"authorization": "Bearer secret"}).status_code == 200
+        assert one.http.get("/readyz").status_code == 200
+    finally:
+        one.close()
+
+
+def test_a_silent_job_is_stale_and_one_that_ended_is_not(tmp_path):
+    one = Served(tmp_path / "O", "int")
+    try:
+        health = Health(one.lookup, stale_after_s=2.0)
+        run_file.update_run(one.hand.out, state=run_file.RUNNING)
+        deadline = time.monotonic() + 40
+        while health.figures()["job"] != "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        one.hand.close()  # its heart has stopped, and nobody has said that this is its end
+        while (figures := health.figures())["ready"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert (figures["job"], figures["behind_s"] >= 2) == ("silent", True)
+        assert "nothing was heard" in figures["reason"]
+        assert one.lookup.get(one.lookup.ids_of([2])).epoch == 1, "what there is can be read"
+        run_file.update_run(one.hand.out, state=run_file.FINISHED)
+        while not (figures := health.figures())["ready"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert figures["job"] == "ended"
+    finally:
+        one.close()
+
+
+def test_no_server_is_said(tmp_path):
+    with EmbeddingClient(f"127.0.0.1:{server_port()}", timeout=0.2) as client, pytest.raises(NotReadyError):
+        client.rows([1])
+    with EmbeddingClient(tmp_path / "tables", timeout=0.1) as client, pytest.raises(NotReadyError, match="O/tables"):
+        client.rows([1])

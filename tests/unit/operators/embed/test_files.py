@@ -1,0 +1,142 @@
+"""Files that are cut off, damaged or can't be written are errors with a name, never wrong rows."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from operators.embed.cold_store import ColdStore
+from operators.embed.edge_sort import EDGE, EdgeSorter
+from operators.embed.files import DiskFile, EmbedError, full_disk
+from operators.embed.journal import Journal
+from operators.embed.rows_file import RowsFile
+from operators.embed.topology import Topology
+
+
+def full(path: Path) -> RowsFile:
+    """Ten rows in three blocks, written in an order of no kind."""
+    file = RowsFile(path, 10, 3, 4, shuffled=True, new=True)
+    for vertex in (9, 0, 5, 4, 8, 3, 2, 1, 7, 6):
+        block = vertex // 4
+        file.append(block, np.array([vertex - 4 * block], np.int32), np.full((1, 3), vertex, np.float32))
+    return file
+
+
+def test_rows_come_back_in_the_order_of_their_vertices(tmp_path: Path) -> None:
+    file = full(tmp_path / "rows")
+    record = file.record()
+    file.close()
+    again = RowsFile(tmp_path / "rows", 10, 3, 4, shuffled=True, new=False)
+    again.restore(record)
+    rows = np.concatenate([again.read(block) for block in range(again.blocks)])
+    assert np.array_equal(rows, np.repeat(np.arange(10, dtype=np.float32)[:, None], 3, axis=1))
+    again.remove()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["rows.rows", "rows.at"])
+def test_a_flipped_bit_is_noticed(name: str, tmp_path: Path) -> None:
+    file = full(tmp_path / "rows")
+    with (tmp_path / name).open("r+b") as damaged:
+        damaged.seek(17)
+        byte = damaged.read(1)[0]
+        damaged.seek(17)
+        damaged.write(bytes([byte ^ 1]))
+    file.read(2)
+    with pytest.raises(EmbedError, match=r"rows: block (0|1) does not match its checksum"):
+        for block in range(2):
+            file.read(block)
+
+
+def test_a_file_that_was_cut_off_is_noticed(tmp_path: Path) -> None:
+    file = full(tmp_path / "rows")
+    os.truncate(tmp_path / "rows.rows", 60)
+    with pytest.raises(EmbedError, match=r"rows.rows: ends at byte 60, expected 96 and more: it was cut off"):
+        file.read(1)
+
+
+def test_a_row_too_many_is_refused(tmp_path: Path) -> None:
+    file = full(tmp_path / "rows")
+    with pytest.raises(EmbedError, match="block 2 has 3 rows, expected 2"):
+        file.append(2, np.zeros(1, np.int32), np.zeros((1, 3), np.float32))
+
+
+def test_a_missing_file_and_a_full_disk_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EmbedError, match="gone: is missing"):
+        DiskFile(tmp_path / "gone")
+    file = DiskFile(tmp_path / "file", 8)
+
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", no_room)
+    with pytest.raises(EmbedError, match="file: no room left on the disk"):
+        file.write(0, np.zeros(1))
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    with pytest.raises(EmbedError, match="new: no room left on the disk"):
+        DiskFile(tmp_path / "new", 8)
+    assert "can't be written" in str(full_disk(tmp_path, OSError(errno.EIO, "Input/output error")))
+
+
+def test_what_was_cold_comes_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    source = rng.standard_normal((5000, 3))
+    cold = ColdStore(tmp_path / "cold", 3, 5000)
+    held: dict[int, np.ndarray] = {}
+    which = np.arange(5000, dtype=np.int32)
+    for _ in range(4):
+        some = np.sort(rng.choice(which, 1000, replace=False)).astype(np.int32)
+        slots = cold.put(source, some)
+        held |= {int(slot): source[row] for slot, row in zip(slots, some, strict=True)}
+        back = np.sort(rng.choice(np.array(list(held)), 700, replace=False)).astype(np.int32)
+        target = np.zeros((700, 3))
+        cold.fetch(back, target, np.arange(700, dtype=np.int32))
+        assert np.array_equal(target, [held.pop(int(slot)) for slot in back])
+    assert cold.used == len(held) == 1200
+    assert cold.peak == 3 * 300 + 1000
+    cold.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("bucket_edges", [1, 7, 1000])
+def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(bucket_edges)
+    edges = np.zeros(600, EDGE)
+    edges["src"], edges["dst"] = rng.integers(0, 20, 600) ** 2 // 20, rng.integers(0, 20, 600)
+    edges["etype"], edges["weight"] = rng.integers(0, 2, 600), np.arange(600)
+    raw = DiskFile(tmp_path / "raw", edges.nbytes)
+    raw.write(0, edges)
+    raw.close()
+    counts = np.bincount(edges["src"], minlength=20).astype(np.int32)
+    sorter = EdgeSorter(tmp_path, 20, bucket_edges, weighted=True)
+    loops: list[int] = []
+    left = sorter.sort(tmp_path / "raw", 600, counts, keep_all=False, loop_twice=loops.append)
+    last = {(e["src"], e["dst"], e["etype"]): e["weight"] for e in edges}
+    want = sorted((int(u), int(v), int(t), float(w)) for (u, v, t), w in last.items())
+    topology = Topology(tmp_path, 20, left, weighted=True)
+    offsets = topology.offsets(0, 20)
+    dst, weight, _ = topology.read(0, left)
+    got = list(zip(np.repeat(np.arange(20), np.diff(offsets)).tolist(), dst.tolist(), weight.tolist(), strict=True))
+    assert got == [(u, v, w) for u, v, _, w in want]
+    twice = {u for u, v, t, _ in want if u == v and t} & {u for u, v, t, _ in want if u == v and not t}
+    assert twice
+    assert set(loops) <= twice
+    assert min(loops) == min(twice)
+    context = topology.contexts()
+    assert np.array_equal(context.count, np.bincount(dst, minlength=20))
+    assert not (tmp_path / "raw").exists() and not (tmp_path / "buckets").exists()
+
+
+def test_a_journal_is_whole_or_refused(tmp_path: Path) -> None:
+    Journal(tmp_path).put("step", {"done": 1})
+    assert Journal(tmp_path).get("step") == {"done": 1}
+    (tmp_path / "journal.json").write_text("{")
+    with pytest.raises(EmbedError, match=r"journal.json: can't be read"):
+        Journal(tmp_path)
+    (tmp_path / "journal.json").write_text('{"format": 99}')
+    with pytest.raises(EmbedError, match="of another version of Freshet"):
+        Journal(tmp_path)

@@ -1,0 +1,232 @@
+"""The tail: readers see whole epochs only, the same in every attempt, and the job never minds what becomes of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from operators.sink.tail import writer
+from operators.sink.tail.layout import PAGE, W_LENGTH, TailName, beat_name, job_word
+from operators.sink.tail.output import TailOutput
+from operators.sink.tail.reader import NotATailError, TailReader, read_beat
+from state import atomics
+from tests.support.sunk import WIDTH, block, control, sink_of, vector
+
+JOB = "00000000000000ab"
+WORD = job_word(JOB)
+
+
+def tailed(out, kind="int", limit=1 << 30, job=JOB, **options):
+    tail = TailOutput(out / "tables" / "tail", 0, WIDTH, kind, job, limit)
+    return sink_of(out, kind=kind, tail=tail, **options), tail
+
+
+def tails(out) -> list[Path]:
+    return sorted(path for path in (out / "tables" / "tail").iterdir() if TailName.parse(path.name))
+
+
+def epochs_in(path):
+    reader, found = TailReader(path, WORD), []
+    while (one := reader.next()) is not None:
+        found.append(one)
+    reader.close()
+    return found
+
+
+def test_an_epoch_is_readable_as_soon_as_it_was_applied(tmp_path):
+    sink, _ = tailed(tmp_path)
+    sink.apply(1, [block(1, [7, 9], control=control(arrival=5), positions=[(0, 0, 2, 2)])])
+    [path] = tails(tmp_path)
+    reader = TailReader(path, WORD)
+    one = reader.next()
+    assert one is not None
+    assert (one.epoch, one.changed, one.deleted, one.arrived_ms) == (1, 2, 0, 5)
+    assert one.ids.tolist() == [7, 9]
+    assert np.array_equal(one.rows, [vector(7, 1), vector(9, 1)])
+    assert one.positions.tolist() == [[0, 0, 2, 2]]
+    assert reader.next() is None
+    sink.apply(2, [block(2, [9], dead=[7], control=control())])
+    sink.apply(3, [block(3, control=control())])  # an epoch without rows
+    two, three = reader.next(), reader.next()
+    assert (two.ids.tolist(), two.changed, two.deleted, len(two.positions)) == ([9, 7], 1, 1, 0)
+    assert (three.epoch, three.ids.tolist(), three.rows.shape) == (3, [], (0, WIDTH))
+    assert not reader.ended
+    sink.close()
+    assert reader.next() is None
+    assert reader.ended
+    assert path.stat().st_size < 2 * PAGE, "what was reserved is given back"
+    beat = read_beat(path.with_name(beat_name(0)), WORD)
+    assert (beat.epoch, beat.failures) == (3, 0)
+    assert read_beat(path.with_name(beat_name(0)), WORD + 1) is None, "of another job"
+
+
+def test_string_ids(tmp_path):
+    sink, _ = tailed(tmp_path, "string")
+    sink.apply(1, [block(1, [7, 9], control=control(), names={7: "anna", 9: ""})])
+    sink.apply(2, [block(2, [9], dead=[7], control=control())])
+    sink.apply(3, [block(3, control=control())])
+    sink.close()
+    one, two, three = epochs_in(tails(tmp_path)[0])
+    assert (one.ids.tolist(), one.text.tobytes()) == ([0, 4, 4], b"anna")
+    assert (two.ids.tolist(), two.text.tobytes()) == ([0, 0, 4], b"anna")
+    assert np.array_equal(two.rows, [vector(9, 2)])
+    assert (three.changed, three.ids.size) == (0, 0)
+
+
+def test_a_large_epoch_and_a_reader_that_mapped_less(tmp_path):
+    sink, _ = tailed(tmp_path)
+    sink.apply(1, [block(1, [1], control=control())])
+    reader = TailReader(tails(tmp_path)[0], WORD)
+    assert reader.next().epoch == 1
+    many = range(100_000)
+    sink.apply(2, [block(2, many, control=control())])
+    two = reader.next()
+    assert two.ids.tolist() == list(many)
+    assert np.array_equal(two.rows[[0, 99_999]], [vector(0, 2), vector(99_999, 2)])
+    sink.close()
+    assert np.array_equal(two.rows[[0, 99_999]], [vector(0, 2), vector(99_999, 2)]), "also after the file was cut"
+
+
+def test_a_torn_end_is_no_record(tmp_path):
+    sink, _ = tailed(tmp_path)
+    for epoch in (1, 2):
+        sink.apply(epoch, [block(epoch, [1, 2, 3], control=control())])
+    sink.close()
+    [path] = tails(tmp_path)
+    whole = path.read_bytes()
+    for size in range(len(whole) - 1, PAGE, -37):
+        path.write_bytes(whole[:size])
+        assert [one.epoch for one in epochs_in(path)] == ([1] if size >= PAGE + (len(whole) - PAGE) // 2 else [])
+    unpublished = bytearray(whole)
+    unpublished[8 * W_LENGTH : 8 * W_LENGTH + 8] = (PAGE).to_bytes(8, "little")
+    path.write_bytes(unpublished)
+    assert epochs_in(path) == [], "what no length covers was never published"
+    path.write_bytes(whole[:100])
+    with pytest.raises(NotATailError):
+        TailReader(path, WORD)
+
+
+def test_files_follow_the_change_log_and_go_when_that_shows_them(tmp_path):
+    sink, _ = tailed(tmp_path, limit=1)
+    for epoch in range(1, 9):
+        sink.apply(epoch, [block(epoch, [epoch], control=control(marker=epoch))])
+        sink._log.writer.wait()
+    assert [TailName.parse(path.name).number for path in tails(tmp_path)] == [7]
+    sink.close()
+    sink, _ = tailed(tmp_path / "b", limit=1)
+    sink._log.writer.visible_epoch = -1
+    hidden = sink._log.writer.write_now
+    sink._log.writer.write_now = lambda file: None  # the disk is slow
+    for epoch in range(1, 4):
+        sink.apply(epoch, [block(epoch, [epoch], control=control(flags=8))])
+    assert len(tails(tmp_path / "b")) == 3, "nothing goes before others can read it in a file"
+    sink._log.writer.write_now = hidden
+    sink.close(write=False)
+
+
+def test_two_attempts_at_once_tell_the_same(tmp_path):
+    first, _ = tailed(tmp_path)
+    second, _ = tailed(tmp_path)
+    for epoch in (1, 2, 3):
+        for sink in (first, second):
+            sink.apply(epoch, [block(epoch, [epoch, 7], control=control())])
+    one, two = tails(tmp_path)
+    assert TailName.parse(one.name).number == TailName.parse(two.name).number
+    for a, b in zip(epochs_in(one), epochs_in(two), strict=True):
+        assert (a.epoch, a.ids.tolist(), a.rows.tolist()) == (b.epoch, b.ids.tolist(), b.rows.tolist())
+    first.close()
+    second.close()
+
+
+def test_a_restore_begins_a_file_of_its_own(tmp_path):
+    sink, _ = tailed(tmp_path)
+    sink.apply(1, [block(1, [1], control=control())])
+    sink.after_restore()
+    sink._log.writer.visible_epoch = 0  # as after a restore to what was before it
+    sink.apply(1, [block(1, [1], control=control())])
+    assert [[one.epoch for one in epochs_in(path)] for path in tails(tmp_path)] == [[1], [1]]
+    sink.close()
+
+
+@pytest.mark.parametrize("at", [0, 1])  # when the file is made, and when it grows
+def test_a_full_disk_is_counted_and_the_job_goes_on(tmp_path, monkeypatch, at):
+    sink, tail = tailed(tmp_path)
+    real, calls = os.posix_fallocate, []
+
+    def full(file, offset, size):
+        calls.append(size)
+        if len(calls) > at and size > PAGE:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, offset, size)
+
+    monkeypatch.setattr(writer.os, "posix_fallocate", full)
+    sink.apply(1, [block(1, [1], control=control())])
+    sink.apply(2, [block(2, range(100_000), control=control())])
+    assert tail.failures == 1
+    assert [one.epoch for path in tails(tmp_path) for one in epochs_in(path)] == ([1] if at else [])
+    sink.apply(3, [block(3, [1], control=control(marker=1))])  # here the change log's next file begins
+    monkeypatch.undo()
+    sink.apply(4, [block(4, [1], control=control())])
+    assert [one.epoch for one in epochs_in(tails(tmp_path)[-1])] == [4]
+    assert read_beat(tail.folder / beat_name(0), WORD).failures == 1
+    assert sink.status(0.0)["tail_failures"] == 1
+    sink.close()
+    assert sink.status(0.0)["rows"] == 1 + 100_000 + 1 + 1
+
+
+def test_files_of_another_job_are_not_read_and_go(tmp_path):
+    sink, _ = tailed(tmp_path, job="0000000000000001")
+    sink.apply(1, [block(1, [1], control=control())])
+    sink.close(write=False)
+    [path] = tails(tmp_path)
+    with pytest.raises(NotATailError):
+        TailReader(path, WORD)
+    sink, _ = tailed(tmp_path)
+    sink.apply(1, [block(1, [1], control=control())])
+    assert [one.epoch for path in tails(tmp_path) for one in epochs_in(path)] == [1]
+    sink.close()
+
+
+def test_the_latency_ends_when_the_tail_has_the_row(tmp_path):
+    now = [1000.0]
+    sink, _ = tailed(tmp_path, clock_ms=lambda: now[0])
+    sink.apply(1, [block(1, [1], control=control(arrival=990))])
+    now[0] = 9000.0  # when the file closes
+    sink.apply(2, [block(2, [1], control=control(events=0, marker=1))])
+    sink._log.writer.wait()
+    assert sink.status(9000.0)["latency_ms_p50"] < 20
+    sink.close()
+
+
+def test_compiled_code_has_the_atomic_instructions():
+    """Of a kernel as it runs here: acquire and release in LLVM's code, and what the processor makes of a fence."""
+    code = """
+import numpy as np
+from gnn.kernel import kernel
+from state.atomics import fence_acquire, fence_release, load_acquire, store_release
+@kernel
+def f(w):
+    a = load_acquire(w, np.int64(0)); fence_acquire(); b = w[1]; fence_release(); w[2] = b
+    store_release(w, np.int64(3), a)
+w = np.arange(4)
+f(w)
+assert w.tolist() == [0, 1, 1, 0]
+print(list(f.inspect_llvm().values())[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for expected in (r"load atomic i64, .* acquire", r"store atomic i64 .* release", "fence acquire", "fence release"):
+        assert re.search(expected, done.stdout), expected
+
+
+def test_words_from_python():
+    words = np.zeros(8, np.int64)
+    atomics.publish_word(words, 3, -5)
+    assert (atomics.read_word(words, 3), words.tolist()) == (-5, [0, 0, 0, -5, 0, 0, 0, 0])

@@ -1,0 +1,166 @@
+"""Softmax sums by deltas, held against a float64 pass over the same values and scores.
+
+Two float32 passes don't agree at scores of 1e4, where one unit in the last place is 1e-3; a float64 pass over the rows
+that the job itself has does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from operators.storage import attention_kernels as kernels
+from operators.storage.attention import AttentionFold
+from tests.support.models import Spec, conv
+from tests.support.twin import Edge, Twin, twin_of
+
+ROWS = 6
+KINDS: dict[str, Spec] = {
+    "gat": conv("gat_conv", 4, 4, heads=2, add_self_loops=False, negative_slope=0.3),
+    "gatv2": conv("gatv2_conv", 4, 4, heads=2),
+    "transformer": conv("transformer_conv", 4, 4, heads=2),
+    "agnn": conv("agnn_conv", 3, 3),
+}
+
+
+def fold_of(kept: Twin) -> AttentionFold:
+    (fold,) = kept.store.folds
+    assert isinstance(fold, AttentionFold)
+    return fold
+
+
+def assert_same(kept: Twin, tolerance: float = 2e-6) -> None:
+    """N / D of every vertex is what a float64 pass gives, up to the rounding of its terms."""
+    synopsis, count = kept.layer.synopsis, np.zeros(kept.rows, np.int32)
+    with np.errstate(all="ignore"):
+        want, got = (synopsis.read(state, count) for state in (kept.want(), kept.read()))
+    for vertex in range(kept.rows):
+        values = [kept.values[u] for (u, v) in kept.edges if v == vertex and not (kept.layer.skip_loops and u == v)]
+        scale = np.abs(values).max(initial=0.0)
+        np.testing.assert_allclose(got[vertex], want[vertex], rtol=0, atol=tolerance * scale, err_msg=str(vertex))
+
+
+def rows(kept: Twin, rng: np.random.Generator, vertices: list[int], scale: float) -> dict[int, list[float]]:
+    """New rows, of which scores are about as large as `scale`."""
+    return {v: (rng.standard_normal(kept.layer.message_width) * scale).tolist() for v in vertices}
+
+
+ENDS = st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1))
+EPOCHS = st.lists(
+    st.tuples(st.dictionaries(ENDS, st.just(1.0), max_size=14), st.sets(st.integers(0, ROWS - 1), max_size=3)),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    kind=st.sampled_from(sorted(KINDS)), scale=st.sampled_from([0.5, 5.0, 100.0]), epochs=EPOCHS, seed=st.integers(0, 9)
+)
+def test_sums_by_deltas_are_those_of_a_fresh_pass(kind: str, scale: float, epochs: list[Any], seed: int) -> None:
+    kept, rng = twin_of(KINDS[kind], ROWS), np.random.default_rng(seed)
+    for edges, moved in epochs:
+        if kept.layer.skip_loops:
+            edges = {(u, v): w for (u, v), w in edges.items() if u != v}
+        before = kept.read()
+        touched = kept.apply(edges, rows(kept, rng, sorted(moved), scale))
+        assert_same(kept)
+        changed = {v for v in range(ROWS) if not np.array_equal(kept.read()[v], before[v])}
+        assert changed <= set(touched.tolist()), "what has changed is said"
+
+
+def star(leaves: list[int]) -> dict[Edge, float]:
+    return {(u, 0): 1.0 for u in leaves}
+
+
+def gat_rows(kept: Twin, source: dict[int, float], target: float = 0.0) -> dict[int, list[float]]:
+    """Rows of which the source's terms are these in both heads, with values that tell the vertices apart."""
+    found = {}
+    for vertex, term in source.items():
+        values = np.random.default_rng(vertex).standard_normal(4)
+        found[vertex] = [*values.tolist(), term, term, target, target]
+    return found
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+def test_the_neighbour_that_held_nearly_all_goes_and_loses_nothing(scale: float) -> None:
+    kept = twin_of(KINDS["gat"], ROWS)
+    terms = {1: scale, 2: -scale, 3: -scale - 1.0, 4: -scale + 0.5, 0: 0.0}
+    kept.apply(star([1, 2, 3, 4]), gat_rows(kept, terms))
+    assert_same(kept)
+    kept.apply(star([2, 3, 4]), {})
+    assert_same(kept)
+    kept.apply(star([1, 2, 3, 4]), {})
+    assert_same(kept)
+
+
+@pytest.mark.parametrize("far", [50.0, 75.0, 110.0, 400.0])
+def test_what_vanished_beside_a_neighbour_is_there_again_when_it_goes(far: float) -> None:
+    """On one side of the LeakyReLU, where all have one shift: e^-110 is 0 in float32."""
+    kept = twin_of(KINDS["gat"], ROWS)
+    kept.apply(star([1]), gat_rows(kept, {0: 0.0, 1: 500.0, 2: 500.0 - far, 3: 499.0 - far}))
+    kept.apply(star([1, 2, 3]), {})
+    assert_same(kept)
+    kept.apply(star([2, 3]), {})
+    assert_same(kept)
+
+
+def test_a_huge_value_that_goes_leaves_nothing_behind() -> None:
+    kept = twin_of(KINDS["gat"], ROWS)
+    values = gat_rows(kept, dict.fromkeys(range(4), 0.25))
+    kept.apply(star([1, 2, 3]), values | {3: [1e30, -1e30, 1e30, 1.0, *values[3][4:]]})
+    kept.apply(star([1, 2]), {})
+    assert_same(kept)
+    kept.apply({}, {})
+    assert not kept.read().any(), "sums of nothing are exactly 0"
+
+
+def test_a_target_that_changes_moves_what_changes_sides_and_sums_nothing_afresh() -> None:
+    many = 1000
+    kept, rng = twin_of(KINDS["gat"], many + 1), np.random.default_rng(1)
+    terms = {v: float(rng.standard_normal()) for v in range(many + 1)}
+    kept.apply(star(list(range(1, many + 1))), gat_rows(kept, terms))
+    counts = fold_of(kept).counts
+    counts[:] = 0
+    for target in (0.01, 0.02, -0.01):
+        assert kept.apply(kept.edges, gat_rows(kept, {0: 0.0}, target)).tolist() == [0]
+        assert_same(kept)
+    assert counts[kernels.AFRESH] == 0
+    assert counts[kernels.SCANNED] == 3 * many
+    assert 0 < counts[kernels.FLIPPED] < 0.05 * 3 * many
+    assert counts[kernels.DELTAS] == 0
+
+
+def test_other_scores_sum_the_changed_target_afresh_and_no_other() -> None:
+    for kind in ("gatv2", "transformer"):
+        kept, rng = twin_of(KINDS[kind], ROWS), np.random.default_rng(2)
+        kept.apply(star([1, 2, 3]) | {(1, 4): 1.0}, rows(kept, rng, list(range(ROWS)), 1.0))
+        counts = fold_of(kept).counts
+        counts[:] = 0
+        kept.apply(kept.edges, rows(kept, rng, [0], 1.0))
+        assert (counts[kernels.AFRESH], counts[kernels.REREAD]) == (1, 3)
+        kept.apply(kept.edges, rows(kept, rng, [5], 1.0))
+        assert counts[kernels.AFRESH] == 1, "nobody's target"
+        assert_same(kept)
+
+
+def test_scores_that_grow_for_ever_stay_in_range() -> None:
+    kept = twin_of(KINDS["gat"], ROWS)
+    kept.apply(star([1, 2]), gat_rows(kept, dict.fromkeys(range(ROWS), 0.0)))
+    for step in range(60):
+        kept.apply(kept.edges, gat_rows(kept, {1 + step % 2: 5.0 * step}))
+        assert_same(kept)
+    assert 5 <= fold_of(kept).counts[kernels.AFRESH] <= 25, "now and then the shift follows"
+
+
+def test_what_is_not_finite_is_so_while_it_is_there() -> None:
+    kept = twin_of(KINDS["gat"], ROWS)
+    terms = gat_rows(kept, dict.fromkeys(range(4), 0.5))
+    kept.apply(star([1, 2, 3]), terms | {3: [np.inf, 0.0, np.nan, 1.0, np.nan, 0.5, 0.0, 0.0]})
+    assert np.isnan(kept.read()[0]).any()
+    kept.apply(star([1, 2]), {})
+    assert_same(kept)

@@ -1,0 +1,206 @@
+"""The versioned table: every read is one epoch's, whoever writes meanwhile, and whatever befalls the writer."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.atomics import publish_word
+from state.served.ids import Texts, frozen
+from state.served.layout import R_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
+from state.served.reader import HistoryTooShortError, NoTableError, TableReader, WriterGoneError
+from state.served.writer import TableFullError, TableWriter
+from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    found = Path(f"/dev/shm/freshet-test-{os.getpid()}-{random.randrange(1 << 40)}")
+    yield found
+    found.unlink(missing_ok=True)
+
+
+def ids_of(keys: list[int], strings: bool):
+    return Texts.encode([f"id-{key}" * (key % 3) for key in keys]) if strings else np.array(keys, np.int64)
+
+
+change = st.tuples(st.integers(0, 9), st.booleans())
+epochs = st.lists(st.lists(change, max_size=8), max_size=12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(epochs, st.booleans(), st.integers(0, 3))
+def test_every_epoch_as_a_dict_has_it(stream, strings, again):
+    """With readers of each epoch, epochs applied twice, a takeover on the way, and growth."""
+    folder = Path("/dev/shm")
+    made = []
+
+    def make(capacity):
+        made.append(folder / f"freshet-test-{os.getpid()}-{random.randrange(1 << 40)}")
+        return TableWriter(made[-1], Shape.of(3, strings, capacity, 4096, 1 << 20), 1, 1)
+
+    try:
+        table, oracle = make(4), {}
+        table.publish(0)
+        for epoch, changes in enumerate(stream, 1):
+            state = {(f"id-{k}" * (k % 3) if strings else k): live for k, live in changes}
+            keys = {name: k for k, _ in changes for name in [f"id-{k}" * (k % 3) if strings else k]}
+            dead = [keys[name] for name, live in state.items() if not live]
+            put = [keys[name] for name, live in state.items() if live]
+            reader, before = TableReader(table.path), dict(oracle)
+            for _ in range(1 + (again == 1)):
+                table.remove(epoch, ids_of(dead + put, strings))  # an id that moves between parts
+                table.put(epoch, ids_of(put, strings), np.full((len(put), 3), epoch, np.float32))
+                assert_is(reader, before, epoch - 1, strings)
+            if again == 2:
+                table = TableWriter.take_over(table.path)
+            table.publish(epoch)
+            for name, live in state.items():
+                oracle.pop(name, None)
+                if live:
+                    oracle[name] = epoch
+            assert_is(reader, oracle, epoch, strings)
+            assert reader.live == len(oracle)
+            if again == 3:
+                ids, found, _ = table.content()
+                table.supersede()
+                assert reader.superseded
+                table = make(len(found.own) + 8)
+                table.put(found.own, ids, found.rows)
+                table.publish(found.epoch)
+                assert_is(TableReader(table.path), oracle, epoch, strings)
+    finally:
+        for one in made:
+            one.unlink(missing_ok=True)
+
+
+def assert_is(reader, oracle, epoch, strings):
+    keys = list(range(12))
+    names = [f"id-{k}" * (k % 3) if strings else k for k in keys]
+    found = reader.get(ids_of(keys, strings))
+    assert found.epoch == epoch
+    for name, own, row in zip(names, found.own.tolist(), found.rows.tolist(), strict=True):
+        assert own == oracle.get(name, -1)
+        assert own < 0 or row == [own] * 3
+    ids, found = reader.all()
+    listed = ids.decode() if strings else ids.tolist()
+    assert dict(zip(listed, found.own.tolist(), strict=True)) == oracle
+
+
+def child(path: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.support.served", str(path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
+    """Every read has the rows of the one epoch that it names, bit by bit, and none is older than one before it."""
+    own, lives = histories()
+    everyone, last, reads, kills = frozen(np.arange(IDS)), -1, 0, 0
+    rng, deadline = random.Random(3), time.monotonic() + 100
+    while last < EPOCHS:
+        assert time.monotonic() < deadline
+        process = child(path)
+        reader = TableReader(path)
+        while reader.epoch < 0:
+            time.sleep(0.001)
+        kill_at = time.monotonic() + rng.uniform(0.01, 0.1)
+        while process.poll() is None:
+            found = reader.get(everyone)
+            expected = np.where(lives[found.epoch], own[found.epoch], -1)
+            assert found.epoch >= last
+            assert np.array_equal(found.own, expected)
+            there = expected >= 0
+            assert np.array_equal(found.rows[there], row_of(np.arange(IDS)[there], expected[there]))
+            last, reads = found.epoch, reads + 1
+            if reads % 7 == 0:
+                ids, all_found = reader.all()
+                live = np.flatnonzero(lives[all_found.epoch])
+                assert sorted(ids.tolist()) == live.tolist()
+            if time.monotonic() > kill_at and kills < 12:
+                process.kill()
+                process.wait()
+                kills += 1
+        process.stdout.close()
+        last = max(last, TableReader(path).epoch)
+    assert kills > 3
+    assert reads > 100
+
+
+def test_a_half_written_row_is_put_back_and_readers_wait_until_then(path, monkeypatch):
+    own, lives = histories()
+    table = TableWriter(path, Shape.of(5, False, IDS, 0, 1 << 20), 1, 1)
+    for epoch in (0, 1):
+        write_epoch(table, epoch, own, lives)
+    reader = TableReader(path)
+    before = reader.get(frozen(np.arange(IDS)))
+    at = int(np.flatnonzero(lives[1] & (own[1] == 1))[0])
+    slot = next(s for s in range(IDS) if table.mem[table.word(12) + s] == at)
+    row = table.word(T_ROWS_AT) + slot * table.word(8)
+    # As `_replace` does it for epoch 2, killed amid the vector.
+    table.remove(2, np.array([at]))
+    table.mem[row : row + 4] = table.mem[row] - 1, 2, table.mem[row + 2], 1
+    table.mem[row + 4] = -1
+    assert table.mem[row + R_SEQ] % 2 == 1
+    monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.05)
+    with pytest.raises(WriterGoneError):
+        reader.get(frozen(np.arange(IDS)))
+    TableWriter.take_over(path)
+    after = reader.get(frozen(np.arange(IDS)))
+    assert np.array_equal(after.own, before.own)
+    assert np.array_equal(after.rows[after.own >= 0], before.rows[before.own >= 0])
+
+
+def test_a_slot_that_the_index_names_counts_after_a_kill(path):
+    table = TableWriter(path, Shape.of(2, True, 10, 4096, 1 << 20), 1, 1)
+    table.put(0, Texts.encode(["a", "bb"]), np.ones((2, 2), np.float32))
+    table.publish(0)
+    publish_word(table.mem, T_USED, 1)  # killed just before
+    again = TableWriter.take_over(path)
+    ids, _ = TableReader(path).all()
+    assert ids.decode() == ["a", "bb"]
+    again.put(1, Texts.encode(["bb", "c"]), np.ones((2, 2), np.float32))
+    again.publish(1)
+    assert TableReader(path).all()[0].decode() == ["a", "bb", "c"]
+
+
+def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
+    table = TableWriter(path, Shape.of(2, False, 10, 0, 1), 1, 1)
+    ids = np.arange(10)
+    table.put(0, ids, np.zeros((10, 2), np.float32))
+    table.publish(0)
+    reader = TableReader(path)
+    for epoch in range(1, 500):  # never published, and more than the ring holds
+        table.put(epoch, ids, np.zeros((10, 2), np.float32))
+    assert table.word(T_RESERVED) > 4096
+    monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.05)
+    with pytest.raises(HistoryTooShortError, match="--history"):
+        reader.get(frozen(ids))
+    assert reader.misses > 1
+    table.publish(499)
+    assert reader.get(frozen(ids)).epoch == 499
+
+
+def test_bounds(path):
+    table = TableWriter(path, Shape.of(2, False, 10, 0, 1), 1, 1)
+    with pytest.raises(TableFullError):
+        table.put(0, np.arange(1025), np.zeros((1025, 2), np.float32))
+    table.set_positions(np.array([[0, 1, 20, 3]]))
+    assert TableReader(path).positions().tolist() == [[0, 1, 20, 3]]
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(NoTableError):
+        TableReader(path)
