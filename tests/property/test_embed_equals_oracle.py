@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnn.oracles import own_scale
@@ -19,6 +19,7 @@ from tests.support.graphs import Graph
 from tests.support.models import IN_WIDTH, random_model
 
 TOLERANCE = 1e-5
+SEEDS = [seed for seed in range(200) if not unsupported(compile_plan(random_model(seed)))]
 
 
 @st.composite
@@ -36,7 +37,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=60, deadline=None)
 @given(
     graph=graphs(),
-    seed=st.integers(0, 200),
+    seed=st.sampled_from(SEEDS),
     slots=st.integers(1, 12),
     passes=st.sampled_from([1, 1, 2, 4, None]),
     eviction=st.sampled_from(sorted(POLICIES)),
@@ -47,7 +48,6 @@ def test_any_embedding_is_the_oracles(
     graph: Graph, seed: int, slots: int, passes: int | None, eviction: str, strings: bool, order: str
 ) -> None:
     model = random_model(seed)
-    assume(not unsupported(compile_plan(model)))
     ids = [f"v{k}" * (k % 5) + str(k) for k in range(len(graph.x))] if strings else list(range(len(graph.x)))
     folder = Path(tempfile.mkdtemp())
     try:
