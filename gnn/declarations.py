@@ -6,7 +6,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from gnn.rows.chains import chain_tensors, chain_width
 from gnn.rows.functions import AnyFunction
+from gnn.rows.jumps import Join, Keep
 from gnn.rows.layer import Layer as Layer
 from gnn.rows.layer import Shape as Shape
 from gnn.rows.layer import Width
@@ -173,27 +175,58 @@ class SAGEConv(Conv):
         return shapes
 
 
-class GCNConv(Conv):
-    """W sum(d_u^-1/2 w_uv d_v^-1/2 x_u) + b with self-loops; a plain weighted sum where normalize is false."""
+class DegreeScaledConv(Conv):
+    """Base of the weighted sums that are scaled by the degrees at both ends; plain ones where normalize is false."""
 
-    type: Literal["gcn_conv"] = "gcn_conv"
-    improved: bool = False
+    type: str
     add_self_loops: bool = True
     normalize: bool = True
-    bias: bool = True
     edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
 
     @model_validator(mode="after")
-    def _loops_need_normalize(self) -> GCNConv:
+    def _loops_need_normalize(self) -> DegreeScaledConv:
         if self.add_self_loops and not self.normalize:
-            msg = "gcn_conv: add_self_loops needs normalize (as in PyG); set add_self_loops to false"
+            msg = f"{self.type}: add_self_loops needs normalize (as in PyG); set add_self_loops to false"
             raise ValueError(msg)
         return self
+
+    @property
+    def loop_weight(self) -> float | None:
+        """Weight of the self-loop that a vertex without one gets; None where it gets none."""
+        return 1.0 if self.add_self_loops else None
+
+
+class GCNConv(DegreeScaledConv):
+    """W sum(d_u^-1/2 w_uv d_v^-1/2 x_u) + b with self-loops."""
+
+    type: Literal["gcn_conv"] = "gcn_conv"
+    improved: bool = False
+    bias: bool = True
+
+    @property
+    def loop_weight(self) -> float | None:
+        """Weight of the self-loop that a vertex without one gets: 2 where `improved`, as PyG does it."""
+        # without edge weights all weights are 1 in PyG, loops included
+        return 2.0 if self.add_self_loops and self.improved and self.edge_weights else super().loop_weight
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         shapes = _linear("lin.", self.in_channels, self.out_channels, bias=False)
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
+
+
+class Propagation(DegreeScaledConv):
+    """sum(d_u^-1/2 w_uv d_v^-1/2 x_u), without weights of its own: one hop of SGC, APPNP, TAGConv, LightGCN and others.
+
+    Its rows keep their width.
+    """
+
+    type: Literal["propagation"] = "propagation"
+
+    @model_validator(mode="after")
+    def _keeps_its_width(self) -> Propagation:
+        _check_same_width(self)
+        return self
 
 
 class GINConv(Conv):
@@ -316,9 +349,7 @@ class AGNNConv(AttentionConv):
 
     @model_validator(mode="after")
     def _keeps_its_width(self) -> AGNNConv:
-        if self.out_channels != self.in_channels:
-            msg = f"agnn_conv: out_channels {self.out_channels} differs from in_channels {self.in_channels}"
-            raise ValueError(msg)
+        _check_same_width(self)
         return self
 
     def tensors(self) -> dict[str, Shape]:
@@ -326,33 +357,23 @@ class AGNNConv(AttentionConv):
         return {"beta": (1,)}
 
 
-AnyConv = GraphConv | SAGEConv | GCNConv | GINConv | GATConv | GATv2Conv | TransformerConv | AGNNConv
-AnyLayer = Annotated[AnyConv | AnyDense, Field(discriminator="type")]
+AnyConv = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | GATConv | GATv2Conv | TransformerConv | AGNNConv
+AnyJump = Keep | Join
+AnyLayer = Annotated[AnyConv | AnyDense | AnyJump, Field(discriminator="type")]
 
 
 def _types_of(layers: object) -> tuple[str, ...]:
     return tuple(layer.model_fields["type"].default for layer in get_args(layers))
 
 
-CONV_TYPES, DENSE_TYPES = _types_of(AnyConv), _types_of(AnyDense)
+CONV_TYPES, DENSE_TYPES, JUMP_TYPES = _types_of(AnyConv), _types_of(AnyDense), _types_of(AnyJump)
 
 
-def chain_width(layers: list[DenseLayer], width: int, where: str) -> int:
-    """Return the width that a chain makes of rows of the given width.
-
-    Raises: ValueError naming the first layer that does not fit.
-    """
-    for i, layer in enumerate(layers):
-        if layer.in_width is not None and layer.in_width != width:
-            msg = f"{where}.{i} ({layer.type}) reads rows of width {layer.in_width}, got {width}"
-            raise ValueError(msg)
-        width = layer.out_width or width
-    return width
-
-
-def chain_tensors(layers: list[DenseLayer], prefix: str) -> dict[str, Shape]:
-    """Return names and shapes of the weights of a chain, as `prefix.index.name`."""
-    return {f"{prefix}.{i}.{name}": shape for i, layer in enumerate(layers) for name, shape in layer.tensors().items()}
+def _check_same_width(conv: Conv) -> None:
+    if conv.out_channels != conv.in_channels:
+        kind = conv.model_fields["type"].default
+        msg = f"{kind}: out_channels {conv.out_channels} differs from in_channels {conv.in_channels}"
+        raise ValueError(msg)
 
 
 def _linear(prefix: str, in_width: int, out_width: int, *, bias: bool) -> dict[str, Shape]:

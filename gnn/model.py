@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from gnn.declarations import CONV_TYPES, DENSE_TYPES, AnyLayer, Conv, DenseLayer, Shape, chain_tensors, chain_width
+from gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
 from gnn.errors import InputError
+from gnn.rows.chains import chain_tensors, chain_width
+from gnn.rows.jumps import Join
 
 VERSION = 1
 # Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.
@@ -63,6 +65,7 @@ class Model(BaseModel):
             msg = f"a model needs 1 to {MAX_CONVS} convs, got {len(convs)}"
             raise ValueError(msg)
         chain_width(self.head, self.out_width, "head")
+        _check_first_width(self.layers)
         expected = self.tensors()
         missing, unknown = sorted(expected.keys() - self.weights), sorted(self.weights.keys() - expected)
         if missing or unknown:
@@ -86,7 +89,7 @@ class Model(BaseModel):
     @property
     def out_width(self) -> int:
         """Width of the embedding."""
-        return chain_width(self.layers, self.in_width, "layers")  # type: ignore[arg-type]
+        return chain_width(self.layers, self.in_width, "layers")
 
     @property
     def is_approximate(self) -> bool:
@@ -96,7 +99,7 @@ class Model(BaseModel):
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of all weights."""
-        return chain_tensors(self.layers, "layers") | chain_tensors(self.head, "head")  # type: ignore[arg-type]
+        return chain_tensors(self.layers, "layers") | chain_tensors(self.head, "head")
 
     def weights_of(self, prefix: str) -> dict[str, NDArray[np.float32]]:
         """Return the weights under `prefix.`, by the rest of their names."""
@@ -122,7 +125,7 @@ def build_model(**fields: Any) -> Model:
     if version != VERSION:
         msg = f"model format version {version!r}: this Freshet reads version {VERSION}"
         raise ModelError(msg)
-    _check_types(fields.get("layers"), "layers", CONV_TYPES + DENSE_TYPES)
+    _check_types(fields.get("layers"), "layers", CONV_TYPES + DENSE_TYPES + JUMP_TYPES)
     _check_types(fields.get("head", []), "head", DENSE_TYPES)
     try:
         return Model(**fields)
@@ -167,6 +170,16 @@ def save_model(model: Model, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / WEIGHTS_FILE, save(model.weights))
     _write(folder / SPEC_FILE, (json.dumps(model.model_dump(mode="json"), indent=2) + "\n").encode())
+
+
+def _check_first_width(layers: list[AnyLayer]) -> None:
+    """Refuse a `cat` in front of the first layer that has a width: the features' width would not be known."""
+    for i, layer in enumerate(layers):
+        if layer.in_width is not None:
+            return
+        if isinstance(layer, Join) and layer.operation == "cat" and len(layer.of) > 1:
+            msg = f"layers.{i}: rows are put side by side before any layer says how wide they are"
+            raise ValueError(msg)
 
 
 def _write(path: Path, data: bytes) -> None:

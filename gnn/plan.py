@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnn.chain import Chain
-from gnn.declarations import AnyLayer, Conv, chain_width
+from gnn.declarations import AnyLayer, Conv
 from gnn.dense import Rows
 from gnn.layers import registry
 from gnn.layers.base import Context, Epilogue, LayerPlan
+from gnn.layers.carrying import CarryingPlan, carries_of
+from gnn.layers.segment import Segment
 from gnn.model import Model, ModelError
+from gnn.rows.chains import chain_width, chain_widths
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
 
@@ -52,14 +55,19 @@ def compile_plan(model: Model) -> Plan:
     Raises: ModelError for a conv that has no incremental form.
     """
     at = [i for i, layer in enumerate(model.layers) if isinstance(layer, Conv)]
+    widths, carries = chain_widths(model.layers, model.in_width, "layers"), carries_of(model.layers, model.in_width)
     layers: list[LayerPlan] = []
-    for number, i in enumerate(at):
-        before = _chain(model, range(at[0])) if number == 0 else Chain(model, [], [])
+    for number, (i, carry) in enumerate(zip(at, carries, strict=True)):
+        before = range(at[0]) if number == 0 else range(0)
         end = at[number + 1] if number + 1 < len(at) else len(model.layers)
-        plan = _conv_plan(model, i, before, _chain(model, range(i + 1, end)))
-        if number == 0:
-            plan.in_width = model.in_width
-        plan.out_width = chain_width(model.layers[i + 1 : end], plan.out_width, "layers")  # type: ignore[arg-type]
+        after = range(i + 1, end)
+        if carry is None:
+            plan = _conv_plan(model, i, _chain(model, before), _chain(model, after))
+            plan.in_width = model.in_width if number == 0 else plan.in_width
+            plan.out_width = widths[end - 1]
+        else:
+            conv = _conv_plan(model, i, _chain(model, range(0)), _chain(model, range(0)))
+            plan = CarryingPlan(conv, carry, Segment(model, before), Segment(model, after))
         layers.append(plan)
     head = Chain(model, model.head, [f"head.{i}" for i in range(len(model.head))])
     head_width = chain_width(model.head, model.out_width, "head") if model.head else 0

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from gnn.declarations import AnyLayer, chain_tensors
+from gnn.declarations import AnyLayer
 from gnn.kernel_calls import encode, noted_calls
 from gnn.model import build_model, save_model
+from gnn.rows.chains import chain_tensors
 from operators.base_image import build_image
 from operators.embed.embedding import Embedding
 from operators.embed.engine import EngineOptions, unsupported
@@ -63,6 +64,8 @@ _ACTIVATIONS: tuple[dict[str, Any], ...] = (
     {"type": "layer_norm", "channels": _WIDTH},
     {"type": "rms_norm", "channels": _WIDTH, "eps": 1e-6},
     {"type": "frozen_norm", "of": "pair_norm", "channels": _WIDTH, "length": 1.0},
+    {"type": "keep", "name": "rows"},
+    {"type": "join", "operation": "times_length", "of": [".", "rows"]},
 )
 
 

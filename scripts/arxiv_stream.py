@@ -116,8 +116,9 @@ def write_events(path: Path, op: np.ndarray, src: np.ndarray, dst: np.ndarray, v
 
 def write_model(folder: Path, seed: int) -> None:
     """GraphConv-sum 128-128-40 with a ReLU between, weights from the seed, scaled so that values stay small."""
-    from gnn.declarations import GraphConv, Relu, chain_tensors
+    from gnn.declarations import GraphConv, Relu
     from gnn.model import build_model, save_model
+    from gnn.rows.chains import chain_tensors
 
     rng = np.random.default_rng(seed)
     first, second = GraphConv(in_channels=WIDTH, out_channels=HIDDEN), GraphConv(in_channels=HIDDEN, out_channels=OUT)

@@ -36,10 +36,10 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gnn.declarations import chain_tensors  # noqa: E402
 from gnn.kernel import kernel  # noqa: E402
 from gnn.model import build_model, save_model  # noqa: E402
 from gnn.plan import Context, LayerPlan, Plan  # noqa: E402
+from gnn.rows.chains import chain_tensors  # noqa: E402
 from job.units import parse_size  # noqa: E402
 from operators.embed.engine import Engine, EngineOptions  # noqa: E402
 from operators.embed.journal import Journal  # noqa: E402

@@ -1,11 +1,11 @@
-"""GCNConv: a sum scaled at both ends by the degrees, with the vertex's self-loop kept in the context."""
+"""GCNConv and Propagation: a sum scaled at both ends by the degrees, the vertex's self-loop kept in the context."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gnn.chain import Chain, transposed
-from gnn.declarations import GCNConv
+from gnn.declarations import DegreeScaledConv
 from gnn.dense import Rows, matmul
 from gnn.layers.base import Context, LayerPlan
 from gnn.model import Model
@@ -15,11 +15,13 @@ from gnn.synopses import InvertibleSynopsis
 class GCNConvPlan(LayerPlan):
     """x_v' = W d_v^-1/2 (sum_u w_uv d_u^-1/2 x_u + loop_v d_v^-1/2 x_v) + b, or W sum_u w_uv x_u + b un-normalised.
 
+    A Propagation has neither W nor b.
+
     A source sends d_u^-1/2 x_u (times W where that does not widen), so that a changed degree re-sends the source
     and not its edges. An existing self-loop keeps its weight, as in PyG's gcn_norm.
     """
 
-    def __init__(self, spec: GCNConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+    def __init__(self, spec: DegreeScaledConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
         super().__init__(before, after, spec.in_channels, spec.out_channels)
         weights = model.weights_of(prefix)
@@ -27,17 +29,17 @@ class GCNConvPlan(LayerPlan):
         self.weighted = spec.edge_weights
         self.synopsis = InvertibleSynopsis("sum", self.weighted)
         self._normalize = spec.normalize
-        # PyG adds loops of weight 2 only where it is given weights: without any, all weights are 1, loops included.
-        self._fill = (2.0 if spec.improved and spec.edge_weights else 1.0) if spec.add_self_loops else None
+        self._fill = spec.loop_weight
         self.skip_loops = self.reads_loop = self.source_scaled = self.reads_context = spec.normalize
         self.reads_self = self.self_is_message = spec.normalize
-        self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
-        self._transform_first = spec.out_channels <= spec.in_channels
+        self._weight = transposed(weights["lin.weight"]) if "lin.weight" in weights else None
+        self._bias = weights.get("bias")
+        self._transform_first = self._weight is not None and spec.out_channels <= spec.in_channels
         self.message_width = spec.out_channels if self._transform_first else spec.in_channels
         self.self_width = 0
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
-        if self._transform_first:
+        if self._transform_first and self._weight is not None:
             x = matmul(x, self._weight)
         if not self._normalize:
             return x
@@ -52,7 +54,7 @@ class GCNConvPlan(LayerPlan):
             looped[np.isnan(loop)] = 0.0  # no self-loop: a row that is not finite must not come in by 0 * inf
             out += looped
             out *= scale[:, None]
-        if not self._transform_first:
+        if not self._transform_first and self._weight is not None:
             out = matmul(out, self._weight)
         if self._bias is not None:
             out += self._bias

@@ -13,6 +13,7 @@ from gnn.declarations import (
     GINConv,
     GraphConv,
     Layer,
+    Propagation,
     SAGEConv,
     TransformerConv,
 )
@@ -29,6 +30,7 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     GCNConv: GCNConvPlan,
     GINConv: GINConvPlan,
     GraphConv: NeighbourConvPlan,
+    Propagation: GCNConvPlan,
     SAGEConv: NeighbourConvPlan,
     TransformerConv: TransformerConvPlan,
 }

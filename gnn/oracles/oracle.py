@@ -14,8 +14,8 @@ import numpy as np
 from gnn.declarations import (
     AttentionConv,
     Conv,
+    DegreeScaledConv,
     Elu,
-    GCNConv,
     Gelu,
     GINConv,
     GraphConv,
@@ -29,6 +29,7 @@ from gnn.model import Model
 from gnn.oracles.attention import attention_conv
 from gnn.oracles.edges import Edges
 from gnn.rows import full_pass
+from gnn.rows.jumps import CURRENT, Join, Keep
 
 Array = np.ndarray
 
@@ -56,14 +57,20 @@ def forward(
     edges = Edges(len(x), np.asarray(src, np.int64), np.asarray(dst, np.int64), weight)
     rows = x.astype(dtype)
     outputs: list[Array] = []
+    kept: dict[str, Array] = {}
     with np.errstate(all="ignore"):  # infinities and NaN are results here as in PyG
         for i, layer in enumerate(model.layers):
             weights = {name: w.astype(dtype) for name, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
                 rows = _conv(layer, weights, rows, edges)
                 outputs.append(rows)
+            elif isinstance(layer, Keep):
+                kept[layer.name] = rows
             else:
-                rows = dense(layer, weights, rows)
+                if isinstance(layer, Join):
+                    rows = _join(layer, [rows if name == CURRENT else kept[name] for name in layer.of])
+                else:
+                    rows = dense(layer, weights, rows)
                 if outputs:
                     outputs[-1] = rows
     return outputs
@@ -83,7 +90,7 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
         return _graph_conv(layer, weights, x, edges)
     if isinstance(layer, SAGEConv):
         return _sage_conv(layer, weights, x, edges)
-    if isinstance(layer, GCNConv):
+    if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
         rows = (1 + layer.eps) * x + edges.sum_at_destinations(x, None)
@@ -120,22 +127,22 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
     return out
 
 
-def _gcn_conv(layer: GCNConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+def _gcn_conv(layer: DegreeScaledConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
     edges, factor = gcn_factors(layer, edges)
-    out = edges.sum_at_destinations(x @ weights["lin.weight"].T, factor)
-    return out + weights["bias"] if layer.bias else out
+    sent = x @ weights["lin.weight"].T if "lin.weight" in weights else x
+    out = edges.sum_at_destinations(sent, factor)
+    return out + weights["bias"] if "bias" in weights else out
 
 
-def gcn_factors(layer: GCNConv, edges: Edges) -> tuple[Edges, Array]:
+def gcn_factors(layer: DegreeScaledConv, edges: Edges) -> tuple[Edges, Array]:
     """Return the edges with the self-loops that the layer adds, and what it multiplies each message by.
 
     Shapes: factor (edges,) in the dtype of the weights
     """
     weight = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
     if layer.add_self_loops:  # an existing self-loop keeps its weight
-        fill = 2 if layer.improved and layer.edge_weights else 1
         is_loop = edges.src == edges.dst
-        loop = np.full(edges.vertices, fill, weight.dtype)
+        loop = np.full(edges.vertices, layer.loop_weight, weight.dtype)
         loop[edges.src[is_loop]] = weight[is_loop]
         every = np.arange(edges.vertices)
         src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
@@ -147,6 +154,16 @@ def gcn_factors(layer: GCNConv, edges: Edges) -> tuple[Edges, Array]:
         scale[np.isinf(scale)] = 0
         weight = scale[edges.src] * weight * scale[edges.dst]
     return edges, weight
+
+
+def _join(layer: Join, rows: list[Array]) -> Array:
+    if layer.operation == "cat":
+        return np.concatenate(rows, axis=1)
+    if layer.operation == "times_length":
+        return rows[0] * np.linalg.norm(rows[1], axis=1, keepdims=True)
+    ufunc: np.ufunc = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}[layer.operation]
+    result: Array = ufunc.reduce(rows)
+    return result
 
 
 def dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:

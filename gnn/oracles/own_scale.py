@@ -19,7 +19,7 @@ from gnn.declarations import (
     AttentionConv,
     BatchNorm,
     Conv,
-    GCNConv,
+    DegreeScaledConv,
     GINConv,
     GraphConv,
     Identity,
@@ -32,6 +32,7 @@ from gnn.model import Model
 from gnn.oracles import attention, oracle
 from gnn.oracles.edges import Edges
 from gnn.rows import scales
+from gnn.rows.jumps import CURRENT, Join, Keep
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -64,10 +65,18 @@ def forward(
     edges = Edges(len(x), np.asarray(src, np.int64), np.asarray(dst, np.int64), weight)
     given = x.astype(np.float64)
     at, step = Scaled(given, np.zeros_like(given)), max(tolerance, _TOLERANCE_MIN)
+    kept: dict[str, Scaled] = {}
     with np.errstate(all="ignore"):
         for i, layer in enumerate(model.layers):
             weights = {name: w.astype(np.float64) for name, w in model.weights_of(f"layers.{i}").items()}
-            at = _conv(layer, weights, at, edges, step) if isinstance(layer, Conv) else _dense(layer, weights, at, step)
+            if isinstance(layer, Keep):
+                kept[layer.name] = at
+            elif isinstance(layer, Join):
+                at = _join(layer, [at if name == CURRENT else kept[name] for name in layer.of], step)
+            elif isinstance(layer, Conv):
+                at = _conv(layer, weights, at, edges, step)
+            else:
+                at = _dense(layer, weights, at, step)
     return at
 
 
@@ -78,7 +87,7 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
         return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
     if isinstance(layer, SAGEConv):
         return _sage_conv(layer, weights, x, edges, step)
-    if isinstance(layer, GCNConv):
+    if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
         at = _added(_multiplied(x, np.array(1 + layer.eps)), _gathered(x, edges, None))
@@ -108,10 +117,10 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
     return _normalized(at) if layer.normalize else at
 
 
-def _gcn_conv(layer: GCNConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
+def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
     edges, factor = oracle.gcn_factors(layer, edges)
-    at = _gathered(_linear(x, weights["lin.weight"]), edges, factor)
-    return _with_bias(at, weights["bias"]) if layer.bias else at
+    at = _gathered(_linear(x, weights["lin.weight"]) if "lin.weight" in weights else x, edges, factor)
+    return _with_bias(at, weights["bias"]) if "bias" in weights else at
 
 
 def _attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
@@ -172,6 +181,26 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     if behind is not None:
         return Scaled(*behind)
     return _activated(x, lambda rows: oracle.dense(layer, weights, rows), step)
+
+
+def _join(layer: Join, parts: list[Scaled], step: float) -> Scaled:
+    if layer.operation == "cat":
+        return _beside(parts)
+    at = parts[0]
+    for other in parts[1:]:
+        if layer.operation == "times_length":  # a length is off by no more than the length of what its row is off by
+            other = Scaled(*(np.linalg.norm(of, axis=1, keepdims=True) for of in other))
+        if layer.operation == "sum":
+            added, size = _added(at, other), np.abs(at.rows) + np.abs(other.rows)
+            at = Scaled(added.rows, _known(_past_range(size) + added.scale))
+        elif layer.operation in ("product", "times_length"):
+            through = np.abs(at.rows) * other.scale + np.abs(other.rows) * at.scale + step * at.scale * other.scale
+            rows = at.rows * other.rows
+            at = Scaled(rows, _known(_past_range(np.abs(rows)) + through))
+        else:  # an extremum moves by no more than the value that moves most
+            of = np.maximum if layer.operation == "max" else np.minimum
+            at = Scaled(of(at.rows, other.rows), np.maximum(at.scale, other.scale))
+    return at
 
 
 # -- steps: the values, the magnitude of what was summed, and what comes through of the scales before ----------------

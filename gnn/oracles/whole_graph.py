@@ -23,7 +23,7 @@ def contexts(vertices: int, src: np.ndarray, dst: np.ndarray, weight: np.ndarray
 def forward(
     plan: Plan, x: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray | None = None
 ) -> list[Rows]:
-    """Return x_1..x_L of a whole graph, through the plan's send and update.
+    """Return x_1..x_L of a whole graph, through the plan's send and update; behind each what is carried with it.
 
     Shapes: as gnn.oracles.oracle.forward; results float32.
     """

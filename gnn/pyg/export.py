@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from gnn.model import Model, ModelError, build_model, save_model
 from gnn.pyg.check import check
-from gnn.pyg.fx import dense_steps
+from gnn.pyg.forward.fx import dense_steps, refuse_jumps
+from gnn.pyg.forward.trace import trace
 from gnn.pyg.layers import convert_chain
 from gnn.pyg.statistics import gather, graph_of
 from gnn.pyg.steps import ExportError, Step
 from gnn.pyg.tensors import Weights
-from gnn.pyg.trace import trace
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -32,10 +32,11 @@ def export_model(
 ) -> Model:
     """Write a trained module as a model folder and return the model.
 
-    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN), a torch_geometric.nn.Sequential, a
-    torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[, edge_weight]) is a straight line
-    that torch.fx can trace. It is left as it is. Dropout is dropped, BatchNorm keeps the statistics it was trained
-    with. Where the module does not hand edge weights on to a conv, the job ignores them there too.
+    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, LightGCN), a torch_geometric.nn.Sequential, a
+    torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[, edge_weight]) torch.fx can trace;
+    a layer may read the rows of any earlier one. It is left as it is. Dropout is dropped, BatchNorm keeps the
+    statistics it was trained with. Where the module does not hand edge weights on to a conv, the job ignores them
+    there too.
 
     `edge_types` fixes the edge types of the stream and their order. `stats_from` is (x, edge_index) or (x, edge_index,
     edge_weight), best of the graph that the module was trained on: norms over all vertices (GraphNorm, PairNorm,
@@ -91,4 +92,5 @@ def _split(module: Module, steps: list[Step], head: str | None) -> tuple[list[St
         after = next(step.name for step, within in zip(steps[first:], inside[first:], strict=True) if not within)
         msg = f"head={head!r} is not the end of the module: {after} comes after it"
         raise ExportError(msg)
+    refuse_jumps(head, steps[first:])
     return steps[:first], steps[first:]

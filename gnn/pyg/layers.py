@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import GCNConv, GINConv, GraphConv, Identity, Layer, Linear, PRelu, SAGEConv, chain_width
+from gnn.declarations import GCNConv, GINConv, GraphConv, Identity, Layer, Linear, PRelu, Propagation, SAGEConv
 from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, transformer_conv
+from gnn.pyg.forward.fx import dense_steps
 from gnn.pyg.functions import MODULES
-from gnn.pyg.fx import dense_steps
 from gnn.pyg.norms import NORMS
 from gnn.pyg.refusals import why_not_module
-from gnn.pyg.steps import ExportError, Step, array_of, class_name
+from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name
 from gnn.pyg.tensors import Converted, Weights, tensors
+from gnn.rows.chains import chain_width
+from gnn.rows.jumps import CURRENT, Join, Keep
 
 _AGGREGATORS = ("sum", "mean", "max", "min")
 
@@ -26,6 +28,7 @@ def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tupl
     """
     layers: list[Layer] = []
     weights: Weights = {}
+    kept: dict[str, int | None] = {}
     for step in steps:
         try:
             layer, tensors = convert(step, width)
@@ -36,16 +39,35 @@ def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tupl
             raise ExportError(msg) from None
         if isinstance(layer, Identity):
             continue
-        width = layer.out_width or width or layer.in_width
+        if isinstance(layer, Keep):
+            kept[layer.name] = width
+        elif isinstance(layer, Join):
+            widths = {name: known for name, known in {**kept, CURRENT: width}.items() if known is not None}
+            width = _joined_width(step, layer, widths)
+        else:
+            width = layer.out_width or width or layer.in_width
         weights |= {f"{prefix}.{len(layers)}.{name}": value for name, value in tensors.items()}
         layers.append(layer)
     return layers, weights
+
+
+def _joined_width(step: Step, layer: Join, widths: dict[str, int]) -> int | None:
+    """The width of joined rows, where those of all of them are known."""
+    if not set(layer.of) <= widths.keys():
+        return None
+    try:
+        return layer.width_of(widths)
+    except ValueError as error:
+        msg = f"{step.name}: {error}"
+        raise ExportError(msg) from None
 
 
 def convert(step: Step, width: int | None) -> Converted:
     """Return a step's layer and weights; `width` is that of the rows it reads, where known."""
     if isinstance(step.op, Layer):
         return step.op, step.weights or {}
+    if isinstance(step.op, Hop):
+        return _hop(step, step.op, width), {}
     name = class_name(step.op)
     if name in _CONVS:
         _check_conv(step)
@@ -62,6 +84,20 @@ def convert(step: Step, width: int | None) -> Converted:
     later = " yet" if name.startswith("torch_geometric.nn.") else ""
     msg = f"{step.name}: {name} is not supported{later}; supported layers are {supported}"
     raise ExportError(msg)
+
+
+def _hop(step: Step, hop: Hop, width: int | None) -> Propagation:
+    channels = hop.channels or width
+    if channels is None:
+        msg = f"{step.name}: the width of its rows is unknown; put a linear layer before it"
+        raise ExportError(msg)
+    return Propagation(
+        in_channels=channels,
+        out_channels=channels,
+        normalize=hop.normalize,
+        add_self_loops=hop.add_self_loops,
+        edge_weights=step.edge_weights,
+    )
 
 
 def _check_conv(step: Step) -> None:
@@ -161,7 +197,7 @@ def _gin_conv(step: Step, width: int | None) -> Converted:
         msg = f"{step.name}: the width of GINConv's nn is unknown; put a linear layer in it or before it"
         raise ExportError(msg)
     eps = float(conv.eps.detach().cpu().float().item())
-    out = chain_width(layers, width, f"{step.name}.nn")  # type: ignore[arg-type]
+    out = chain_width(layers, width, f"{step.name}.nn")
     return GINConv(in_channels=width, out_channels=out, eps=eps, nn=layers), weights  # type: ignore[arg-type]
 
 

@@ -20,11 +20,13 @@ from gnn.declarations import (
     LeakyRelu,
     Linear,
     PRelu,
+    Propagation,
     SAGEConv,
     TransformerConv,
 )
 from gnn.model import Model
 from gnn.pyg.rows import function_of
+from gnn.rows.jumps import CURRENT, Join, Keep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,14 +61,20 @@ def forward(
     edge_weight = torch.ones(len(src), dtype=real) if weight is None else torch.tensor(weight, dtype=real)
     rows = torch.tensor(x, dtype=real)
     outputs: list[np.ndarray] = []
+    kept: dict[str, Tensor] = {}
     with torch.no_grad():
         for i, layer in enumerate(model.layers):
             weights = {n: torch.tensor(w, dtype=real) for n, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
                 rows = _conv(layer, weights, rows, edge_index, edge_weight)
                 outputs.append(rows.numpy())
+            elif isinstance(layer, Keep):
+                kept[layer.name] = rows
             else:
-                rows = _dense(layer, weights, rows)
+                if isinstance(layer, Join):
+                    rows = _join(layer, [rows if name == CURRENT else kept[name] for name in layer.of])
+                else:
+                    rows = _dense(layer, weights, rows)
                 if outputs:
                     outputs[-1] = rows.numpy()
     return outputs
@@ -98,6 +106,10 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     elif isinstance(layer, GCNConv):
         options = layer.model_dump(include={"improved", "add_self_loops", "normalize", "bias"})
         module, weighted = pyg.GCNConv(*sizes, **options), layer.edge_weights
+    elif isinstance(layer, Propagation) and layer.add_self_loops:
+        module, weighted = pyg.APPNP(K=1, alpha=0.0), layer.edge_weights
+    elif isinstance(layer, Propagation):
+        module, weighted = pyg.LGConv(normalize=layer.normalize), layer.edge_weights
     elif isinstance(layer, GINConv):
         module, weighted = pyg.GINConv(_chain(layer, weights), eps=layer.eps), False
         weights = {"eps": module.eps.to(x.dtype)}
@@ -140,6 +152,19 @@ def _chain(layer: GINConv, weights: dict[str, Tensor]) -> Any:
             """Keep the weights: they are the model's."""
 
     return Chain()
+
+
+def _join(layer: Join, rows: list[Tensor]) -> Tensor:
+    import torch
+
+    if layer.operation == "cat":
+        return torch.cat(rows, dim=1)
+    if layer.operation == "times_length":
+        return rows[0] * rows[1].norm(dim=1, keepdim=True)
+    stacked = torch.stack(rows)
+    if layer.operation in ("max", "min"):
+        return getattr(stacked, layer.operation)(dim=0).values
+    return stacked.sum(dim=0) if layer.operation == "sum" else stacked.prod(dim=0)
 
 
 def _dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-STRAIGHT = "Freshet takes straight lines only: each layer reads the output of the one before"
-
-_KEPT = "rows of an earlier layer would have to be kept beside those of the last, which Freshet does not do yet"
-_INSTEAD_OF_RESIDUAL = (
-    "Nearest: leave it out and train a conv whose own term brings a vertex's row across the layer, such as GraphConv, "
-    "SAGEConv or GATConv(residual=True); x + conv(x) of one of the first two, with nothing between, is the same conv "
-    "with 1 added to the diagonal of its root weight"
+TAKEN = (
+    "Freshet takes layers, functions and arithmetic with constants on the rows of the input and of earlier layers, "
+    "without branches on data"
 )
-_INSTEAD_OF_JUMPS = "Nearest: jk=None or jk='last', or a model of its own for each of the layers, each exported"
-_CARRY = f"is not supported: {_KEPT}. {_INSTEAD_OF_JUMPS}"
+
+LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
+_SEVERAL = "reads the rows of several layers, and is called with those of one"
 _TYPED = (
     "is not supported: no layer here reads the type of an edge yet. Nearest: a model without types, on all edges or on "
     "those of one type"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _HINTS: dict[str, str] = {
-    "JumpingKnowledge": _CARRY,
-    "HeteroJumpingKnowledge": _CARRY,
-    "DeepGCNLayer": f"is not supported: {_KEPT}. {_INSTEAD_OF_RESIDUAL}",
-    "MessageNorm": (
-        f"is not supported: it reads the rows before a conv beside those after it, and {_KEPT}. "
-        "Nearest: LayerNorm(mode='node') behind the conv"
-    ),
+    "HeteroJumpingKnowledge": _TYPED,
+    "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
+    "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
+    "ChebConv": "is not supported: it scales by the degrees of sources, and Freshet counts in-edges. Nearest: TAGConv",
     "DiffGroupNorm": "is not supported. Nearest: BatchNorm, or LayerNorm(mode='node')",
     "HeteroBatchNorm": _TYPED,
     "HeteroLayerNorm": _TYPED,
@@ -57,8 +51,6 @@ def why_not_module(name: str) -> str | None:
 
 def why_not_function(label: str) -> str:
     """Return what to add to a refusal of a function."""
-    if label in ("cat", "concat", "concatenate", "hstack", "stack"):
-        return f" (of several rows: {_KEPT})"
     if label in ("mean", "sum", "max", "amax", "min", "amin", "std", "var", "norm") or label.startswith("global_"):
         return " (it reads more than the vertex's own row, or gives less than a row)"
     if label in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "getitem"):
@@ -66,25 +58,13 @@ def why_not_function(label: str) -> str:
     return ""
 
 
-def jumping_knowledge(where: str, mode: str) -> str:
-    """Say why a basic model with jumping knowledge is refused."""
-    return f"{where}: jumping knowledge (jk={mode!r}) {_CARRY}"
-
-
 def several_rows(where: str, label: str, names: list[str]) -> str:
     """Say why an operation on the rows of several layers is refused."""
-    if label in ("cat", "concat", "concatenate", "hstack", "stack"):
-        what, nearest = f"puts the rows of {_listed(names)} side by side (jumping knowledge)", _INSTEAD_OF_JUMPS
-    elif label in ("add", "sub", "iadd", "isub"):
-        what, nearest = f"adds up the rows of {_listed(names)} (a residual)", _INSTEAD_OF_RESIDUAL
-    else:
-        what, nearest = f"reads the rows of {_listed(names)}", _INSTEAD_OF_RESIDUAL
-    return f"{where} {what}: {_KEPT}. {STRAIGHT}. {nearest}"
-
-
-def earlier_rows(where: str, read: str, last: str) -> str:
-    """Say why a step that does not read the rows of the step before it is refused."""
-    return f"{where} reads {read}, not {last} before it: {_KEPT}. {STRAIGHT}"
+    return (
+        f"{where}: {label} reads the rows of {_listed(names)}. Rows of several layers can be added, subtracted, "
+        "multiplied, put side by side (torch.cat), compared (torch.maximum, torch.minimum), or stacked and reduced; "
+        "JumpingKnowledge and GCN2Conv read several as well"
+    )
 
 
 def typed_input(where: str, parameter: str) -> str:
@@ -104,4 +84,5 @@ def whole_graph_norm(where: str, name: str, exact: Mapping[str, str]) -> str:
 
 
 def _listed(names: list[str]) -> str:
+    names = ["the input" if name == "x" else name for name in names]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -12,6 +12,8 @@ from gnn.pyg.steps import Traced
 if TYPE_CHECKING:
     from torch.nn import Module
 
+_CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
+
 Graph = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows (n, width) float32, edge_index (2, e) int64, weights (e,) float32."""
 
@@ -20,8 +22,9 @@ def clone_of(module: Module) -> Module:
     """Return a copy that answers for the graph that it is given, and leaves the module as it is."""
     clone = copy.deepcopy(module).cpu().float().eval()
     for part in clone.modules():
-        if hasattr(part, "_cached_edge_index"):  # GCNConv(cached=True) would answer for its training graph
-            part._cached_edge_index = part._cached_adj_t = None
+        for name in _CACHES:  # a conv with cached=True would answer for its training graph
+            if hasattr(part, name):
+                setattr(part, name, None)
     return clone
 
 

@@ -100,6 +100,15 @@ def to_length(x: np.ndarray, length: float, eps: float) -> None:
 
 
 @kernel
+def times_length(x: np.ndarray, other: np.ndarray) -> None:
+    """Multiply each row of (n, d) by the Euclidean norm of that row of the other (n, e)."""
+    for i in range(x.shape[0]):
+        length = math.sqrt(_squares(other[i], 0.0))
+        for j in range(x.shape[1]):
+            x[i, j] = np.float32(np.float64(x[i, j]) * length)
+
+
+@kernel
 def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> None:
     """Bring each row of (n, d) to mean 0 and variance 1, then to the weight and bias of each channel."""
     for i in range(x.shape[0]):

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from gnn.declarations import (
     AnyLayer,
     BatchNorm,
+    DegreeScaledConv,
     DenseLayer,
-    GCNConv,
     GINConv,
     GraphConv,
     Identity,
@@ -22,10 +22,12 @@ from gnn.declarations import (
     PRelu,
     Relu,
     SAGEConv,
-    chain_tensors,
 )
 from gnn.model import Model, build_model
+from gnn.rows.chains import chain_tensors
 from gnn.rows.functions import Affine, Clamp, Scale
+from gnn.rows.jumps import Join, Keep
+from tests.support.jumping import Jumps, jumping_layers
 
 Spec = dict[str, Any]
 
@@ -107,10 +109,13 @@ def random_model(seed: int, *, integer: bool = False, convs: int | None = None) 
     """
     rng = np.random.default_rng(seed)
     count = convs or int(rng.integers(1, 5))
+    jumps = Jumps(seed, integer=integer)
     width = IN_WIDTH
     layers: list[Spec] = []
     if rng.random() < 0.3:
         layers += [linear(width, width := int(rng.integers(2, 8))), {"type": "relu"}]
+        more, width = jumps.behind(width)
+        layers += more
     for i in range(count):
         layers.append(_random_conv(rng, width, width := int(rng.integers(1, 8)), integer=integer))
         if rng.random() < 0.3:
@@ -120,6 +125,8 @@ def random_model(seed: int, *, integer: bool = False, convs: int | None = None) 
             layers.append({"type": "relu"} if integer else ACTIVATIONS[int(rng.integers(len(ACTIVATIONS)))])
         if rng.random() < 0.2:
             layers.append(linear(width, width := int(rng.integers(1, 8))))
+        more, width = jumps.behind(width)
+        layers += more
     return make_model(seed, layers, integer=integer)
 
 
@@ -143,7 +150,7 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
         name = "-".join(str(v) for v in norm.values())
         between = {**norm, "channels": 5}
         found[f"gcn_conv-then-{name}"] = [conv("gcn_conv", IN_WIDTH, 5), between, conv("sage_conv", 5, 3)]
-    found |= _longer()
+    found |= _longer() | jumping_layers(IN_WIDTH)
     return {
         name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
     }
@@ -272,13 +279,15 @@ def _exact_layer(layer: Any) -> bool:
         return layer.aggr != "mean"
     if isinstance(layer, SAGEConv):
         return "mean" not in layer.aggr and not layer.normalize
-    if isinstance(layer, GCNConv):
+    if isinstance(layer, DegreeScaledConv):
         return not layer.normalize
+    if isinstance(layer, Join):
+        return layer.operation not in ("product", "times_length")
     if isinstance(layer, LeakyRelu):
         return bool(np.log2(layer.slope) % 1 == 0)
     if isinstance(layer, Scale):
         return bool(np.log2(abs(layer.factor)) % 1 == 0 and layer.offset % 1 == 0)
-    return isinstance(layer, Linear | Relu | PRelu | Identity | BatchNorm | Affine | Clamp)
+    return isinstance(layer, Linear | Relu | PRelu | Identity | BatchNorm | Affine | Clamp | Keep)
 
 
 def _weight(rng: np.random.Generator, shape: tuple[int, ...], *, integer: bool) -> np.ndarray:

@@ -1,0 +1,140 @@
+"""A conv that rows of earlier layers are carried across: residuals, jumping knowledge, APPNP, TAGConv and the like.
+
+Source: shared algebra 1.6. The row between two layers is [x_l | what is carried]. A master's own task gets the carried
+columns beside the conv's self input; replicas get the message alone, so that carrying sends nothing to other parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn.declarations import AnyLayer, Conv, Identity
+from gnn.dense import Rows
+from gnn.layers.base import Context, LayerPlan
+from gnn.layers.segment import Segment
+from gnn.rows.jumps import CURRENT, Join, Keep
+
+
+class Layout(NamedTuple):
+    """Where rows of several layers stand in one: the last layer's first, if at all, then what is kept.
+
+    `columns` is the place of each name, begin and end; two names share a place where their rows are the same.
+    """
+
+    width: int
+    columns: dict[str, tuple[int, int]]
+
+    def split(self, rows: Rows) -> dict[str, Rows]:
+        """Return the rows of each name, C-contiguous."""
+        return {name: np.ascontiguousarray(rows[:, begin:end]) for name, (begin, end) in self.columns.items()}
+
+    def join(self, named: Mapping[str, Rows]) -> Rows:
+        """Return the rows of all names side by side; where there is one place alone, its rows as they are."""
+        places = {place: name for name, place in reversed(self.columns.items())}
+        parts = [named[places[place]] for place in sorted(places)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+class Carry(NamedTuple):
+    """The rows that a conv reads, those that go to the own task beside its self input, and those that it makes."""
+
+    into: Layout
+    across: Layout
+    out: Layout
+
+
+class CarryingPlan(LayerPlan):
+    """A conv's plan with what is carried across it, and the layers around it."""
+
+    def __init__(self, conv: LayerPlan, carry: Carry, before: Segment, after: Segment) -> None:
+        """Take the plan of the conv without any chain, the layers before it (of the first conv) and those behind it."""
+        super().__init__(conv._before, conv._after, carry.into.width, carry.out.width)
+        self._conv, self._carry, self._segments = conv, carry, (before, after)
+        for name in ("message_width", "weighted", "skip_loops", "reads_loop", "source_scaled", "reads_context"):
+            setattr(self, name, getattr(conv, name))
+        self.synopsis, self.name, self.out_channels = conv.synopsis, conv.name, conv.out_channels
+        self.reads_self = conv.reads_self or carry.across.width > 0
+        # Beside carried columns the self input is sent once more, also where it is the message itself.
+        self.self_is_message = conv.self_is_message and not carry.across.width
+        self._own_width = conv.message_width if conv.self_is_message else conv.self_width
+        self.self_width = 0 if self.self_is_message else self._own_width + carry.across.width
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        kept = self._carry.into.split(x)
+        rows = self._segments[0].apply(kept[CURRENT], kept, own=False)
+        sent = self._conv.send(rows, ctx)
+        if not self._carry.across.width:
+            return sent
+        own = [sent[:, : self._own_width]] if self._conv.self_is_message else []
+        return np.concatenate([sent, *own, self._carry.across.join(kept)], axis=1)
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        kept = self._carry.across.split(own[:, self._own_width :])
+        rows = self._conv.update(agg, np.ascontiguousarray(own[:, : self._own_width]), ctx)
+        kept[CURRENT] = self._segments[1].apply(rows, kept, own=True)
+        return self._carry.out.join(kept)
+
+
+def carries_of(layers: Sequence[AnyLayer], in_width: int) -> list[Carry | None]:
+    """Return for each conv what is carried across it; None where it and the layers around it know of no kept rows."""
+    needed, values = _needed(layers), _Values(in_width)
+    into, across, jumps = [values.layout([CURRENT])], list[Layout](), [False] * len(needed)
+    for layer in layers:
+        if isinstance(layer, Conv):
+            names = needed[len(across)]
+            if across:
+                into.append(values.layout([CURRENT, *names]))
+            across.append(values.layout(names))
+        elif isinstance(layer, Keep | Join):
+            jumps[max(len(across) - 1, 0)] = True
+        values.pass_by(layer)
+    out = [*into[1:], values.layout([CURRENT])]
+    return [
+        Carry(*layouts) if jump or layouts[1].width or len(layouts[0].columns) > 1 else None
+        for jump, layouts in zip(jumps, zip(into, across, out, strict=True), strict=True)
+    ]
+
+
+def _needed(layers: Sequence[AnyLayer]) -> list[list[str]]:
+    """For each conv the names under which something was kept before it that is read behind it."""
+    found, live = [], set[str]()
+    for layer in reversed(layers):
+        if isinstance(layer, Join):
+            live |= set(layer.of) - {CURRENT}
+        elif isinstance(layer, Keep):
+            live.discard(layer.name)
+        elif isinstance(layer, Conv):
+            found.append(sorted(live))
+    return found[::-1]
+
+
+class _Values:
+    """Which rows have which name, and their widths, as one goes from layer to layer."""
+
+    def __init__(self, in_width: int) -> None:
+        self._made = 0
+        self._named = {CURRENT: (0, in_width)}
+
+    def pass_by(self, layer: AnyLayer) -> None:
+        number, width = self._named[CURRENT]
+        if isinstance(layer, Keep):
+            self._named[layer.name] = number, width
+        elif isinstance(layer, Join) and len(layer.of) == 1:
+            self._named[CURRENT] = self._named[layer.of[0]]
+        elif not isinstance(layer, Identity):
+            widths = {name: width for name, (_, width) in self._named.items()}
+            width = layer.width_of(widths) if isinstance(layer, Join) else layer.out_width or width
+            self._made += 1
+            self._named[CURRENT] = self._made, width
+
+    def layout(self, names: Sequence[str]) -> Layout:
+        places: dict[int, tuple[int, int]] = {}
+        end = 0
+        for number, width in (self._named[name] for name in names):
+            if number not in places:
+                places[number] = end, end + width
+                end += width
+        return Layout(end, {name: places[self._named[name][0]] for name in names})

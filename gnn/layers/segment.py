@@ -1,0 +1,67 @@
+"""What lies between two convs, made ready to run: dense layers, rows that are kept, and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from gnn.chain import Chain
+from gnn.dense import Rows
+from gnn.model import Model
+from gnn.rows import kernels
+from gnn.rows.jumps import CURRENT, Join, Keep, Operation
+
+_PAIRS = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def joined(operation: Operation, rows: Sequence[Rows]) -> Rows:
+    """Return the rows that a Join makes, new ones; of one array alone that array itself.
+
+    A NaN makes an extremum NaN, as in torch. Shapes: rows (n, width each); result (n, width).
+    """
+    if len(rows) == 1:
+        return rows[0]
+    if operation == "cat":
+        return np.concatenate(rows, axis=1)
+    if operation == "times_length":
+        out = np.array(rows[0], np.float32, order="C")
+        kernels.times_length(out, np.ascontiguousarray(rows[1]))
+        return out
+    out = _PAIRS[operation](rows[0], rows[1])
+    for more in rows[2:]:
+        _PAIRS[operation](out, more, out=out)
+    if operation in ("max", "min"):
+        out += np.float32(0)  # -0.0 and 0.0 are equal, and which of them wins may depend on the place in the array
+    return out
+
+
+class Segment:
+    """Layers without neighbours, applied one after the other; a row's bits depend on that row and its kept ones alone.
+
+    Shapes: rows (n, width) float32 C-contiguous in and out.
+    """
+
+    def __init__(self, model: Model, where: Sequence[int]) -> None:
+        """Take the layers of the model with these numbers."""
+        self._pieces: list[Chain | Keep | Join] = []
+        is_jump = {i: isinstance(model.layers[i], Keep | Join) for i in where}
+        for jumps, numbers in groupby(where, key=is_jump.__getitem__):
+            layers = {i: model.layers[i] for i in numbers}
+            if jumps:
+                self._pieces += layers.values()  # type: ignore[arg-type]
+            else:
+                self._pieces.append(Chain(model, list(layers.values()), [f"layers.{i}" for i in layers]))  # type: ignore[arg-type]
+
+    def apply(self, rows: Rows, kept: dict[str, Rows], *, own: bool) -> Rows:
+        """Run the layers; what they keep goes to `kept`. `own` allows the given rows to be overwritten."""
+        for piece in self._pieces:
+            if isinstance(piece, Keep):
+                kept[piece.name], own = rows, False
+            elif isinstance(piece, Join):
+                found = [rows if name == CURRENT else kept[name] for name in piece.of]
+                rows, own = joined(piece.operation, found), len(found) > 1
+            else:
+                rows, own = piece.apply(rows, own=own), own or len(piece) > 0
+        return rows

@@ -1,0 +1,157 @@
+"""Traces a forward by torch.fx."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.forward.line import INPUT, Operations
+from gnn.pyg.forward.opening import function_step, opened
+from gnn.pyg.forward.reading import Reader
+from gnn.pyg.refusals import TAKEN, typed_input
+from gnn.pyg.steps import ExportError, Step, Traced
+from gnn.rows.jumps import Join, Keep
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+_WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
+_TYPE_NAMES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
+_LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
+
+
+def trace_forward(module: Module, head: str | None) -> Traced:
+    """Trace forward(x, edge_index[, edge_weight]) with torch.fx.
+
+    Raises: ExportError at the first operation that cannot be taken over, with its line.
+    """
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    name = type(module).__name__
+    if len(positional) < 2 or positional[1].default is not inspect.Parameter.empty:
+        msg = f"{name}.forward takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
+        raise ExportError(msg)
+    for p in positional[2:]:
+        if p.name in _TYPE_NAMES and p.default is inspect.Parameter.empty:
+            raise ExportError(typed_input(name, p.name))
+    third = positional[2] if len(positional) > 2 else None
+    has_weight = third is not None and (third.name in _WEIGHT_NAMES or third.default is inspect.Parameter.empty)
+    weight_name = third.name if third is not None and has_weight else None
+    ops = Operations()
+    result = _traced(ops, "", module, INPUT, head=head, edge_inputs=1, weight_name=weight_name)
+
+    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
+        return copy(x, edge_index, **({} if weight_name is None else {weight_name: edge_weight}))
+
+    return Traced(list(ops.steps(result)), run)
+
+
+def _traced(
+    ops: Operations,
+    name: str,
+    module: Module,
+    rows: str,
+    *,
+    head: str | None,
+    edge_inputs: int,
+    weight_name: str | None,
+) -> str:
+    """Note the operations of a module's forward: it gets the rows, `edge_inputs` more, and edge weights."""
+    import torch
+
+    class Root(torch.nn.Module):
+        """Calls the module with what it needs, so that its other parameters keep their defaults."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+            options = {} if weight_name is None else {weight_name: edge_weight}
+            return self.inner(*(x, edge_index)[: 1 + edge_inputs], **options)
+
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
+            if m is module:
+                return False
+            if head is not None and module_qualified_name == f"inner.{head}":
+                return True
+            return type(m).__module__.startswith("torch_geometric.") or super().is_leaf_module(m, module_qualified_name)
+
+        def create_node(self, *args: Any, **options: Any) -> Any:
+            node = super().create_node(*args, **options)
+            node.meta["line"] = _line()
+            return node
+
+    label = name or type(module).__name__
+    root = Root()
+    was_training = {part: part.training for part in root.modules()}
+    try:
+        root.eval()
+        graph = Tracer().trace(root)
+    except ExportError:
+        raise
+    except Exception as error:
+        msg = f"{label} cannot be traced ({type(error).__name__}: {error}). {TAKEN}"
+        raise ExportError(msg) from error
+    finally:
+        for part, training in was_training.items():
+            part.training = training
+    for node in reversed(list(graph.nodes)):
+        if not node.users and node.op not in ("output", "placeholder"):
+            graph.erase_node(node)
+    return Reader(ops, graph, root, name, rows, lambda label: _dense if label == head else None).result()
+
+
+def called(ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, head: str | None) -> str:
+    """Note a module or function that is called with these rows, and with edges; returns the name of its rows."""
+    from torch.nn import Module
+
+    if not isinstance(op, Module):
+        return ops.add(rows, function_step(name, op))
+    return _dense(ops, name, op, rows) if name == head else opened(ops, name, op, rows, edge_weights=weighted)
+
+
+def dense_steps(name: str, module: Module) -> list[Step]:
+    """Return the steps of a module that reads rows alone, e.g. a head or GIN's nn.
+
+    Raises: ExportError where a layer reads rows of another than the one before.
+    """
+    ops = Operations()
+    steps = list(ops.steps(_dense(ops, name, module, INPUT)))
+    refuse_jumps(name, steps)
+    return steps
+
+
+def refuse_jumps(name: str, steps: list[Step]) -> None:
+    """Refuse rows that are kept, in a head or in GIN's nn.
+
+    Raises: ExportError
+    """
+    for step in steps:
+        if isinstance(step.op, Keep | Join):
+            msg = f"{name}: {step.name} is read past the layer behind it; a head and GINConv's nn are straight lines"
+            raise ExportError(msg)
+
+
+def _dense(ops: Operations, name: str, module: Module, rows: str) -> str:
+    """Note the operations of a module that reads rows alone; those of one's own classes are traced."""
+
+    def other(inner: str, part: Module, rows: str) -> str:
+        return _traced(ops, inner, part, rows, head=None, edge_inputs=0, weight_name=None)
+
+    return opened(ops, name, module, rows, edge_weights=False, other=other)
+
+
+def _line() -> str:
+    """Where the forward that is being traced stands: the innermost frame that is no library's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.split(".")[0] not in _LIBRARIES:
+            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

@@ -1,0 +1,74 @@
+"""Which functions of the rows of several layers make one row of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gnn.declarations import Layer
+from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.line import Operations
+from gnn.pyg.refusals import several_rows
+from gnn.pyg.steps import Step
+from gnn.rows.functions import Scale
+from gnn.rows.jumps import Operation
+
+_BESIDE = ("cat", "concat", "concatenate", "hstack", "column_stack")
+_PAIRS: dict[str, Operation] = {"maximum": "max", "minimum": "min", "max": "max", "min": "min"}
+_REDUCED: dict[str, Operation] = {
+    **{"sum": "sum", "mean": "sum", "prod": "product"},
+    **{"max": "max", "min": "min", "amax": "max", "amin": "min"},
+}
+
+
+class Stack(NamedTuple):
+    """Rows of several layers stacked along a new dimension, which is to be reduced again."""
+
+    rows: list[str]
+    dim: int
+
+
+def joined_rows(
+    ops: Operations, where: str, name: str, label: str, rows: list[str], options: Mapping[str, Any]
+) -> str | Stack:
+    """Note a function that is called with the rows of several layers, in their order; returns its rows' name.
+
+    `label` is the function's name, of arithmetic add, sub, mul or div; `options` are its other arguments, by name, and
+    "dim" in whatever form it was given. Raises: ExportError for a function that is none of these.
+    """
+    more = sorted(key for key, value in options.items() if key != "dim" and value not in (None, False))
+    if more:
+        msg = f"{where}: {label} with {', '.join(more)} is not supported"
+        raise ExportError(msg)
+    if label == "stack":
+        return Stack(rows, options.get("dim", 0) % 3)
+    if label in _BESIDE:
+        dim = options.get("dim", 1 if label in ("hstack", "column_stack") else 0)
+        if dim not in (1, -1):
+            msg = f"{where}: {label} over dim={dim} puts vertices together; dim=-1 puts channels side by side"
+            raise ExportError(msg)
+        return ops.join(name, "cat", rows)
+    if len(rows) == 2 and label in _PAIRS and "dim" not in options:
+        return ops.join(name, _PAIRS[label], rows)
+    if len(rows) == 2 and label == "sub":
+        rows, label = [rows[0], _scaled(ops, f"{name}.negative", rows[1], -1.0)], "add"
+    if len(rows) == 2 and label in ("add", "mul"):
+        return ops.join(name, "sum" if label == "add" else "product", rows)
+    raise ExportError(several_rows(where, label, rows))
+
+
+def reduced(ops: Operations, where: str, name: str, label: str, stack: Stack, dim: Any) -> str:
+    """Note that stacked rows are reduced to one row; returns its name.
+
+    Raises: ExportError for another function, or one over another dimension.
+    """
+    if label not in _REDUCED or not isinstance(dim, int) or dim % 3 != stack.dim:
+        msg = f"{where}: stacked rows must be reduced over the dimension that stacks them, by {', '.join(_REDUCED)}"
+        raise ExportError(msg)
+    rows = ops.join(name, _REDUCED[label], stack.rows)
+    return _scaled(ops, f"{name}.share", rows, 1 / len(stack.rows)) if label == "mean" else rows
+
+
+def _scaled(ops: Operations, name: str, rows: str, factor: float) -> str:
+    layer: Layer = Scale(factor=factor)
+    return ops.add(rows, Step(name, layer))

@@ -1,0 +1,76 @@
+"""A forward whose operations read rows of any earlier one becomes a line, in which what is read later is kept."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gnn.pyg.steps import Step
+from gnn.rows.jumps import CURRENT, Join, Keep, Operation
+
+INPUT = "x"
+"""The name of the rows that a forward is given."""
+
+
+class _Op(NamedTuple):
+    """One operation: the rows that it reads, by name, and what it is; None where it makes one row of several."""
+
+    reads: tuple[str, ...]
+    step: Step | None
+    operation: Operation = "sum"
+
+
+class Operations:
+    """The operations of a forward in order. Each reads the input's rows or those of earlier ones, by their names."""
+
+    def __init__(self) -> None:
+        """Begin with the input alone."""
+        self._ops: dict[str, _Op] = {}
+
+    def add(self, rows: str, step: Step) -> str:
+        """Note a step on the rows of that name; returns the name of the rows that it makes."""
+        return self._named(step.name, _Op((rows,), step))
+
+    def join(self, name: str, operation: Operation, rows: Sequence[str]) -> str:
+        """Note that rows of several operations become one; returns its name."""
+        return self._named(name, _Op(tuple(rows), None, operation))
+
+    def _named(self, name: str, op: _Op) -> str:
+        wanted, number = name, 2
+        while name in self._ops or name in (INPUT, CURRENT):
+            name, number = f"{wanted}:{number}", number + 1
+        self._ops[name] = op
+        return name
+
+    def steps(self, result: str) -> Iterator[Step]:
+        """Yield the steps in a line that ends with the rows of that name."""
+        readers: dict[str, list[int]] = defaultdict(list)
+        for number, op in enumerate(self._ops.values()):
+            for name in op.reads:
+                readers[name].append(number)
+        readers[result].append(len(self._ops))
+        current = INPUT
+        if any(reader != 0 for reader in readers[INPUT]):
+            yield _keep(INPUT)
+        for number, (name, op) in enumerate(self._ops.items()):
+            if op.step is None:
+                of = tuple(CURRENT if one == current else one for one in op.reads)
+                yield Step(name, Join(operation=op.operation, of=of))
+            else:
+                if op.reads[0] != current:
+                    yield _recall(op.reads[0])
+                yield op.step
+            current = name
+            if any(reader != number + 1 for reader in readers[current]):
+                yield _keep(current)
+        if result != current:
+            yield _recall(result)
+
+
+def _keep(name: str) -> Step:
+    return Step(name, Keep(name=name))
+
+
+def _recall(name: str) -> Step:
+    return Step(name, Join(of=(name,)))

@@ -1,0 +1,154 @@
+"""Opens modules that hold others, down to layers: torch's Sequential, PyG's MLP and basic models, DeepGCNLayer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.hops import opened_hops
+from gnn.pyg.forward.line import Operations
+from gnn.pyg.functions import function_layer
+from gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
+from gnn.pyg.steps import Step, class_name
+from gnn.rows.functions import Normalize, Scale
+from gnn.rows.jumps import Operation
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Other = Callable[[str, Any, str], str]
+"""Notes the operations of a module that is neither torch's nor PyG's: (name, module, rows) -> rows."""
+
+
+def opened(
+    ops: Operations, name: str, module: Module, rows: str, *, edge_weights: bool, other: Other | None = None
+) -> str:
+    """Note the operations of a module that is called with these rows; returns the name of the rows that it makes.
+
+    `other` opens modules that are neither torch's nor PyG's; without it they stay whole.
+    """
+    from torch_geometric.nn import MLP, DeepGCNLayer
+    from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+    if class_name(module) == "torch.nn.Sequential":
+        for child_name, child in module.named_children():
+            rows = opened(ops, f"{name}.{child_name}", child, rows, edge_weights=edge_weights, other=other)
+        return rows
+    if type(module) is MLP:
+        return _mlp(ops, name, module, rows)
+    if type(module) is DeepGCNLayer:
+        return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights)
+    if isinstance(module, BasicGNN) and type(module).forward is BasicGNN.forward:
+        return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights)
+    name = name.removeprefix(".")
+    hops = opened_hops(ops, name, module, [rows], edge_weights=edge_weights)
+    if hops is not None:
+        return hops
+    if other is not None and not class_name(module).startswith(("torch.nn.", "torch_geometric.nn.")):
+        return other(name, module, rows)
+    return ops.add(rows, Step(name, module, edge_weights))
+
+
+def opened_with(
+    ops: Operations, where: str, name: str, module: Module, rows: Sequence[str], *, edge_weights: bool
+) -> str:
+    """Note the operations of a module that is called with the rows of several layers; `where` is for the message.
+
+    Raises: ExportError for one that cannot be taken over.
+    """
+    kind = class_name(module)
+    if kind == "torch_geometric.nn.JumpingKnowledge":
+        return ops.join(name, jumping_knowledge(where, module.mode), rows)
+    if kind == "torch_geometric.nn.MessageNorm" and len(rows) == 2:
+        return _message_norm(ops, name, module, *rows)
+    hops = opened_hops(ops, name, module, list(rows), edge_weights=edge_weights)
+    if hops is not None:
+        return hops
+    hint = why_not_module(kind)
+    if hint is not None:
+        msg = f"{where}: {kind} {hint}"
+        raise ExportError(msg)
+    raise ExportError(several_rows(where, kind, list(rows)))
+
+
+def jumping_knowledge(where: str, mode: Any) -> Operation:
+    """Return how jumping knowledge makes one row of several.
+
+    Raises: ExportError for the LSTM.
+    """
+    if mode in ("cat", "max"):
+        return mode
+    msg = f"{where}: jumping knowledge with {mode!r} {LSTM_JUMPS}"
+    raise ExportError(msg)
+
+
+def function_step(name: str, function: Any) -> Step:
+    """Return the step of a function of rows without further arguments."""
+    layer, weights = function_layer(name, function, (), {})
+    return Step(name, layer, weights=weights)
+
+
+def _mlp(ops: Operations, name: str, module: Any, rows: str) -> str:
+    plain = len(module.lins) - 1 if module.plain_last else len(module.lins)
+    for i, lin in enumerate(module.lins):
+        rows = opened(ops, f"{name}.lins.{i}", lin, rows, edge_weights=False)
+        if i < plain:
+            rows = _norm_and_act(ops, name, module, i, rows)
+    return rows
+
+
+def _norm_and_act(ops: Operations, name: str, module: Any, i: int, rows: str) -> str:
+    def act(rows: str) -> str:
+        return rows if module.act is None else ops.add(rows, _callable_step(f"{name}.act", module.act))
+
+    if module.act_first:
+        rows = act(rows)
+    rows = opened(ops, f"{name}.norms.{i}", module.norms[i], rows, edge_weights=False)
+    return rows if module.act_first else act(rows)
+
+
+def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool) -> str:
+    where = name.removeprefix(".") or type(module).__name__
+    last, made = len(module.convs) - 1, list[str]()
+    for i, conv in enumerate(module.convs):
+        weighted = edge_weights and module.supports_edge_weight
+        rows = opened(ops, f"{name}.convs.{i}", conv, rows, edge_weights=weighted)
+        if i < last or module.jk_mode is not None:
+            rows = _norm_and_act(ops, name, module, i, rows)
+        made.append(rows)
+    if module.jk_mode not in (None, "last"):
+        rows = ops.join(f"{name}.jk".removeprefix("."), jumping_knowledge(where, module.jk_mode), made)
+    if hasattr(module, "lin"):
+        rows = opened(ops, f"{name}.lin", module.lin, rows, edge_weights=False)
+    return rows
+
+
+def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool) -> str:
+    def norm_and_act(rows: str) -> str:
+        if module.norm is not None:
+            rows = opened(ops, f"{name}.norm", module.norm, rows, edge_weights=False)
+        return rows if module.act is None else ops.add(rows, _callable_step(f"{name}.act", module.act))
+
+    before = rows
+    if module.block == "res+":
+        rows = norm_and_act(rows)
+    rows = opened(ops, f"{name}.conv", module.conv, rows, edge_weights=edge_weights)
+    if module.block != "res+":
+        rows = norm_and_act(rows)
+    if module.block == "plain":
+        return rows
+    return ops.join(name.removeprefix("."), "cat" if module.block == "dense" else "sum", [before, rows])
+
+
+def _message_norm(ops: Operations, name: str, module: Any, rows: str, messages: str) -> str:
+    messages = ops.add(messages, Step(f"{name}.normalize", Normalize()))
+    scaled = ops.join(name, "times_length", [messages, rows])
+    return ops.add(scaled, Step(f"{name}.scale", Scale(factor=float(module.scale))))
+
+
+def _callable_step(name: str, function: Any) -> Step:
+    from torch.nn import Module
+
+    name = name.removeprefix(".")
+    return Step(name, function) if isinstance(function, Module) else function_step(name, function)

@@ -1,0 +1,199 @@
+"""Reads a traced forward from its first operation to its last: modules, functions, arithmetic, joins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.joins import Stack, joined_rows, reduced
+from gnn.pyg.forward.line import Operations
+from gnn.pyg.forward.opening import opened, opened_with
+from gnn.pyg.functions import Made, arithmetic, function_layer
+from gnn.pyg.refusals import TAKEN
+from gnn.pyg.steps import Step
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Open = Callable[[Operations, str, Any, str], str]
+
+_ARITHMETIC = {
+    **{name: name.removeprefix("i") for name in ("add", "iadd", "sub", "isub", "mul", "imul")},
+    **{"truediv": "div", "itruediv": "div", "div": "div", "divide": "div", "multiply": "mul", "subtract": "sub"},
+}
+
+
+class Reader:
+    """A traced graph whose operations are noted one after the other.
+
+    Its first three nodes are the inputs: rows, edges and edge weights. `opens` says of a submodule how it is opened,
+    where that is not the usual way.
+    """
+
+    def __init__(
+        self, ops: Operations, graph: Any, root: Module, prefix: str, rows: str, opens: Callable[[str], Open | None]
+    ) -> None:
+        """Take the graph, the module that it is of, and the name of the rows that it is given."""
+        self._ops, self._nodes, self._root, self._prefix, self._opens = ops, list(graph.nodes), root, prefix, opens
+        self._weights = self._nodes[2]
+        self._edges = {self._nodes[1], self._weights}
+        self._rows: dict[Any, str] = {self._nodes[0]: rows}
+        self._stacks: dict[Any, Stack] = {}
+        self._constants: dict[Any, Any] = {}
+
+    def result(self) -> str:
+        """Note all operations; returns the name of the rows that the forward returns.
+
+        Raises: ExportError at the first node that cannot be taken over.
+        """
+        for node in self._nodes[3:]:
+            if node.op == "output":
+                break
+            if not self._is_constant(node):
+                self._read(node)
+        result = node.args[0]
+        if result not in self._rows:
+            msg = f"{self._prefix or 'the module'} returns something other than the rows of a layer. {TAKEN}"
+            raise ExportError(msg)
+        return self._rows[result]
+
+    def _read(self, node: Any) -> None:
+        read = list(_nodes_in((node.args, node.kwargs)))
+        rows = [self._rows[one] for one in read if one in self._rows]
+        stacks = [self._stacks[one] for one in read if one in self._stacks]
+        if node.op == "call_module" and rows and not stacks:
+            self._rows[node] = self._module(node)
+        elif stacks:
+            self._unstack(node, stacks[0])
+        elif any(one not in self._rows and one not in self._constants for one in read) or not rows:
+            raise ExportError(self._reads_other(node))
+        elif len(rows) > 1:
+            made = joined_rows(self._ops, self._place(node), self._name(node), _label(node), rows, _options(node, read))
+            (self._stacks if isinstance(made, Stack) else self._rows)[node] = made  # type: ignore[assignment]
+        else:
+            self._rows[node] = self._function(node, rows[0])
+
+    def _module(self, node: Any) -> str:
+        op, name = self._root.get_submodule(node.target), self._name(node)
+        given = inspect.signature(op.forward).bind(*node.args, **node.kwargs)
+        read = list(_nodes_in(list(given.arguments.values())))  # in the order of its parameters
+        rows = [self._rows[one] for one in read if one in self._rows]
+        others = {one for one in read if one not in self._rows}
+        if read[0] not in self._rows or not others <= self._edges:
+            raise ExportError(self._reads_other(node))
+        weighted, special = self._weights in others, self._opens(name)
+        if len(rows) > 1:
+            return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
+        if special is not None:
+            return special(self._ops, name, op, rows[0])
+        return opened(self._ops, name, op, rows[0], edge_weights=weighted)
+
+    def _function(self, node: Any, rows: str) -> str:
+        label = _label(node)
+        if label in _ARITHMETIC.values() and _raw_label(node) in _ARITHMETIC:
+            return self._made(node, rows, self._arithmetic(node, label))
+        first = node.args[0] if node.args else node.kwargs.get("input")
+        if first not in self._rows:
+            raise ExportError(self._reads_other(node))
+        args, options = list(self._values(node.args)), dict(self._values(node.kwargs))
+        if args:
+            args.pop(0)
+        else:
+            options.pop("input", None)
+        given = {name: value for name, value in options.items() if value is not None}
+        return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
+
+    def _made(self, node: Any, rows: str, layers: list[Made]) -> str:
+        for layer, weights in layers:
+            rows = self._ops.add(rows, Step(self._name(node), layer, weights=weights))
+        return rows
+
+    def _arithmetic(self, node: Any, label: str) -> list[Made]:
+        given = [*node.args, *(node.kwargs[name] for name in ("input", "other") if name in node.kwargs)]
+        more = sorted(node.kwargs.keys() - {"input", "other"})
+        if len(given) != 2 or more:
+            msg = f"{self._place(node)}: {label} with {', '.join(more) or given} is not supported"
+            raise ExportError(msg)
+        rows_first = given[0] in self._rows
+        constant = self._values(given[1] if rows_first else given[0])
+        try:
+            return arithmetic(label, constant, rows_first=rows_first)
+        except (TypeError, ValueError) as error:
+            msg = f"{self._place(node)}: {error}"
+            raise ExportError(msg) from None
+
+    def _unstack(self, node: Any, stack: Stack) -> None:
+        """Take `stack(...).mean(dim)` and the like; `max` and `min` give places too, which nobody can read."""
+        label = _raw_label(node)
+        if label in ("getitem", "getattr") and node.args[0] in self._rows and node.args[1] in (0, "values"):
+            self._rows[node] = self._rows[node.args[0]]
+            return
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        self._rows[node] = reduced(self._ops, self._place(node), self._name(node), label, stack, dim)
+        if label in ("max", "min"):
+            self._stacks[node] = stack
+
+    def _name(self, node: Any) -> str:
+        where = node.target if isinstance(node.target, str) and node.op != "call_method" else node.name
+        return f"{self._prefix}.{where.removeprefix('inner.')}".removeprefix(".")
+
+    def _place(self, node: Any) -> str:
+        line = node.meta.get("line")
+        return f"{self._name(node)} ({line})" if line else self._name(node)
+
+    def _reads_other(self, node: Any) -> str:
+        return f"{self._place(node)} reads something other than rows of layers, edges and constants. {TAKEN}"
+
+    def _is_constant(self, node: Any) -> bool:
+        """Whether the node depends on parameters alone; its value is then kept."""
+        if node.op == "get_attr":
+            value: Any = self._root
+            for part in node.target.split("."):
+                value = getattr(value, part)
+            self._constants[node] = value
+            return True
+        inputs = node.all_input_nodes
+        if node.op == "call_module" or not inputs or any(one not in self._constants for one in inputs):
+            return False
+        args, options = self._values(node.args), self._values(node.kwargs)
+        if node.op == "call_method":
+            self._constants[node] = getattr(args[0], node.target)(*args[1:], **options)
+        else:
+            self._constants[node] = node.target(*args, **options)
+        return True
+
+    def _values(self, given: Any) -> Any:
+        """Put the values of constants in the place of their nodes."""
+        import torch
+
+        return torch.fx.node.map_arg(given, lambda node: self._constants.get(node, node))
+
+
+def _raw_label(node: Any) -> str:
+    label = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return str(label).rstrip("_")
+
+
+def _label(node: Any) -> str:
+    label = _raw_label(node)
+    return _ARITHMETIC.get(label, label)
+
+
+def _options(node: Any, read: list[Any]) -> dict[str, Any]:
+    """What a function of several rows gets beside them, by name; what comes after them by place is its `dim`."""
+    options = {name: value for name, value in node.kwargs.items() if not list(_nodes_in(value))}
+    places = [value for value in node.args if not list(_nodes_in(value))]
+    return options | ({"dim": places[0]} if places else {})
+
+
+def _nodes_in(given: Any) -> Iterator[Any]:
+    """The nodes in arguments, in their order, each as often as it is there."""
+    if isinstance(given, list | tuple):
+        for one in given:
+            yield from _nodes_in(one)
+    elif isinstance(given, dict):
+        yield from _nodes_in(list(given.values()))
+    elif hasattr(given, "all_input_nodes"):
+        yield given

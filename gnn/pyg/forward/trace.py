@@ -1,0 +1,137 @@
+"""Turns a module of any supported form into its steps."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.fx import called, trace_forward
+from gnn.pyg.forward.hops import light_gcn
+from gnn.pyg.forward.joins import joined_rows
+from gnn.pyg.forward.line import INPUT, Operations
+from gnn.pyg.forward.opening import opened, opened_with
+from gnn.pyg.refusals import TAKEN
+from gnn.pyg.steps import Traced, class_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+
+def trace(module: Module, head: str | None = None) -> Traced:
+    """Return the steps of a module and how to run it; the submodule `head` is traced as a part of its own.
+
+    Raises: ExportError when it does something that cannot be taken over.
+    """
+    from torch_geometric.nn import LightGCN, Sequential
+    from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+    ops = Operations()
+    if class_name(module) == "torch.nn.ModuleList":
+        result = _module_list(ops, "", module, INPUT)
+        return Traced(list(ops.steps(result)), _run_module_list)
+    if isinstance(module, Sequential):
+        return _sequential(module, head)
+    if isinstance(module, LightGCN):
+        return Traced(list(ops.steps(light_gcn(ops, module, INPUT))), _run_light_gcn)
+    if isinstance(module, BasicGNN) and type(module).forward is BasicGNN.forward:
+        return Traced(list(ops.steps(opened(ops, "", module, INPUT, edge_weights=True))), _run_basic_gnn)
+    return trace_forward(module, head)
+
+
+def _module_list(ops: Operations, name: str, module: Module, rows: str) -> str:
+    for child_name, child in module.named_children():
+        full = f"{name}.{child_name}".removeprefix(".")
+        if class_name(child) == "torch.nn.ModuleList":
+            rows = _module_list(ops, full, child, rows)
+        else:
+            rows = opened(ops, full, child, rows, edge_weights=True)
+    return rows
+
+
+def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+    from torch_geometric.nn import MessagePassing
+    from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+    for child in module.children():
+        if class_name(child) == "torch.nn.ModuleList":
+            x = _run_module_list(child, x, edge_index, edge_weight)
+        elif isinstance(child, MessagePassing):
+            weighted = "edge_weight" in inspect.signature(child.forward).parameters
+            x = child(x, edge_index, edge_weight) if weighted else child(x, edge_index)
+        elif isinstance(child, BasicGNN):
+            x = _run_basic_gnn(child, x, edge_index, edge_weight)
+        else:
+            x = child(x)
+    return x
+
+
+def _run_basic_gnn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+    return module(x, edge_index, edge_weight=edge_weight if module.supports_edge_weight else None)
+
+
+def _run_light_gcn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+    """Its embeddings are what comes in: a row of features for each vertex."""
+    import torch
+
+    module.embedding.weight = torch.nn.Parameter(x)
+    result: Tensor = module.get_embedding(edge_index, edge_weight)
+    return result
+
+
+def _sequential(module: Any, head: str | None) -> Traced:
+    """Read the headers of PyG's Sequential: its `forward` is made from a template that fx cannot read."""
+    inputs = list(module.signature.param_dict)
+    if len(inputs) not in (2, 3):
+        msg = f"Sequential takes {inputs}, expected 'x, edge_index' or 'x, edge_index, edge_weight'"
+        raise ExportError(msg)
+    ops, edges = Operations(), inputs[1:]
+    named: dict[str, list[str]] = {inputs[0]: [INPUT]}
+    last = [INPUT]
+    for child in module._children:
+        rows = [one for name in child.param_names for one in named.get(name, [])]
+        if not rows or child.param_names[0] not in named or not set(child.param_names) <= {*named, *edges}:
+            msg = f"{child.name} reads {', '.join(child.param_names)}. {TAKEN}"
+            raise ExportError(msg)
+        if len(child.return_names) != 1:
+            msg = f"{child.name} returns {', '.join(child.return_names)}. {TAKEN}"
+            raise ExportError(msg)
+        last = named[child.return_names[0]] = _child(ops, module, child, rows, edges, head)
+
+    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
+        return copy(*(x, edge_index, edge_weight)[: len(inputs)])
+
+    if len(last) == 1:
+        return Traced(list(ops.steps(last[0])), run)
+    msg = f"Sequential returns the rows of several layers. {TAKEN}"
+    raise ExportError(msg)
+
+
+def _child(ops: Operations, module: Any, child: Any, rows: list[str], edges: list[str], head: str | None) -> list[str]:
+    """Note a child of a Sequential; returns the name of its rows, or those of the rows that it lists."""
+    from torch.nn import Module
+
+    op, weighted = getattr(module, child.name), edges[1:] != [] and edges[-1] in child.param_names
+    if len(rows) == 1:
+        return [called(ops, child.name, op, rows[0], weighted=weighted, head=head)]
+    if isinstance(op, Module):
+        return [opened_with(ops, child.name, child.name, op, rows, edge_weights=weighted)]
+    listed = _listed(op, rows)
+    if listed is not None:
+        return listed
+    made = joined_rows(ops, child.name, child.name, str(getattr(op, "__name__", op)), rows, {})
+    if isinstance(made, str):
+        return [made]
+    msg = f"{child.name} stacks rows. {TAKEN}"
+    raise ExportError(msg)
+
+
+def _listed(function: Any, rows: list[str]) -> list[str] | None:
+    """The rows that a function such as `lambda a, b: [a, b]` lists; None for one that does more than that."""
+    given = {object(): name for name in rows}
+    try:
+        found = function(*given)
+        return [given[one] for one in found] if isinstance(found, list | tuple) else None
+    except (TypeError, AttributeError, KeyError):
+        return None

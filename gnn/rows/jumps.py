@@ -1,0 +1,68 @@
+"""Rows that are kept for later, and those of several layers brought together: residuals and jumping knowledge.
+
+A model's layers are a straight line; each reads the rows that the one before it made. `Keep` gives those rows a name,
+under which a later `Join` finds them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from gnn.rows.layer import Layer
+
+CURRENT = "."
+"""In `Join.of`: the rows of the layer before."""
+
+Operation = Literal["cat", "sum", "product", "max", "min", "times_length"]
+
+
+class Keep(Layer):
+    """Keeps the rows under a name and hands them on as they are; a later one of that name replaces them."""
+
+    type: Literal["keep"] = "keep"
+    name: Annotated[str, Field(min_length=1)]
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name == CURRENT:
+            msg = f"keep: the name {CURRENT!r} stands for the rows of the layer before"
+            raise ValueError(msg)
+        return name
+
+
+class Join(Layer):
+    """Makes one row of several of the same vertex: side by side (`cat`), or value by value.
+
+    `times_length` multiplies the first by the Euclidean lengths of the second (PyG's MessageNorm). Of a single one it
+    makes just that: the line goes on from there.
+    """
+
+    type: Literal["join"] = "join"
+    operation: Operation = "cat"
+    of: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    def width_of(self, widths: Mapping[str, int]) -> int:
+        """Return the width of its rows, given those of the kept ones and of `CURRENT`.
+
+        Raises: ValueError for a name that nothing was kept under, or different widths that are not put side by side.
+        """
+        unknown = [name for name in self.of if name not in widths]
+        if unknown:
+            msg = f"nothing is kept as {', '.join(map(repr, unknown))} before it"
+            raise ValueError(msg)
+        found = [widths[name] for name in self.of]
+        if self.operation == "cat":
+            return sum(found)
+        if self.operation == "times_length":
+            if len(found) != 2:
+                msg = f"times_length of {len(found)} kinds of rows, expected 2"
+                raise ValueError(msg)
+            return found[0]
+        if len(set(found)) > 1:
+            msg = f"{self.operation} of rows of widths {', '.join(map(str, found))}, expected the same"
+            raise ValueError(msg)
+        return found[0]
