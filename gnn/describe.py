@@ -14,6 +14,7 @@ from gnn.declarations import AnyLayer, Conv, Layer
 from gnn.layers.base import LayerPlan
 from gnn.model import Model, load_model
 from gnn.plan import Plan, compile_plan
+from gnn.rows.jumps import CURRENT, Join, Keep
 from gnn.rows.norms import FrozenNorm
 
 _OUT_EDGES = 3  # of a vertex in the example of how far a change goes
@@ -142,6 +143,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "out_width": layer.out_width,
         "message_width": layer.message_width,
         "self_width": own,
+        "carried_width": layer.carried_width,
         "aggregate": layer.synopsis.name,
         "class": layer.synopsis.algebra,
         "edge_weights": _weights_text(conv),
@@ -178,10 +180,19 @@ def _incremental(layer: LayerPlan) -> list[str]:
         parts.append("a changed vertex updates itself")
     if layer.skip_loops:
         parts.append("self-loops are kept apart")
+    if layer.carried_width:
+        parts.append(
+            f"{layer.carried_width} columns of earlier layers go with the vertex's own row"
+        )
     return parts
 
 
 def _label(layer: Layer) -> str:
+    if isinstance(layer, Keep):
+        return f"keep as {layer.name}"
+    if isinstance(layer, Join):
+        names = ["these rows" if name == CURRENT else name for name in layer.of]
+        return f"go on from {names[0]}" if len(names) == 1 else f"{layer.operation} of {', '.join(names)}"
     width = f" {layer.in_width} > {layer.out_width}" if layer.out_width is not None else ""
     name = f"{layer.of} (frozen)" if isinstance(layer, FrozenNorm) else layer.type  # type: ignore[attr-defined]
     return f"{name}{width}"

@@ -67,6 +67,8 @@ class LayerPlan:
     """update depends on the vertex's own row."""
     self_is_message: bool = False
     """The self input is the vertex's own message row."""
+    carried_width: int = 0
+    """Width of the rows of earlier layers among the self input's columns, which travel across the conv."""
     synopsis: Synopsis
     """What the aggregate is, and so what the storage may do with it."""
     name: str

@@ -55,18 +55,19 @@ class CarryingPlan(LayerPlan):
         self._conv, self._carry, self._segments = conv, carry, (before, after)
         for name in ("message_width", "weighted", "skip_loops", "reads_loop", "source_scaled", "reads_context"):
             setattr(self, name, getattr(conv, name))
+        self.carried_width = carry.across.width
         self.synopsis, self.name, self.out_channels = conv.synopsis, conv.name, conv.out_channels
-        self.reads_self = conv.reads_self or carry.across.width > 0
+        self.reads_self = conv.reads_self or self.carried_width > 0
         # Beside carried columns the self input is sent once more, also where it is the message itself.
-        self.self_is_message = conv.self_is_message and not carry.across.width
+        self.self_is_message = conv.self_is_message and not self.carried_width
         self._own_width = conv.message_width if conv.self_is_message else conv.self_width
-        self.self_width = 0 if self.self_is_message else self._own_width + carry.across.width
+        self.self_width = 0 if self.self_is_message else self._own_width + self.carried_width
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
         kept = self._carry.into.split(x)
         rows = self._segments[0].apply(kept[CURRENT], kept, own=False)
         sent = self._conv.send(rows, ctx)
-        if not self._carry.across.width:
+        if not self.carried_width:
             return sent
         own = [sent[:, : self._own_width]] if self._conv.self_is_message else []
         return np.concatenate([sent, *own, self._carry.across.join(kept)], axis=1)
