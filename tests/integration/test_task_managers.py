@@ -86,7 +86,7 @@ def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input
     assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
 
 
-def test_attention_and_extrema_survive_the_death_of_a_task_manager(job: Make, tmp_path: Path) -> None:
+def test_attention_extrema_and_kept_rows_survive_the_death_of_a_task_manager(job: Make, tmp_path: Path) -> None:
     one = job(make_input(tmp_path / "in", 6_000, layers=NO_SUMS, snapshot=True))
     one.start(*SHAPE, *TWO, faults=SLOW)
     one.until(under_way(one))

@@ -26,6 +26,7 @@ from job.machine.processes import die_with_parent
 from job.run.summary import progress
 from operators.snapshot.writer import write_snapshot
 from tests.support.graphs import random_graph
+from tests.support.jumping import join, keep
 from tests.support.models import IN_WIDTH, Spec, conv, make_model
 from tests.support.streams import random_records
 
@@ -65,14 +66,18 @@ class TopicInput(Input):
 
 
 SUMS = (conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4))
-# What is no sum: extrema, several aggregators, scores that are additive and others.
+# What is no sum: extrema, several aggregators, scores that are additive and others; with rows kept across convs.
 NO_SUMS = (
     conv("gat_conv", IN_WIDTH, 8, heads=2),
     {"type": "elu"},
+    keep("first"),
     conv("sage_conv", 8, 6, aggr=["mean", "max"]),
     {"type": "relu"},
+    keep("second"),
     conv("gatv2_conv", 6, 6, heads=3),
+    join("sum", "second", "."),
     conv("graph_conv", 6, 4, aggr="min"),
+    join("cat", "first", "."),
 )
 
 
