@@ -75,6 +75,7 @@ def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input
         one.until(lambda pid=pid: pid not in read_run(one.out)["pids"]["taskmanagers"])  # type: ignore[misc]
         one.until(under_way(one))
     processes += processes_of(one)
+    one.hurry()
     ended = one.wait()
     assert ended.code == 0, ended.errors
     for number in range(2):
@@ -91,6 +92,7 @@ def test_attention_extrema_and_kept_rows_survive_the_death_of_a_task_manager(job
     one.start(*SHAPE, *TWO, faults=SLOW)
     one.until(under_way(one))
     os.kill(read_run(one.out)["pids"]["taskmanagers"][1], signal.SIGKILL)
+    one.hurry()
     ended = one.wait()
     assert ended.code == 0, ended.errors
     assert "started again" in ended.errors

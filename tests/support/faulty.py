@@ -2,6 +2,7 @@
 
 FRESHET_FAULTS is a JSON object:
     slow    {operator: milliseconds}: each of its acts (of the parser: each chunk) takes so much longer
+    hurry   a file: once it is there, nothing is slow any more
     fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
             in `folder` says that it has)
     chunk   lines of the input that are read at a time: a barrier passes between two chunks only
@@ -34,14 +35,19 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     """A stage of the real factory that is slow or fails where FRESHET_FAULTS says so."""
     stage = factory.make_stage(config, operator, part)
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
-    slow_s = faults.get("slow", {}).get(operator, 0) / 1e3
+    slow_s, hurry = faults.get("slow", {}).get(operator, 0) / 1e3, Path(faults.get("hurry", ""))
+
+    def dawdle() -> None:
+        if slow_s and not hurry.is_file():
+            time.sleep(slow_s)
+
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
     _break(stage, operator, faults.get("broken", ""), Path(config["out"]))
     if operator == PARSER:
         parse = stage.parse
 
         def slow_parse(number: int) -> list[bytes]:
-            time.sleep(slow_s)
+            dawdle()
             return parse(number)
 
         stage.parse = slow_parse
@@ -51,7 +57,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     act = stage.act
 
     def faulty_act(blocks: list[bytes]) -> Any:
-        time.sleep(slow_s)
+        dawdle()
         outcome = act(blocks)
         for fault in mine:
             done = Path(fault["folder"]) / f"failed-{operator}-{part}-{fault['epoch']}"

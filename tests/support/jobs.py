@@ -133,7 +133,9 @@ class Job:
         command = [str(FRESHET)] if faults is None else [sys.executable, "-m", "tests.support.faulty"]
         # all cuts, for `uninterrupted`
         command += ["run", *self.given.options, "--out", str(self.out), "--keep-cuts", *map(str, options)]
-        environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults or {})}
+        faults = {"hurry": str(self._hurry), **(faults or {})}
+        environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults)}
+        self._hurry.unlink(missing_ok=True)
         with self._log(len(self.processes)).open("wb") as errors:
             process = subprocess.Popen(
                 command,
@@ -168,6 +170,10 @@ class Job:
         ended = self.run(*options, faults=faults)
         assert ended.code == 0, ended.errors
         return ended.result
+
+    def hurry(self) -> None:
+        """From now on the newest process is slow no more."""
+        self._hurry.touch()
 
     def stop(self, *options: object) -> Ended:
         """`freshet stop`, and the end of the run that it stops."""
@@ -227,6 +233,10 @@ class Job:
             cuts = self.out / "checkpoints" / "cuts"
         twin.done("--runtime", "local", *options, faults={"cuts": str(cuts)})
         return twin
+
+    @property
+    def _hurry(self) -> Path:
+        return self.out.with_name(f"{self.out.name}.hurry")
 
     def _log(self, number: int) -> Path:
         return self.out.with_name(f"{self.out.name}-{number}.log")
