@@ -53,10 +53,10 @@ class CarryingPlan(LayerPlan):
         """Take the plan of the conv without any chain, the layers before it (of the first conv) and those behind it."""
         super().__init__(conv._before, conv._after, carry.into.width, carry.out.width)
         self._conv, self._carry, self._segments = conv, carry, (before, after)
-        for name in ("message_width", "weighted", "skip_loops", "reads_loop", "source_scaled", "reads_context"):
-            setattr(self, name, getattr(conv, name))
+        for name in LayerPlan.__annotations__.keys() - {"in_width", "out_width", "epilogue"}:
+            if hasattr(conv, name):
+                setattr(self, name, getattr(conv, name))
         self.carried_width = carry.across.width
-        self.synopsis, self.name, self.out_channels = conv.synopsis, conv.name, conv.out_channels
         self.reads_self = conv.reads_self or self.carried_width > 0
         # Beside carried columns the self input is sent once more, also where it is the message itself.
         self.self_is_message = conv.self_is_message and not self.carried_width
