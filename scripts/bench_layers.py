@@ -41,9 +41,9 @@ from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
 from operators.stage import Stage
-from operators.storage import attention_kernels, extrema
-from operators.storage.attention import AttentionFold
-from operators.storage.extrema import ExtremaFold
+from operators.storage.aggregates import attention_kernels, extrema
+from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.extrema import ExtremaFold
 from operators.storage.layer import LayerStorage
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner

@@ -53,13 +53,13 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
-    "operators/storage/extrema.py": f"{_STORAGE}folds.py",
-    "operators/storage/attention_kernels.py": f"{_STORAGE}attention.py",
+    "operators/storage/aggregates/extrema.py": f"{_STORAGE}folds.py",
+    "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
 }
-_EXTREMA, _ATTENTION = "operators/storage/extrema.py", "operators/storage/attention_kernels.py"
+_EXTREMA, _ATTENTION = "operators/storage/aggregates/extrema.py", "operators/storage/aggregates/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 

@@ -15,14 +15,14 @@ from gnn.plan import LayerPlan
 from gnn.softmax import SoftmaxSynopsis
 from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, ProductSynopsis, Synopsis
 from operators.storage import edge_messages
-from operators.storage.attention import AttentionFold
-from operators.storage.attention_kernels import merge_partial_attention
+from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.attention_kernels import merge_partial_attention
+from operators.storage.aggregates.extrema import ExtremaFold, merge_partial_extrema, sign_of
+from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
 from operators.storage.edge_messages import OK, Edges, Messages, Moves, room_for
-from operators.storage.extrema import ExtremaFold, merge_partial_extrema, sign_of
 from operators.storage.part_rows import PartRows, frozen
 from operators.storage.row_kernels import put
 from operators.storage.sources import Sources
-from operators.storage.sum_fold import SumFold, merge_partial_sums
 from operators.storage.sums import LostUpdateError
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists

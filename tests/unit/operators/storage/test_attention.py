@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from operators.storage import attention_kernels as kernels
-from operators.storage.attention import AttentionFold
+from operators.storage.aggregates import attention_kernels as kernels
+from operators.storage.aggregates.attention import AttentionFold
 from tests.support.models import Spec, conv
 from tests.support.twin import Edge, Twin, twin_of
 
