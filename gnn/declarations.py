@@ -44,7 +44,7 @@ class Conv(Layer):
         return self.out_channels
 
 
-Aggregator = Literal["sum", "mean", "max", "min"]
+Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
 
 
 class GraphConv(Conv):
@@ -159,6 +159,76 @@ class GINConv(Conv):
         return chain_tensors(self.nn, "nn")
 
 
+Scaler = Literal["identity", "amplification", "attenuation", "linear", "inverse_linear"]
+
+
+class PNAConv(Conv):
+    """W [post_t([x_v | scaler(aggr_u(pre_t [x_v | x_u])) ...]) of each tower t] + b; reads no edge weights.
+
+    pre_t and the first layer of post_t are linear; `post` is what follows in each tower, each with weights of its own.
+    The scalers read the in-degree beside its averages over the training graph, which are weights.
+    """
+
+    type: Literal["pna_conv"] = "pna_conv"
+    aggregators: Annotated[tuple[Aggregator, ...], Field(min_length=1)]
+    scalers: Annotated[tuple[Scaler, ...], Field(min_length=1)] = ("identity",)
+    towers: Width = 1
+    divide_input: bool = Field(False, description="each tower reads its share of the channels, else all of them")
+    post: list[DenseLayer] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _towers_fit(self) -> PNAConv:
+        for name, width, divided in (
+            ("out_channels", self.out_channels, True),
+            ("in_channels", self.in_channels, self.divide_input),
+        ):
+            if divided and width % self.towers:
+                msg = f"pna_conv: {name} {width} is no multiple of towers {self.towers}"
+                raise ValueError(msg)
+        made = chain_width(self.post, self.tower_out, "pna_conv.post")
+        if made != self.tower_out:
+            msg = f"pna_conv: post makes rows of width {made}, expected out_channels / towers {self.tower_out}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def tower_in(self) -> int:
+        """Channels that a tower reads."""
+        return self.in_channels // self.towers if self.divide_input else self.in_channels
+
+    @property
+    def tower_out(self) -> int:
+        """Channels that a tower makes."""
+        return self.out_channels // self.towers
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        read = self.tower_in * (1 + len(self.aggregators) * len(self.scalers))
+        shapes: dict[str, Shape] = {"average_degree": (1,), "average_log_degree": (1,)}
+        for t in range(self.towers):
+            shapes |= linear_shapes(f"pre.{t}.", 2 * self.tower_in, self.tower_in, bias=True)
+            shapes |= linear_shapes(f"post.{t}.first.", read, self.tower_out, bias=True)
+            shapes |= chain_tensors(self.post, f"post.{t}")
+        return shapes | linear_shapes("lin.", self.out_channels, self.out_channels, bias=True)
+
+
+class ResGatedGraphConv(Conv):
+    """sum_u sigmoid(W_key x_v + W_query x_u) (W_value x_u), + W_skip x_v + b; reads no edge weights."""
+
+    type: Literal["res_gated_graph_conv"] = "res_gated_graph_conv"
+    root_weight: bool = True
+    bias: bool = True
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        shapes: dict[str, Shape] = {"bias": (self.out_channels,)} if self.bias else {}
+        for name in ("lin_key.", "lin_query.", "lin_value."):
+            shapes |= linear_shapes(name, self.in_channels, self.out_channels, bias=True)
+        if self.root_weight:
+            shapes |= linear_shapes("lin_skip.", self.in_channels, self.out_channels, bias=False)
+        return shapes
+
+
 class AttentionConv(Conv):
     """Base of the layers that weigh their sources by a softmax; they read no edge weights.
 
@@ -250,6 +320,26 @@ class TransformerConv(AttentionConv):
         return shapes
 
 
+class SuperGATConv(AttentionConv):
+    """softmax_u(LeakyReLU(score(u, v))) W x_u per head, + b, by dot products of W x_u and W x_v.
+
+    MX: (att_l . W x_u + att_r . W x_v) sigmoid(dot); SD: dot / sqrt(channels).
+    """
+
+    type: Literal["super_gat_conv"] = "super_gat_conv"
+    attention_type: Literal["MX", "SD"] = "MX"
+    negative_slope: float = 0.2
+    bias: bool = True
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        heads = self.heads, self.channels
+        shapes = linear_shapes("lin.", self.in_channels, self.heads * self.channels, bias=False)
+        if self.attention_type == "MX":
+            shapes |= {"att_l": heads, "att_r": heads}
+        return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
+
+
 class AGNNConv(AttentionConv):
     """softmax_u(beta cos(x_u, x_v)) x_u."""
 
@@ -267,7 +357,9 @@ class AGNNConv(AttentionConv):
         return {"beta": (1,)}
 
 
-AnyConv = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | GATConv | GATv2Conv | TransformerConv | AGNNConv
+AnySum = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | PNAConv | ResGatedGraphConv
+AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
+AnyConv = AnySum | AnyAttention
 AnyJump = Keep | Join
 AnyLayer = Annotated[AnyConv | AnyDense | AnyJump, Field(discriminator="type")]
 

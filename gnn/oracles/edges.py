@@ -41,11 +41,23 @@ class Edges:
         return out
 
     def aggregate(self, kind: str, x: Array, factor: Array | None = None) -> Array:
-        """Return for each vertex the sum, mean, max or min of (factor *) x[src] over its in-edges, 0 if it has none."""
+        """Return for each vertex the aggregate of (factor *) x[src] over its in-edges, 0 if it has none.
+
+        `kind` is sum, mean, max, min, var or std; a standard deviation up to the root of 1e-5 is 0, as in PyG.
+        """
+        if kind in ("var", "std"):
+            mean = self.aggregate("mean", x, factor)
+            of_squares = self.aggregate("mean", x * x, None if factor is None else factor * factor)
+            variance = np.where(of_squares - mean * mean < 0, 0, of_squares - mean * mean)
+            return variance if kind == "var" else np.sqrt(np.where(variance <= 1e-5, 0, variance))
         merged = self._merge_at_destinations({"max": np.maximum, "min": np.minimum}.get(kind, np.add), x, factor)
         if kind == "mean":
             merged /= np.maximum(self.count(), 1)[:, None]
         return merged
+
+    def of_messages(self) -> Edges:
+        """Return the edges with a source of its own each, for rows that are by edge, in the order of these edges."""
+        return Edges(self.vertices, np.arange(len(self.dst)), self.dst, self.weight)
 
     def count(self) -> Array:
         """Return the number of in-edges of each vertex."""

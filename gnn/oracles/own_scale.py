@@ -25,6 +25,8 @@ from gnn.declarations import (
     Identity,
     Layer,
     Linear,
+    PNAConv,
+    ResGatedGraphConv,
     SAGEConv,
     TransformerConv,
 )
@@ -82,7 +84,7 @@ def forward(
 
 def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
     if isinstance(layer, GraphConv):
-        sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None)
+        sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None, step)
         own = _linear(x, weights["lin_root.weight"])
         return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
     if isinstance(layer, SAGEConv):
@@ -96,6 +98,10 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
             own_weights = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
             at = _dense(inner, own_weights, at, step)
         return at
+    if isinstance(layer, PNAConv):
+        return _pna_conv(layer, weights, x, edges, step)
+    if isinstance(layer, ResGatedGraphConv):
+        return _gated_conv(layer, weights, x, edges, step)
     if isinstance(layer, AttentionConv):
         return _attention_conv(layer, weights, x, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"
@@ -109,12 +115,45 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
             _linear(x, weights["lin.weight"], weights["lin.bias"]), lambda rows: np.maximum(rows, 0), step
         )
     kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
-    found = [_aggregated(kind, source, edges, None) for kind in kinds]
+    found = [_aggregated(kind, source, edges, None, step) for kind in kinds]
     beside = _beside(found)
     at = _linear(beside, weights["lin_l.weight"], weights.get("lin_l.bias"))
     if layer.root_weight:
         at = _added(at, _linear(x, weights["lin_r.weight"]))
     return _normalized(at) if layer.normalize else at
+
+
+def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    made, by_edge, factors = [], edges.of_messages(), oracle.degree_factors(layer, weights, edges)
+    towers = (oracle.tower_rows(layer, values) for values in x)
+    for t, mine in enumerate(map(Scaled, *towers)):
+        both = _beside([Scaled(mine.rows[at], mine.scale[at]) for at in (edges.dst, edges.src)])
+        messages = _linear(both, weights[f"pre.{t}.weight"], weights[f"pre.{t}.bias"])
+        aggregates = [_aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators]
+        parts = [_multiplied(one, factor) for factor in factors for one in aggregates]
+        at = _linear(_beside([mine, *parts]), weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
+        for i, inner in enumerate(layer.post):
+            start = f"post.{t}.{i}."
+            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
+            at = _dense(inner, own, at, step)
+        made.append(at)
+    return _linear(_beside(made), weights["lin.weight"], weights["lin.bias"])
+
+
+def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    names = ("key", edges.dst), ("query", edges.src), ("value", edges.src)
+    found = []
+    for name, at in names:
+        rows = _linear(x, weights[f"lin_{name}.weight"], weights[f"lin_{name}.bias"])
+        found.append(Scaled(rows.rows[at], rows.scale[at]))
+    key, query, value = found
+    gates = _activated(_added(key, query), lambda rows: 1 / (1 + np.exp(-rows)), step)
+    messages = gates.rows * value.rows
+    off = np.hypot(gates.rows * value.scale, gates.scale * value.rows)
+    out = _gathered(Scaled(messages, _known(np.abs(messages) + off)), edges.of_messages(), None)
+    if layer.root_weight:
+        out = _added(out, _linear(x, weights["lin_skip.weight"]))
+    return _with_bias(out, weights["bias"]) if layer.bias else out
 
 
 def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
@@ -206,14 +245,32 @@ def _join(layer: Join, parts: list[Scaled], step: float) -> Scaled:
 # -- steps: the values, the magnitude of what was summed, and what comes through of the scales before ----------------
 
 
-def _aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None) -> Scaled:
+def _aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
     """An aggregate of (factor *) the rows of the in-neighbours."""
     if kind in ("sum", "mean"):
         return _gathered(x, edges, factor, kind == "mean")
+    if kind == "var":
+        return _variance(x, edges, factor, step)
+    if kind == "std":
+        return _activated(_variance(x, edges, factor, step), lambda of: np.sqrt(np.where(of <= 1e-5, 0, of)), step)
     size = None if factor is None else np.abs(factor)
     largest, through = (edges.aggregate("max", rows, size) for rows in (np.abs(x.rows), x.scale))
     # a maximum moves by no more than the message that moves most
     return Scaled(edges.aggregate(kind, x.rows, factor), _known(_past_range(largest) + through))
+
+
+def _variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
+    """A message that is off moves the variance by twice its distance from the mean, and by its error's square."""
+    times = np.ones(1) if factor is None else factor[:, None]
+    messages, far = x.rows[edges.src] * times, (x.scale + np.abs(x.rows))[edges.src] * np.abs(times)
+    away = messages - edges.aggregate("mean", x.rows, factor)[edges.dst]
+    first, second, size = np.zeros((3, edges.vertices, x.rows.shape[1]))
+    for total, terms in ((first, (2 * away * far) ** 2), (second, far**2), (size, messages**2)):
+        np.add.at(total, edges.dst, terms)
+    count = np.maximum(edges.count(), 1)[:, None]
+    moved = np.sqrt(first) / count + step * second / count
+    rows = edges.aggregate("var", x.rows, factor)
+    return Scaled(rows, _known(_past_range(size / count) * 0 + rows + moved))
 
 
 def _gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
