@@ -183,9 +183,7 @@ def _incremental(layer: LayerPlan) -> list[str]:
     if layer.skip_loops:
         parts.append("self-loops are kept apart")
     if layer.carried_width:
-        parts.append(
-            f"{layer.carried_width} columns of earlier layers go with the vertex's own row"
-        )
+        parts.append(f"{layer.carried_width} columns of earlier layers go with the vertex's own row")
     return parts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 Array = np.ndarray
@@ -54,6 +56,24 @@ class Edges:
         if kind == "mean":
             merged /= np.maximum(self.count(), 1)[:, None]
         return merged
+
+    def pieces(self) -> Iterator[tuple[slice, slice, Edges]]:
+        """Yield runs of vertices and their in-edges, both as slices and as edges that count destinations from there.
+
+        For what is made by edge and would be too large for all at once.
+        """
+        ends = np.concatenate([[0], np.cumsum(self.count())])
+        first = 0
+        while first < self.vertices or first == 0:
+            enough = int(np.searchsorted(ends, ends[first] + _CHUNK_EDGES, side="right")) - 1
+            last = min(self.vertices, max(first + 1, enough))
+            here = slice(ends[first], ends[last])
+            yield (
+                slice(first, last),
+                here,
+                Edges(last - first, self.src[here], self.dst[here] - first, self.weight[here]),
+            )
+            first = last or 1
 
     def of_messages(self) -> Edges:
         """Return the edges with a source of its own each, for rows that are by edge, in the order of these edges."""

@@ -135,13 +135,16 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
 
 def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
     made = []
-    by_edge = edges.of_messages()
     for t, mine in enumerate(tower_rows(layer, x)):
-        both = np.concatenate([mine[edges.dst], mine[edges.src]], axis=1)
-        messages = both @ weights[f"pre.{t}.weight"].T + weights[f"pre.{t}.bias"]
-        aggregates = [by_edge.aggregate(kind, messages) for kind in layer.aggregators]
-        parts = [factor * one for factor in degree_factors(layer, weights, edges) for one in aggregates]
-        rows = np.concatenate([mine, *parts], axis=1)
+        target, source = (mine @ half.T for half in np.split(weights[f"pre.{t}.weight"], 2, axis=1))
+        target = target + weights[f"pre.{t}.bias"]
+        found = []
+        for vertices, _, part in edges.pieces():
+            messages, by_edge = target[vertices][part.dst] + source[part.src], part.of_messages()
+            found.append(np.concatenate([by_edge.aggregate(kind, messages) for kind in layer.aggregators], axis=1))
+        aggregates = np.concatenate(found)
+        scaled = [factor * aggregates for factor in degree_factors(layer, weights, edges)]
+        rows = np.concatenate([mine, *scaled], axis=1)
         rows = rows @ weights[f"post.{t}.first.weight"].T + weights[f"post.{t}.first.bias"]
         for i, inner in enumerate(layer.post):
             start = f"post.{t}.{i}."
@@ -153,8 +156,11 @@ def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges)
 
 def _gated_conv(layer: ResGatedGraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
     key, query, value = (x @ weights[f"lin_{k}.weight"].T + weights[f"lin_{k}.bias"] for k in ("key", "query", "value"))
-    gates = _SIMPLE["sigmoid"](key[edges.dst] + query[edges.src])
-    out = edges.of_messages().sum_at_destinations(gates * value[edges.src], None)
+    found = []
+    for vertices, _, part in edges.pieces():
+        gates = _SIMPLE["sigmoid"](key[vertices][part.dst] + query[part.src])
+        found.append(part.of_messages().sum_at_destinations(gates * value[part.src], None))
+    out = np.concatenate(found)
     if layer.root_weight:
         out = out + x @ weights["lin_skip.weight"].T
     return out + weights["bias"] if layer.bias else out

@@ -124,14 +124,17 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
 
 
 def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    made, by_edge, factors = [], edges.of_messages(), oracle.degree_factors(layer, weights, edges)
+    made, factors = [], oracle.degree_factors(layer, weights, edges)
     towers = (oracle.tower_rows(layer, values) for values in x)
     for t, mine in enumerate(map(Scaled, *towers)):
-        both = _beside([Scaled(mine.rows[at], mine.scale[at]) for at in (edges.dst, edges.src)])
-        messages = _linear(both, weights[f"pre.{t}.weight"], weights[f"pre.{t}.bias"])
-        aggregates = [_aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators]
-        parts = [_multiplied(one, factor) for factor in factors for one in aggregates]
-        at = _linear(_beside([mine, *parts]), weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
+        halves = np.split(weights[f"pre.{t}.weight"], 2, axis=1)
+        target, source = _linear(mine, halves[0], weights[f"pre.{t}.bias"]), _linear(mine, halves[1])
+        found = []
+        for vertices, _, part in edges.pieces():
+            messages, by_edge = _added(_at(_at(target, vertices), part.dst), _at(source, part.src)), part.of_messages()
+            found.append(_beside([_aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators]))
+        scaled = [_multiplied(_below(found), factor) for factor in factors]
+        at = _linear(_beside([mine, *scaled]), weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
         for i, inner in enumerate(layer.post):
             start = f"post.{t}.{i}."
             own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
@@ -141,16 +144,15 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: f
 
 
 def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    names = ("key", edges.dst), ("query", edges.src), ("value", edges.src)
+    names = ("lin_key", "lin_query", "lin_value")
+    key, query, value = (_linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names)
     found = []
-    for name, at in names:
-        rows = _linear(x, weights[f"lin_{name}.weight"], weights[f"lin_{name}.bias"])
-        found.append(Scaled(rows.rows[at], rows.scale[at]))
-    key, query, value = found
-    gates = _activated(_added(key, query), lambda rows: 1 / (1 + np.exp(-rows)), step)
-    messages = gates.rows * value.rows
-    off = np.hypot(gates.rows * value.scale, gates.scale * value.rows)
-    out = _gathered(Scaled(messages, _known(np.abs(messages) + off)), edges.of_messages(), None)
+    for vertices, _, part in edges.pieces():
+        opened = _added(_at(_at(key, vertices), part.dst), _at(query, part.src))
+        gates, values = _activated(opened, lambda rows: 1 / (1 + np.exp(-rows)), step), _at(value, part.src)
+        rows, off = gates.rows * values.rows, np.hypot(gates.rows * values.scale, gates.scale * values.rows)
+        found.append(_gathered(Scaled(rows, _known(np.abs(rows) + off)), part.of_messages(), None))
+    out = _below(found)
     if layer.root_weight:
         out = _added(out, _linear(x, weights["lin_skip.weight"]))
     return _with_bias(out, weights["bias"]) if layer.bias else out
@@ -261,16 +263,18 @@ def _aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: 
 
 def _variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
     """A message that is off moves the variance by twice its distance from the mean, and by its error's square."""
-    times = np.ones(1) if factor is None else factor[:, None]
-    messages, far = x.rows[edges.src] * times, (x.scale + np.abs(x.rows))[edges.src] * np.abs(times)
-    away = messages - edges.aggregate("mean", x.rows, factor)[edges.dst]
-    first, second, size = np.zeros((3, edges.vertices, x.rows.shape[1]))
-    for total, terms in ((first, (2 * away * far) ** 2), (second, far**2), (size, messages**2)):
-        np.add.at(total, edges.dst, terms)
-    count = np.maximum(edges.count(), 1)[:, None]
-    moved = np.sqrt(first) / count + step * second / count
-    rows = edges.aggregate("var", x.rows, factor)
-    return Scaled(rows, _known(_past_range(size / count) * 0 + rows + moved))
+    found = []
+    for _, here, part in edges.pieces():
+        times = np.ones(1) if factor is None else factor[here, None]
+        messages, far = x.rows[part.src] * times, (x.scale + np.abs(x.rows))[part.src] * np.abs(times)
+        by_edge, count = part.of_messages(), np.maximum(part.count(), 1)[:, None]
+        away = messages - by_edge.aggregate("mean", messages)[part.dst]
+        first, second = (by_edge.sum_at_destinations(of, None) for of in ((2 * away * far) ** 2, far**2))
+        size = _past_range(by_edge.aggregate("mean", messages**2))
+        moved = np.sqrt(first) / count + step * second / count + np.where(size < np.inf, 0, np.inf)
+        rows = by_edge.aggregate("var", messages)
+        found.append(Scaled(rows, _known(rows + moved)))
+    return _below(found)
 
 
 def _gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
@@ -301,6 +305,15 @@ def _with_bias(x: Scaled, bias: Array) -> Scaled:
 def _beside(parts: Sequence[Scaled]) -> Scaled:
     """Rows side by side."""
     return Scaled(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
+
+
+def _below(parts: Sequence[Scaled]) -> Scaled:
+    """Runs of rows, one after the other."""
+    return Scaled(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _at(x: Scaled, places: slice | Array) -> Scaled:
+    return Scaled(x.rows[places], x.scale[places])
 
 
 def _added(one: Scaled, other: Scaled) -> Scaled:

@@ -37,6 +37,7 @@ MODULES = {
     ),
     "pna-trained-norm": lambda: pna(8, 2, 4, aggregators=["max"], scalers=["linear"], train_norm=True, towers=2),
     "pna-prelu": lambda: pna(8, 1, post_layers=2, act="prelu", norm="batch_norm"),
+    "pna-jumps": lambda: pna(6, 3, 4, jk="cat"),
     "gates": lambda: alone(pyg.ResGatedGraphConv(IN, 5)),
     "gates-no-root": lambda: alone(pyg.ResGatedGraphConv(IN, 5, act=torch.sigmoid, root_weight=False, bias=False)),
     "super-gat": lambda: alone(pyg.SuperGATConv(IN, 3, heads=2, negative_slope=0.3)),
