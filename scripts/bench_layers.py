@@ -64,8 +64,9 @@ LAYERS: dict[str, Kind] = {
     "transformer": {"type": "transformer_conv"},
     "supergat": {"type": "super_gat_conv"},
     "gates": {"type": "res_gated_graph_conv"},
-    "std": {"type": "graph_conv", "edge_weights": False, "aggr": "std"},
-    "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "std"]},
+    # variances and not their roots, which jump to 0 below 1e-5: of millions some lie just there, on one side or the other
+    "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
+    "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
 }
 PEERS = {"recompute": "RC", "ripple": "RP"}
 OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
