@@ -64,7 +64,7 @@ LAYERS: dict[str, Kind] = {
     "transformer": {"type": "transformer_conv"},
     "supergat": {"type": "super_gat_conv"},
     "gates": {"type": "res_gated_graph_conv"},
-    # variances and not their roots, which jump to 0 below 1e-5: of millions some lie just there, on one side or the other
+    # not roots, which jump to 0 where the variance is 1e-5: of millions one lies just there
     "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
     "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
 }
