@@ -27,7 +27,7 @@ from gnn.model import Model, build_model
 from gnn.rows.chains import chain_tensors
 from gnn.rows.functions import Affine, Clamp, Scale
 from gnn.rows.jumps import Join, Keep
-from tests.support.jumping import Jumps, jumping_layers
+from tests.support.jumping import Jumps, join, jumping_layers, keep
 
 Spec = dict[str, Any]
 
@@ -267,6 +267,7 @@ def _longer() -> dict[str, list[Spec]]:
             conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
         ),
         "pna_conv": [conv("pna_conv", width, 4, **_PNA)],
+        "pna_conv-residual": [keep("x"), conv("pna_conv", width, width, **_PNA), relu, join("sum", "x", ".")],
         "pna_conv-towers": _stack(
             conv("pna_conv", width, 6, **_PNA, towers=3, divide_input=True, post=[relu, linear(2, 2)]),
             conv("pna_conv", 6, 4, aggregators=["var", "sum"], scalers=["linear", "inverse_linear"], towers=2),
