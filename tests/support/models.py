@@ -266,17 +266,24 @@ def _longer() -> dict[str, list[Spec]]:
         "transformer_conv-4-heads": _stack(
             conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
         ),
+        **_pna_models(),
+        "super_gat_conv-4-heads": _stack(
+            conv("super_gat_conv", width, 8, heads=4), conv("super_gat_conv", 8, 6, heads=2, attention_type="SD")
+        ),
+        "agnn_conv": [linear(width, 4), relu, conv("agnn_conv", 4, 4), conv("agnn_conv", 4, 4, add_self_loops=False)],
+        "4-layers-gcn": _stack(*(conv("gcn_conv", a, b) for a, b in [(width, 4), (4, 4), (4, 5), (5, 3)])),
+    }
+
+
+def _pna_models() -> dict[str, list[Spec]]:
+    width, relu = IN_WIDTH, {"type": "relu"}
+    return {
         "pna_conv": [conv("pna_conv", width, 4, **_PNA)],
         "pna_conv-residual": [keep("x"), conv("pna_conv", width, width, **_PNA), relu, join("sum", "x", ".")],
         "pna_conv-towers": _stack(
             conv("pna_conv", width, 6, **_PNA, towers=3, divide_input=True, post=[relu, linear(2, 2)]),
             conv("pna_conv", 6, 4, aggregators=["var", "sum"], scalers=["linear", "inverse_linear"], towers=2),
         ),
-        "super_gat_conv-4-heads": _stack(
-            conv("super_gat_conv", width, 8, heads=4), conv("super_gat_conv", 8, 6, heads=2, attention_type="SD")
-        ),
-        "agnn_conv": [linear(width, 4), relu, conv("agnn_conv", 4, 4), conv("agnn_conv", 4, 4, add_self_loops=False)],
-        "4-layers-gcn": _stack(*(conv("gcn_conv", a, b) for a, b in [(width, 4), (4, 4), (4, 5), (5, 3)])),
     }
 
 
