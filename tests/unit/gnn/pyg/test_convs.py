@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from gnn.oracles import oracle, whole_graph  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
 from gnn.pyg.export import ExportError, export_model  # noqa: E402
+from gnn.synopses import MomentsSynopsis  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
 from tests.support.models import IN_WIDTH as IN  # noqa: E402
 
@@ -94,3 +95,13 @@ def test_what_freshet_does_not_have_is_refused_by_name(what: str, tmp_path: Path
     with pytest.raises(ExportError, match=f"^module_0: {message}"):
         export_model(alone(make()), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_ten_neighbours_that_are_alike_do_not_deviate() -> None:
+    """In float32 PyG's deviation of theirs is what its means have rounded away, as docs/aggregates.md says."""
+    alike, at = torch.full((10, 1), 37.3), torch.zeros(10, dtype=torch.long)
+    assert round(pyg.aggr.StdAggregation()(alike, at).item(), 3) == 0.016
+    assert pyg.aggr.StdAggregation()(alike.double(), at).item() == 0
+    synopsis = MomentsSynopsis("std")
+    state = synopsis.whole(alike.numpy(), at.numpy(), np.zeros((1, 1), np.float32))
+    assert synopsis.read(state, np.array([10])).tolist() == [[0]]
