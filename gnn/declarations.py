@@ -7,114 +7,24 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from gnn.rows.chains import chain_tensors, chain_width
-from gnn.rows.functions import AnyFunction
+from gnn.rows.dense import AnyDense, linear_shapes
+from gnn.rows.dense import DenseLayer as DenseLayer
+from gnn.rows.dense import Elu as Elu
+from gnn.rows.dense import Gelu as Gelu
+from gnn.rows.dense import Identity as Identity
+from gnn.rows.dense import LeakyRelu as LeakyRelu
+from gnn.rows.dense import Linear as Linear
+from gnn.rows.dense import PRelu as PRelu
+from gnn.rows.dense import Relu as Relu
+from gnn.rows.dense import Selu as Selu
+from gnn.rows.dense import Sigmoid as Sigmoid
+from gnn.rows.dense import Silu as Silu
+from gnn.rows.dense import Tanh as Tanh
 from gnn.rows.jumps import Join, Keep
 from gnn.rows.layer import Layer as Layer
 from gnn.rows.layer import Shape as Shape
 from gnn.rows.layer import Width
-from gnn.rows.norms import AnyNorm
 from gnn.rows.norms import BatchNorm as BatchNorm
-
-
-class Linear(Layer):
-    """y = x W^T + b."""
-
-    type: Literal["linear"] = "linear"
-    in_channels: Width
-    out_channels: Width
-    bias: bool = True
-
-    @property
-    def in_width(self) -> int:
-        """Width of the rows it reads."""
-        return self.in_channels
-
-    @property
-    def out_width(self) -> int:
-        """Width of the rows it makes."""
-        return self.out_channels
-
-    def tensors(self) -> dict[str, Shape]:
-        """Names and shapes of its weights."""
-        return _linear("", self.in_channels, self.out_channels, bias=self.bias)
-
-
-class Relu(Layer):
-    """max(x, 0)."""
-
-    type: Literal["relu"] = "relu"
-
-
-class LeakyRelu(Layer):
-    """The value where x > 0, else slope * x."""
-
-    type: Literal["leaky_relu"] = "leaky_relu"
-    slope: float = 0.01
-
-
-class PRelu(Layer):
-    """Leaky relu with learned slopes: one, or one per channel."""
-
-    type: Literal["prelu"] = "prelu"
-    channels: Width = 1
-
-    @property
-    def in_width(self) -> int | None:
-        """Width of the rows it reads, None if any."""
-        return None if self.channels == 1 else self.channels
-
-    def tensors(self) -> dict[str, Shape]:
-        """Names and shapes of its weights."""
-        return {"weight": (self.channels,)}
-
-
-class Elu(Layer):
-    """The value where x > 0, else alpha * (exp(x) - 1)."""
-
-    type: Literal["elu"] = "elu"
-    alpha: float = 1.0
-
-
-class Selu(Layer):
-    """Self-normalising exponential unit."""
-
-    type: Literal["selu"] = "selu"
-
-
-class Gelu(Layer):
-    """Gaussian error linear unit, by erf or in its tanh approximation."""
-
-    type: Literal["gelu"] = "gelu"
-    approximate: Literal["none", "tanh"] = "none"
-
-
-class Tanh(Layer):
-    """Hyperbolic tangent."""
-
-    type: Literal["tanh"] = "tanh"
-
-
-class Sigmoid(Layer):
-    """Logistic function."""
-
-    type: Literal["sigmoid"] = "sigmoid"
-
-
-class Silu(Layer):
-    """x * sigmoid(x)."""
-
-    type: Literal["silu"] = "silu"
-
-
-class Identity(Layer):
-    """Does nothing."""
-
-    type: Literal["identity"] = "identity"
-
-
-AnyActivation = Relu | LeakyRelu | PRelu | Elu | Selu | Gelu | Tanh | Sigmoid | Silu | Identity
-AnyDense = Linear | BatchNorm | AnyActivation | AnyFunction | AnyNorm
-DenseLayer = Annotated[AnyDense, Field(discriminator="type")]
 
 
 class Conv(Layer):
@@ -134,7 +44,7 @@ class Conv(Layer):
         return self.out_channels
 
 
-Aggregator = Literal["sum", "mean", "max", "min"]
+Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
 
 
 class GraphConv(Conv):
@@ -147,8 +57,8 @@ class GraphConv(Conv):
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
-        relation = _linear("lin_rel.", self.in_channels, self.out_channels, bias=self.bias)
-        return relation | _linear("lin_root.", self.in_channels, self.out_channels, bias=False)
+        relation = linear_shapes("lin_rel.", self.in_channels, self.out_channels, bias=self.bias)
+        return relation | linear_shapes("lin_root.", self.in_channels, self.out_channels, bias=False)
 
 
 class SAGEConv(Conv):
@@ -167,11 +77,11 @@ class SAGEConv(Conv):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         aggregators = 1 if isinstance(self.aggr, str) else len(self.aggr)
-        shapes = _linear("lin_l.", self.in_channels * aggregators, self.out_channels, bias=self.bias)
+        shapes = linear_shapes("lin_l.", self.in_channels * aggregators, self.out_channels, bias=self.bias)
         if self.root_weight:
-            shapes |= _linear("lin_r.", self.in_channels, self.out_channels, bias=False)
+            shapes |= linear_shapes("lin_r.", self.in_channels, self.out_channels, bias=False)
         if self.project:
-            shapes |= _linear("lin.", self.in_channels, self.in_channels, bias=True)
+            shapes |= linear_shapes("lin.", self.in_channels, self.in_channels, bias=True)
         return shapes
 
 
@@ -211,7 +121,7 @@ class GCNConv(DegreeScaledConv):
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
-        shapes = _linear("lin.", self.in_channels, self.out_channels, bias=False)
+        shapes = linear_shapes("lin.", self.in_channels, self.out_channels, bias=False)
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
 
@@ -249,6 +159,76 @@ class GINConv(Conv):
         return chain_tensors(self.nn, "nn")
 
 
+Scaler = Literal["identity", "amplification", "attenuation", "linear", "inverse_linear"]
+
+
+class PNAConv(Conv):
+    """W [post_t([x_v | scaler(aggr_u(pre_t [x_v | x_u])) ...]) of each tower t] + b; reads no edge weights.
+
+    pre_t and the first layer of post_t are linear; `post` is what follows in each tower, each with weights of its own.
+    The scalers read the in-degree beside its averages over the training graph, which are weights.
+    """
+
+    type: Literal["pna_conv"] = "pna_conv"
+    aggregators: Annotated[tuple[Aggregator, ...], Field(min_length=1)]
+    scalers: Annotated[tuple[Scaler, ...], Field(min_length=1)] = ("identity",)
+    towers: Width = 1
+    divide_input: bool = Field(False, description="each tower reads its share of the channels, else all of them")
+    post: list[DenseLayer] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _towers_fit(self) -> PNAConv:
+        for name, width, divided in (
+            ("out_channels", self.out_channels, True),
+            ("in_channels", self.in_channels, self.divide_input),
+        ):
+            if divided and width % self.towers:
+                msg = f"pna_conv: {name} {width} is no multiple of towers {self.towers}"
+                raise ValueError(msg)
+        made = chain_width(self.post, self.tower_out, "pna_conv.post")
+        if made != self.tower_out:
+            msg = f"pna_conv: post makes rows of width {made}, expected out_channels / towers {self.tower_out}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def tower_in(self) -> int:
+        """Channels that a tower reads."""
+        return self.in_channels // self.towers if self.divide_input else self.in_channels
+
+    @property
+    def tower_out(self) -> int:
+        """Channels that a tower makes."""
+        return self.out_channels // self.towers
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        read = self.tower_in * (1 + len(self.aggregators) * len(self.scalers))
+        shapes: dict[str, Shape] = {"average_degree": (1,), "average_log_degree": (1,)}
+        for t in range(self.towers):
+            shapes |= linear_shapes(f"pre.{t}.", 2 * self.tower_in, self.tower_in, bias=True)
+            shapes |= linear_shapes(f"post.{t}.first.", read, self.tower_out, bias=True)
+            shapes |= chain_tensors(self.post, f"post.{t}")
+        return shapes | linear_shapes("lin.", self.out_channels, self.out_channels, bias=True)
+
+
+class ResGatedGraphConv(Conv):
+    """sum_u sigmoid(W_key x_v + W_query x_u) (W_value x_u), + W_skip x_v + b; reads no edge weights."""
+
+    type: Literal["res_gated_graph_conv"] = "res_gated_graph_conv"
+    root_weight: bool = True
+    bias: bool = True
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        shapes: dict[str, Shape] = {"bias": (self.out_channels,)} if self.bias else {}
+        for name in ("lin_key.", "lin_query.", "lin_value."):
+            shapes |= linear_shapes(name, self.in_channels, self.out_channels, bias=True)
+        if self.root_weight:
+            shapes |= linear_shapes("lin_skip.", self.in_channels, self.out_channels, bias=False)
+        return shapes
+
+
 class AttentionConv(Conv):
     """Base of the layers that weigh their sources by a softmax; they read no edge weights.
 
@@ -284,10 +264,10 @@ class GATConv(AttentionConv):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         heads = self.heads, self.channels
-        shapes = _linear("lin.", self.in_channels, self.heads * self.channels, bias=False)
+        shapes = linear_shapes("lin.", self.in_channels, self.heads * self.channels, bias=False)
         shapes |= {"att_src": heads, "att_dst": heads}
         if self.residual:
-            shapes |= _linear("res.", self.in_channels, self.out_channels, bias=False)
+            shapes |= linear_shapes("res.", self.in_channels, self.out_channels, bias=False)
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
 
@@ -303,11 +283,11 @@ class GATv2Conv(AttentionConv):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         size = self.heads * self.channels
-        shapes = _linear("lin_l.", self.in_channels, size, bias=self.bias)
+        shapes = linear_shapes("lin_l.", self.in_channels, size, bias=self.bias)
         if not self.share_weights:
-            shapes |= _linear("lin_r.", self.in_channels, size, bias=self.bias)
+            shapes |= linear_shapes("lin_r.", self.in_channels, size, bias=self.bias)
         if self.residual:
-            shapes |= _linear("res.", self.in_channels, self.out_channels, bias=False)
+            shapes |= linear_shapes("res.", self.in_channels, self.out_channels, bias=False)
         shapes["att"] = (self.heads, self.channels)
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
@@ -332,12 +312,32 @@ class TransformerConv(AttentionConv):
         """Names and shapes of its weights."""
         size, shapes = self.heads * self.channels, dict[str, Shape]()
         for name in ("lin_key.", "lin_query.", "lin_value."):
-            shapes |= _linear(name, self.in_channels, size, bias=self.bias)
+            shapes |= linear_shapes(name, self.in_channels, size, bias=self.bias)
         if self.root_weight:
-            shapes |= _linear("lin_skip.", self.in_channels, self.out_channels, bias=self.bias)
+            shapes |= linear_shapes("lin_skip.", self.in_channels, self.out_channels, bias=self.bias)
         if self.beta:
-            shapes |= _linear("lin_beta.", 3 * self.out_channels, 1, bias=False)
+            shapes |= linear_shapes("lin_beta.", 3 * self.out_channels, 1, bias=False)
         return shapes
+
+
+class SuperGATConv(AttentionConv):
+    """softmax_u(LeakyReLU(score(u, v))) W x_u per head, + b, by dot products of W x_u and W x_v.
+
+    MX: (att_l . W x_u + att_r . W x_v) sigmoid(dot); SD: dot / sqrt(channels).
+    """
+
+    type: Literal["super_gat_conv"] = "super_gat_conv"
+    attention_type: Literal["MX", "SD"] = "MX"
+    negative_slope: float = 0.2
+    bias: bool = True
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        heads = self.heads, self.channels
+        shapes = linear_shapes("lin.", self.in_channels, self.heads * self.channels, bias=False)
+        if self.attention_type == "MX":
+            shapes |= {"att_l": heads, "att_r": heads}
+        return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
 
 class AGNNConv(AttentionConv):
@@ -357,7 +357,9 @@ class AGNNConv(AttentionConv):
         return {"beta": (1,)}
 
 
-AnyConv = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | GATConv | GATv2Conv | TransformerConv | AGNNConv
+AnySum = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | PNAConv | ResGatedGraphConv
+AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
+AnyConv = AnySum | AnyAttention
 AnyJump = Keep | Join
 AnyLayer = Annotated[AnyConv | AnyDense | AnyJump, Field(discriminator="type")]
 
@@ -374,10 +376,3 @@ def _check_same_width(conv: Conv) -> None:
         kind = conv.model_fields["type"].default
         msg = f"{kind}: out_channels {conv.out_channels} differs from in_channels {conv.in_channels}"
         raise ValueError(msg)
-
-
-def _linear(prefix: str, in_width: int, out_width: int, *, bias: bool) -> dict[str, Shape]:
-    shapes: dict[str, Shape] = {prefix + "weight": (out_width, in_width)}
-    if bias:
-        shapes[prefix + "bias"] = (out_width,)
-    return shapes

@@ -20,8 +20,10 @@ from gnn.rows.norms import FrozenNorm
 _OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 _ALGEBRA = {
     "invertible": "a changed edge or source adds its difference",
-    "invertible, reading its target": "a changed edge or source adds its difference, a changed target moves the "
-    "messages whose score changes sides",
+    "invertible, in two sides": "a changed edge or source adds its difference, a changed target moves the messages "
+    "whose score changes sides",
+    "invertible, reading its target": "a changed edge or source adds its difference, the sums of a changed target are "
+    "made afresh from its in-edges",
     "monotonic": "a message that does not pass the extremum changes nothing, "
     "a channel whose last holder goes is read anew from its in-edges",
 }
@@ -181,9 +183,7 @@ def _incremental(layer: LayerPlan) -> list[str]:
     if layer.skip_loops:
         parts.append("self-loops are kept apart")
     if layer.carried_width:
-        parts.append(
-            f"{layer.carried_width} columns of earlier layers go with the vertex's own row"
-        )
+        parts.append(f"{layer.carried_width} columns of earlier layers go with the vertex's own row")
     return parts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from gnn.kernel import inner
 from gnn.softmax import Score
 
-ADDITIVE, JOINT, DOT = 0, 1, 2
-_KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT}
+ADDITIVE, JOINT, DOT, LEAKY_DOT, MIXED = range(5)
+_KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT, "leaky_dot": LEAKY_DOT, "mixed": MIXED}
 
 
 class Terms(NamedTuple):
@@ -21,15 +22,17 @@ class Terms(NamedTuple):
     channels: int
     source: int
     target: int
+    reads: tuple[int, int]
     slope: np.float32
+    factor: np.float32
     a: np.ndarray  # (heads, channels) float32, of joint scores
 
 
 def terms_of(score: Score) -> Terms:
     """Return a score as kernels see it."""
     a = np.zeros((1, 1), np.float32) if score.a is None else np.ascontiguousarray(score.a, np.float32)
-    slope = np.float32(score.slope)
-    return Terms(_KINDS[score.kind], score.heads, score.channels, score.source, score.target, slope, a)
+    places = score.heads, score.channels, score.source, score.target, score.reads
+    return Terms(_KINDS[score.kind], *places, np.float32(score.slope), np.float32(score.factor), a)
 
 
 @inner
@@ -39,17 +42,30 @@ def side_of(terms: Terms, source: float, target: float) -> np.int64:
 
 
 @inner
+def _leaky(terms: Terms, x: float) -> np.float64:
+    return np.float64(x if x > 0 else np.float64(terms.slope) * x)
+
+
+@inner
 def score_of(terms: Terms, rows: np.ndarray, u: int, v: int, h: int) -> np.float64:
     """Return the score of an edge from row u to row v, which is not additive."""
     first, total = h * terms.channels, np.float64(0)
+    source = 0 if terms.kind == MIXED else terms.source
+    target = 0 if terms.kind == MIXED else terms.target
     for c in range(first, first + terms.channels):
-        x, y = np.float64(rows[u, terms.source + c]), np.float64(rows[v, terms.target + c])
-        if terms.kind == DOT:
-            total += x * y
+        x, y = np.float64(rows[u, source + c]), np.float64(rows[v, target + c])
+        if terms.kind == JOINT:
+            total += _leaky(terms, x + y) * np.float64(terms.a[h, c - first])
         else:
-            both = x + y
-            total += (both if both > 0 else np.float64(terms.slope) * both) * np.float64(terms.a[h, c - first])
-    return np.float64(terms.slope) * total if terms.kind == DOT else total
+            total += x * y
+    if terms.kind == JOINT:
+        return total
+    if terms.kind == MIXED:
+        small = math.exp(-abs(total))
+        gate = (1.0 if total > 0 else small) / (1.0 + small)
+        return _leaky(terms, (np.float64(rows[u, terms.source + h]) + np.float64(rows[v, terms.target + h])) * gate)
+    total *= np.float64(terms.factor)
+    return total if terms.kind == DOT else _leaky(terms, total)
 
 
 @inner

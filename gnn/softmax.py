@@ -7,14 +7,14 @@ source, and what it reads of a target. So a part can make any message of its edg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from gnn.dense import Rows
 from gnn.synopses import Synopsis
 
-ScoreKind = Literal["additive", "joint", "dot"]
+ScoreKind = Literal["additive", "joint", "dot", "leaky_dot", "mixed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +22,12 @@ class Score:
     """The score of an edge (u, v) for each head, and where in a row its terms are.
 
     additive: LeakyReLU(s_u + t_v), one number per head of source and target (GAT). joint: a . LeakyReLU(l_u + r_v), a
-    row per head (GATv2). dot: factor * (k_u . q_v) (TransformerConv, AGNN).
+    row per head (GATv2). dot: factor * (k_u . q_v) (TransformerConv, AGNN). leaky_dot: LeakyReLU of that (SuperGAT's
+    SD). mixed: LeakyReLU((s_u + t_v) sigmoid(k_u . k_v)), k being the values (SuperGAT's MX).
 
     Shapes: a (heads, channels) float32, joint alone; value, source, target: the first column of each in a row. The
     value of head h are the `channels` columns from value + h * channels on; so are its terms, or column + h where there
-    is one number per head.
+    is one number per head. What is read of a target stands side by side, in mixed scores from the values on.
     """
 
     kind: ScoreKind
@@ -37,7 +38,9 @@ class Score:
     width: int
     """Of a row, all in all."""
     slope: float = 0.2
-    """Of the LeakyReLU; the factor of a dot product."""
+    """Of the LeakyReLU."""
+    factor: float = 1.0
+    """Of a dot product."""
     a: np.ndarray | None = None
 
     @property
@@ -49,19 +52,33 @@ class Score:
         """
         return 2 if self.kind == "additive" else 1
 
+    @property
+    def reads(self) -> tuple[int, int]:
+        """The columns of a row that are read of a target: the first, and how many."""
+        if self.kind == "additive":
+            return self.target, self.heads
+        size = self.heads * self.channels
+        return (0, size + self.heads) if self.kind == "mixed" else (self.target, size)
+
     def of(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the scores of edges, given the rows of their ends; (e, heads) in the rows' dtype."""
-        if self.kind == "additive":
-            at, to = (slice(first, first + self.heads) for first in (self.source, self.target))
-            return _leaky(sources[:, at] + targets[:, to], self.slope)
         shape = len(sources), self.heads, self.channels
+        if self.kind in ("additive", "mixed"):
+            at, to = (slice(first, first + self.heads) for first in (self.source, self.target))
+            both = sources[:, at] + targets[:, to]
+            if self.kind == "mixed":
+                size = self.heads * self.channels
+                dots = (sources[:, :size].reshape(shape) * targets[:, :size].reshape(shape)).sum(axis=2)
+                both = both / (1 + np.exp(-dots))
+            return _leaky(both, self.slope)
         size = self.heads * self.channels
         u = sources[:, self.source : self.source + size].reshape(shape)
         v = targets[:, self.target : self.target + size].reshape(shape)
         if self.kind == "joint":
             assert self.a is not None
             return (_leaky(u + v, self.slope) * self.a.astype(u.dtype)).sum(axis=2)
-        return self.slope * (u * v).sum(axis=2)
+        dots = self.factor * (u * v).sum(axis=2)
+        return dots if self.kind == "dot" else _leaky(dots, self.slope)
 
 
 def _leaky(x: np.ndarray, slope: float) -> np.ndarray:
@@ -80,7 +97,11 @@ class SoftmaxSynopsis(Synopsis):
     """
 
     score: Score
-    algebra: ClassVar[str] = "invertible, reading its target"
+
+    @property
+    def algebra(self) -> str:  # type: ignore[override]
+        """Name for people of what a deletion, and another term of a target, cost."""
+        return "invertible, in two sides" if self.score.sides > 1 else "invertible, reading its target"
 
     @property
     def name(self) -> str:

@@ -14,7 +14,9 @@ import numpy as np
 
 from gnn.dense import Rows
 
-Kind = Literal["sum", "mean", "max", "min"]
+Kind = Literal["sum", "mean", "max", "min", "std", "var"]
+LEAST_VARIANCE = 1e-5
+"""What a standard deviation is the root of at the least; up to there it is 0, as in PyG."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,104 @@ class MonotonicSynopsis(Synopsis):
 
 
 @dataclass(frozen=True)
+class MomentsSynopsis(Synopsis):
+    """The variance of the messages, or its root: mean(m^2) - mean(m)^2, channel by channel.
+
+    Sums and sums of squares come and go by deltas. What partials of several parts are merged from has to keep what
+    float32 sums would lose, so a state has the mean in two float32 and the variance about it.
+
+    Shapes: state (n, 1 + 3 * width): [count | mean | what is left of the mean | variance]; all 0 without messages.
+    Source: PyG's VarAggregation and StdAggregation; Chan, Golub and LeVeque (1979) for merging.
+    """
+
+    algebra: ClassVar[str] = "invertible"
+    kind: Literal["std", "var"] = "std"
+    weighted: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name for people: std, var, or of weighted messages."""
+        return f"{self.kind} of weighted messages" if self.weighted else self.kind
+
+    def width(self, message_width: int) -> int:
+        """How wide a state is."""
+        return 1 + 3 * message_width
+
+    def state_bytes(self, message_width: int) -> int:
+        """Two sums in float64, with a bound of four bytes of what each has lost."""
+        return 24 * message_width
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return variance or standard deviation; that of a variance up to LEAST_VARIANCE is 0."""
+        variance = state[:, 1 + 2 * (state.shape[1] // 3) :]
+        if self.kind == "var":
+            return np.ascontiguousarray(variance)
+        least = np.float32(LEAST_VARIANCE)
+        return np.where(variance <= least, np.float32(0), np.sqrt(np.maximum(variance, least)))
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from all its messages at once, in float64, rounded at the end."""
+        vertices, wide = len(targets), messages.astype(np.float64)
+        count = np.bincount(dst, minlength=vertices)[:, None]
+        sums, squares = np.zeros((2, vertices, messages.shape[1]))
+        np.add.at(sums, dst, wide)
+        np.add.at(squares, dst, wide * wide)
+        mean, of_squares = (total / np.maximum(count, 1) for total in (sums, squares))
+        variance = of_squares - mean * mean
+        variance[variance < 0] = 0
+        rounded = mean.astype(np.float32)
+        rest = np.where(np.isfinite(rounded), mean - rounded, 0)
+        return np.concatenate([count, rounded, rest, variance], axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class GatedSynopsis(Synopsis):
+    """The sum of sigmoid(k_v + q_u) v_u over the in-edges (u, v), channel by channel.
+
+    As with attention a message is the whole row that every part keeps of a vertex, here [v | q | k]: value, the gate's
+    term of a source, and that of a target. Gates are rounded to float32, and so are their products with values.
+
+    Shapes: messages (e, 3 * channels); state (n, channels).
+    """
+
+    channels: int
+    algebra: ClassVar[str] = "invertible, reading its target"
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        return "gated sum"
+
+    def width(self, message_width: int) -> int:
+        """How wide a state is."""
+        return self.channels
+
+    def state_bytes(self, message_width: int) -> int:
+        """Sums are float64, with a note of 16 bytes."""
+        return 8 * self.channels + 16
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return the state as it is."""
+        return state
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the sum of each vertex's gated messages, added in float64."""
+        value, source, _ = np.split(messages, 3, axis=1)
+        score = source.astype(np.float64) + targets[dst, 2 * self.channels :]
+        gate = (1 / (1 + np.exp(-score))).astype(np.float32)
+        out = np.zeros((len(targets), self.channels))
+        np.add.at(out, dst, gate * value)
+        return out.astype(np.float32)
+
+
+Factor = InvertibleSynopsis | MonotonicSynopsis | MomentsSynopsis
+
+
+@dataclass(frozen=True)
 class ProductSynopsis(Synopsis):
     """Several synopses of the same messages, side by side in one row (PyG's `aggr=[...]`)."""
 
-    factors: tuple[InvertibleSynopsis | MonotonicSynopsis, ...]
+    factors: tuple[Factor, ...]
 
     @property
     def algebra(self) -> str:  # type: ignore[override]
@@ -156,8 +252,15 @@ class ProductSynopsis(Synopsis):
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
         """Return the aggregates beside each other, in the order of the factors."""
-        parts = np.split(state, len(self.factors), axis=1)
-        return np.concatenate([f.read(part, count) for f, part in zip(self.factors, parts, strict=True)], axis=1)
+        parts = zip(self.factors, self.places(state.shape[1]), strict=True)
+        return np.concatenate([factor.read(state[:, first:end], count) for factor, (first, end) in parts], axis=1)
+
+    def places(self, width: int) -> list[tuple[int, int]]:
+        """Return of each factor the first column of its state in a row of that width, and the one behind its last."""
+        fixed = self.width(0)
+        message_width = (width - fixed) // (self.width(1) - fixed)
+        ends = np.cumsum([factor.width(message_width) for factor in self.factors]).tolist()
+        return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
         """Return the states of the factors beside each other."""
@@ -171,7 +274,9 @@ def synopsis_of(kinds: Kind | tuple[Kind, ...], weighted: bool) -> Synopsis:
     return factors[0] if isinstance(kinds, str) else ProductSynopsis(factors)
 
 
-def _one(kind: Kind, weighted: bool) -> InvertibleSynopsis | MonotonicSynopsis:
+def _one(kind: Kind, weighted: bool) -> Factor:
     if kind == "sum" or kind == "mean":
         return InvertibleSynopsis(kind, weighted)
+    if kind == "std" or kind == "var":
+        return MomentsSynopsis(kind, weighted)
     return MonotonicSynopsis(kind, weighted)

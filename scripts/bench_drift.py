@@ -1,9 +1,10 @@
 """How far the sums of a Storage are off after long streams, channel by channel: `bench_drift.py --plot drift.png`.
 
 Each stream goes through the cores as blocks, and the sums are held against sums in 80 bits over the same edges and
-values; `softmax` has those of a GATConv of two heads. An error is told beside the magnitude of what is summed up (a
-channel's own scale), so 1e-7 is float32's own rounding. `--save` keeps the figures, `--before FILE` draws those of
-another version beside them. Exit 1 past the tolerance.
+values; `softmax` has those of a GATConv of two heads, `moments` variances. An error is told beside the magnitude of
+what is summed up (a channel's own scale), so 1e-7 is float32's own rounding; that of a variance beside itself plus
+2^-24 of the mean square, by which it moves when values move by half an ulp. `--save` keeps the figures, `--before FILE`
+draws those of another version beside them. Exit 1 past the tolerance.
 """
 
 from __future__ import annotations
@@ -128,6 +129,32 @@ class Softmaxes(Sums):
         return off.max(axis=0).astype(np.float64)
 
 
+class Variances(Sums):
+    """The variances of a GraphConv."""
+
+    def _layer(self, width: int) -> LayerPlan:
+        spec = {"type": "graph_conv", "in_channels": width, "out_channels": width, "aggr": "var", "edge_weights": False}
+        shapes = {"lin_rel.weight": (width, width), "lin_root.weight": (width, width), "lin_rel.bias": (width,)}
+        weights = {f"layers.0.{name}": np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        return compile_plan(build_model(layers=[spec], head=[], edge_types=[], weights=weights)).layers[0]
+
+    def errors(self) -> np.ndarray:
+        """The largest error of each channel beside its scale, over all vertices with in-edges."""
+        src, dst = self.src[self.present], self.dst[self.present]
+        messages, n = self.values[src].astype(np.longdouble), len(self.values)
+        count = np.maximum(np.bincount(dst, minlength=n), 1)[:, None]
+        mean, true, scale = (np.zeros(self.values.shape, np.longdouble) for _ in range(3))
+        np.add.at(mean, dst, messages / count[dst])
+        np.add.at(true, dst, (messages - mean[dst]) ** 2 / count[dst])
+        np.add.at(scale, dst, messages**2 / count[dst])
+        scale = true + scale * 2.0**-24
+        state = self.core.synopses.read(np.arange(n, dtype=np.int32))
+        got = self.layer.synopsis.read(state, np.empty(0, np.int32))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
+        return off.max(axis=0).astype(np.float64)
+
+
 @dataclass
 class Run:
     """What a stream showed: at so many updates, the error of each channel."""
@@ -189,12 +216,12 @@ def spikes(updates: int) -> Steps:
         yield sums, count + sums.step(NONE, np.empty((0, width), np.float32), NONE, np.array([1]))
 
 
-def everything(updates: int) -> Steps:
+def everything(updates: int, kept: type[Sums] = Sums) -> Steps:
     """One vertex set under all kinds of changes: 1,000 vertices, 20,000 possible edges, values over six decades."""
     n, m, width, batch = 1000, 20_000, 16, 500
     rng = np.random.default_rng(2)
     dst = np.minimum(rng.pareto(1.2, m) * 20, n - 1).astype(np.int64)
-    sums = Sums(n, rng.integers(0, n, m), dst, width)
+    sums = kept(n, rng.integers(0, n, m), dst, width)
     decades = 10.0 ** np.linspace(-3, 3, width)
     yield sums, sums.step(np.arange(n), (rng.standard_normal((n, width)) * decades).astype(np.float32), NONE, NONE)
     for _ in range(updates // batch):
@@ -203,6 +230,11 @@ def everything(updates: int) -> Steps:
         rows = rng.standard_normal((changed.size, width)) * decades * 10.0 ** rng.integers(-1, 2, (changed.size, 1))
         here = sums.present[edges]
         yield sums, sums.step(changed, rows.astype(np.float32), edges[~here], edges[here])
+
+
+def moments(updates: int) -> Steps:
+    """The same for variances."""
+    return everything(updates, Variances)
 
 
 def softmax(updates: int) -> Steps:
@@ -232,6 +264,7 @@ STREAMS: dict[str, Callable[[int], Steps]] = {
     "ratchet": ratchet,
     "spikes": spikes,
     "everything": everything,
+    "moments": moments,
     "softmax": softmax,
 }
 

@@ -41,9 +41,10 @@ from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
 from operators.stage import Stage
-from operators.storage import attention_kernels, extrema
-from operators.storage.attention import AttentionFold
-from operators.storage.extrema import ExtremaFold
+from operators.storage.aggregates import attention_kernels, extrema, gates
+from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.extrema import ExtremaFold
+from operators.storage.aggregates.gates import GatedFold
 from operators.storage.layer import LayerStorage
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
@@ -61,6 +62,11 @@ LAYERS: dict[str, Kind] = {
     "gat": {"type": "gat_conv"},
     "gatv2": {"type": "gatv2_conv"},
     "transformer": {"type": "transformer_conv"},
+    "supergat": {"type": "super_gat_conv"},
+    "gates": {"type": "res_gated_graph_conv"},
+    # not roots, which jump to 0 where the variance is 1e-5: of millions one lies just there
+    "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
+    "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
 }
 PEERS = {"recompute": "RC", "ripple": "RP"}
 OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
@@ -150,6 +156,8 @@ class Engine:
                 elif isinstance(fold, AttentionFold):
                     found_names = ("deltas", "flipped", "scanned", "afresh", "reread")
                     names = {n: getattr(attention_kernels, n.upper()) for n in found_names}
+                elif isinstance(fold, GatedFold):
+                    names = {n: getattr(gates, n.upper()) for n in ("deltas", "afresh", "reread")}
                 for name, place in names.items():
                     found[name] = found.get(name, 0) + int(fold.counts[place])
         return found

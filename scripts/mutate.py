@@ -53,13 +53,16 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
-    "operators/storage/extrema.py": f"{_STORAGE}folds.py",
-    "operators/storage/attention_kernels.py": f"{_STORAGE}attention.py",
+    "operators/storage/aggregates/extrema.py": f"{_STORAGE}folds.py",
+    "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
+    "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
+    "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
 }
-_EXTREMA, _ATTENTION = "operators/storage/extrema.py", "operators/storage/attention_kernels.py"
+_MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage/aggregates/gates.py"
+_EXTREMA, _ATTENTION = "operators/storage/aggregates/extrema.py", "operators/storage/aggregates/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
@@ -140,6 +143,11 @@ MUTATIONS = [
     Mutation("a changed target is not summed afresh", _ATTENTION, "            att.renew[v] = serial\n", plain=True),
     Mutation("terms of sources are not durable", _ATTENTION, "        touch(att.near, moves.slots[i])\n", "", PAGES),
     Mutation("counts of messages are not durable", _ATTENTION, "        touch(att.held, row)\n", "", PAGES),
+    Mutation(
+        "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(count)):", "elif False:", plain=True
+    ),
+    Mutation("what squares lost is not durable", _MOMENTS, "            touch(mom.lost, v)\n", "", PAGES),
+    Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),
     Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
     Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),
     Mutation("half a cut stays", "operators/epochs/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),

@@ -1,4 +1,4 @@
-"""Layers that weigh the values of their sources by a softmax of scores: GAT, GATv2, TransformerConv and AGNN.
+"""Layers that weigh their sources by a softmax of scores: GAT, GATv2, SuperGAT, TransformerConv and AGNN.
 
 What a vertex sends is all that anybody's score reads of it, as source and as target. The self-loop that some of them
 add, in place of any that is there, is no message: UPDATE makes it from the vertex's own row.
@@ -11,7 +11,7 @@ import numpy as np
 from gnn import elementwise
 from gnn.attend import attend
 from gnn.chain import Chain, linear, transposed
-from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, TransformerConv
+from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from gnn.dense import Rows, matmul
 from gnn.layers.base import Context, LayerPlan
 from gnn.model import Model
@@ -100,7 +100,7 @@ class GATv2ConvPlan(AttentionConvPlan):
         share = spec.share_weights
         score = Score(
             "joint", spec.heads, spec.channels, 0, 0 if share else size, size if share else 2 * size,
-            spec.negative_slope, weights["att"],
+            spec.negative_slope, a=weights["att"],
         )  # fmt: skip
         super().__init__(spec, score, before, after)
         self._bias = weights.get("bias")
@@ -118,13 +118,34 @@ class GATv2ConvPlan(AttentionConvPlan):
         return matmul(x, self._residual)
 
 
+class SuperGATConvPlan(AttentionConvPlan):
+    """x_v' = softmax_u(LeakyReLU(score)) W x_u + b, by W x_u . W x_v; a row is [W x | t | s] for MX, [W x] for SD."""
+
+    def __init__(self, spec: SuperGATConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        heads, channels, size = spec.heads, spec.channels, spec.heads * spec.channels
+        weights, slope = model.weights_of(prefix), spec.negative_slope
+        if spec.attention_type == "MX":
+            score = Score("mixed", heads, channels, size + heads, size, size + 2 * heads, slope)
+        else:
+            score = Score("leaky_dot", heads, channels, 0, 0, size, slope, channels**-0.5)
+        super().__init__(spec, score, before, after)
+        self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
+        self._of_values = _terms(weights["att_r"], weights["att_l"]) if spec.attention_type == "MX" else None
+        self._keep_own(0)
+
+    def _rows(self, x: Rows) -> Rows:
+        values = matmul(x, self._weight)
+        return values if self._of_values is None else np.concatenate([values, matmul(values, self._of_values)], axis=1)
+
+
 class TransformerConvPlan(AttentionConvPlan):
     """x_v' = softmax_u(q_v . k_u / sqrt(channels)) v_u, plus or mixed with W_skip x_v; a row is [v | k | q]."""
 
     def __init__(self, spec: TransformerConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
         weights, size = model.weights_of(prefix), spec.heads * spec.channels
-        score = Score("dot", spec.heads, spec.channels, size, 2 * size, 3 * size, spec.channels**-0.5)
+        score = Score("dot", spec.heads, spec.channels, size, 2 * size, 3 * size, factor=spec.channels**-0.5)
         super().__init__(spec, score, before, after)
         names = ["lin_value", "lin_key", "lin_query"]
         self._all = transposed(np.concatenate([weights[f"{name}.weight"] for name in names]))
@@ -157,7 +178,7 @@ class AGNNConvPlan(AttentionConvPlan):
         """Take the declaration and the prefix of its weights' names."""
         size = spec.in_channels
         beta = float(model.weights_of(prefix)["beta"][0])
-        super().__init__(spec, Score("dot", 1, size, size, size, 2 * size, beta), before, after)
+        super().__init__(spec, Score("dot", 1, size, size, size, 2 * size, factor=beta), before, after)
         self._keep_own(0)
 
     def _rows(self, x: Rows) -> Rows:
@@ -166,10 +187,10 @@ class AGNNConvPlan(AttentionConvPlan):
         return np.concatenate([x, lengths_of_one], axis=1)
 
 
-def _terms(source: Rows, target: Rows) -> Rows:
-    """The matrix that makes of values the terms of all heads: (heads * channels, 2 * heads)."""
-    heads, channels = source.shape
+def _terms(first: Rows, second: Rows) -> Rows:
+    """The matrix that makes of values two terms of all heads, side by side: (heads * channels, 2 * heads)."""
+    heads, channels = first.shape
     terms = np.zeros((heads, channels, 2, heads), np.float32)
     for head in range(heads):
-        terms[head, :, 0, head], terms[head, :, 1, head] = source[head], target[head]
+        terms[head, :, 0, head], terms[head, :, 1, head] = first[head], second[head]
     return np.ascontiguousarray(terms.reshape(heads * channels, 2 * heads))

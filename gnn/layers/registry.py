@@ -13,15 +13,26 @@ from gnn.declarations import (
     GINConv,
     GraphConv,
     Layer,
+    PNAConv,
     Propagation,
+    ResGatedGraphConv,
     SAGEConv,
+    SuperGATConv,
     TransformerConv,
 )
-from gnn.layers.attention_convs import AGNNConvPlan, GATConvPlan, GATv2ConvPlan, TransformerConvPlan
+from gnn.layers.attention_convs import (
+    AGNNConvPlan,
+    GATConvPlan,
+    GATv2ConvPlan,
+    SuperGATConvPlan,
+    TransformerConvPlan,
+)
 from gnn.layers.base import LayerPlan
 from gnn.layers.gcn_conv import GCNConvPlan
 from gnn.layers.gin_conv import GINConvPlan
 from gnn.layers.neighbour_conv import NeighbourConvPlan
+from gnn.layers.pna_conv import PNAConvPlan
+from gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
 
 PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     AGNNConv: AGNNConvPlan,
@@ -31,7 +42,10 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     GINConv: GINConvPlan,
     GraphConv: NeighbourConvPlan,
     Propagation: GCNConvPlan,
+    PNAConv: PNAConvPlan,
+    ResGatedGraphConv: ResGatedGraphConvPlan,
     SAGEConv: NeighbourConvPlan,
+    SuperGATConv: SuperGATConvPlan,
     TransformerConv: TransformerConvPlan,
 }
 

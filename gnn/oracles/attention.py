@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, TransformerConv
+from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from gnn.oracles.edges import Edges
 
 Array = np.ndarray
@@ -19,7 +19,7 @@ Weights = dict[str, Array]
 class Head(NamedTuple):
     """One head of a layer: the values of vertices, and what the score reads of a source and of a target.
 
-    Shapes: value (n, channels); source, target (n, k), k being 1 for GAT.
+    Shapes: value (n, channels); source, target (n, k), k being 1 for GAT; for SuperGAT the values, MX with one more.
     """
 
     value: Array
@@ -76,6 +76,12 @@ def heads_of(layer: AttentionConv, weights: Weights, x: Array) -> list[Head]:
         values = np.split(x @ weights["lin.weight"].T, layer.heads, axis=1)
         terms = zip(values, weights["att_src"], weights["att_dst"], strict=True)
         return [Head(value, value @ s[:, None], value @ t[:, None]) for value, s, t in terms]
+    if isinstance(layer, SuperGATConv):
+        values = np.split(x @ weights["lin.weight"].T, layer.heads, axis=1)
+        if layer.attention_type == "SD":
+            return [Head(value, value, value) for value in values]
+        terms = zip(values, weights["att_l"], weights["att_r"], strict=True)
+        return [Head(value, *(np.c_[value, value @ a] for a in (s, t))) for value, s, t in terms]
     if isinstance(layer, GATv2Conv):
         names = ("lin_l", "lin_l", "lin_l" if layer.share_weights else "lin_r")
     else:
@@ -91,8 +97,14 @@ def scores(layer: AttentionConv, weights: Weights, head: int, source: Array, tar
         return weights["beta"] * (source * target).sum(axis=1)
     if isinstance(layer, TransformerConv):
         return (source * target).sum(axis=1) / np.sqrt(np.asarray(layer.channels, source.dtype))
-    assert isinstance(layer, GATConv | GATv2Conv)
-    both = source + target
+    if isinstance(layer, SuperGATConv) and layer.attention_type == "MX":
+        dots = (source[:, :-1] * target[:, :-1]).sum(axis=1, keepdims=True)
+        both = (source + target)[:, -1:] / (1 + np.exp(-dots))
+    elif isinstance(layer, SuperGATConv):
+        both = (source * target).sum(axis=1, keepdims=True) / np.sqrt(np.asarray(layer.channels, source.dtype))
+    else:
+        both = source + target
+    assert isinstance(layer, GATConv | GATv2Conv | SuperGATConv)
     both = np.where(both > 0, both, np.asarray(layer.negative_slope, both.dtype) * both)
     return both @ weights["att"][head] if isinstance(layer, GATv2Conv) else both[:, 0]
 
@@ -116,12 +128,22 @@ def score_scale(layer: AttentionConv, weights: Weights, head: int, of: Head, sca
     far = scale.source[edges.src], scale.target[edges.dst]
     if isinstance(layer, AGNNConv | TransformerConv):
         factor = np.abs(weights["beta"][0]) if isinstance(layer, AGNNConv) else layer.channels**-0.5
-        own = np.abs(source * target).sum(axis=1)
-        return factor * (own + np.sqrt(((far[0] * target) ** 2 + (source * far[1]) ** 2).sum(axis=1)))
+        return factor * _dot_scale(source, target, *far)
+    if isinstance(layer, SuperGATConv) and layer.attention_type == "SD":
+        return layer.channels**-0.5 * _dot_scale(source, target, *far)
+    if isinstance(layer, SuperGATConv):
+        sums, reach = np.abs(source + target)[:, -1], np.hypot(*far) + np.abs(source) + np.abs(target)
+        dots = _dot_scale(*(rows[:, :-1] for rows in (source, target, *far)))
+        return reach[:, -1] + sums * dots / 4  # a gate is at most 1, its slope at most 1/4
     reach = np.hypot(*far) + np.abs(source) + np.abs(target)
     if isinstance(layer, GATv2Conv):
         return reach @ np.abs(weights["att"][head])
     return reach[:, 0]
+
+
+def _dot_scale(source: Array, target: Array, source_scale: Array, target_scale: Array) -> Array:
+    own = np.abs(source * target).sum(axis=1)
+    return own + np.sqrt(((source_scale * target) ** 2 + (source * target_scale) ** 2).sum(axis=1))
 
 
 def head_scales(layer: AttentionConv, weights: Weights, x: Array, x_scale: Array) -> list[Head]:
@@ -136,13 +158,16 @@ def head_scales(layer: AttentionConv, weights: Weights, x: Array, x_scale: Array
         direction = np.abs(x / length)
         far = direction + (x_scale + direction * np.linalg.norm(direction * x_scale, axis=1, keepdims=True)) / length
         return [Head(x_scale, far, far)]
-    if isinstance(layer, GATConv):
+    if isinstance(layer, GATConv | SuperGATConv):
         scales = np.split(linear("lin", x, x_scale), layer.heads, axis=1)
+        if isinstance(layer, SuperGATConv) and layer.attention_type == "SD":
+            return [Head(scale, scale, scale) for scale in scales]
         values = np.split(x @ weights["lin.weight"].T, layer.heads, axis=1)
-        found = []
-        for value, scale, s, t in zip(values, scales, weights["att_src"], weights["att_dst"], strict=True):
+        mixed, found = isinstance(layer, SuperGATConv), []
+        terms = (weights[name] for name in (("att_l", "att_r") if mixed else ("att_src", "att_dst")))
+        for value, scale, s, t in zip(values, scales, *terms, strict=True):
             of = [np.abs(value) @ np.abs(a)[:, None] + np.sqrt(scale**2 @ a[:, None] ** 2) for a in (s, t)]
-            found.append(Head(scale, *of))
+            found.append(Head(scale, *(np.c_[scale, one] if mixed else one for one in of)))
         return found
     if isinstance(layer, GATv2Conv):
         names = ("lin_l", "lin_l", "lin_l" if layer.share_weights else "lin_r")

@@ -22,7 +22,9 @@ from gnn.declarations import (
     Layer,
     LeakyRelu,
     Linear,
+    PNAConv,
     PRelu,
+    ResGatedGraphConv,
     SAGEConv,
 )
 from gnn.model import Model
@@ -99,6 +101,10 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
             own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
             rows = dense(inner, own, rows.astype(x.dtype))
         return rows
+    if isinstance(layer, PNAConv):
+        return _pna_conv(layer, weights, x, edges)
+    if isinstance(layer, ResGatedGraphConv):
+        return _gated_conv(layer, weights, x, edges)
     if isinstance(layer, AttentionConv):
         return attention_conv(layer, weights, x, edges)
     msg = f"the oracle knows no {type(layer).__name__}"
@@ -125,6 +131,58 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
     if layer.normalize:
         out = out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
     return out
+
+
+def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    made = []
+    for t, mine in enumerate(tower_rows(layer, x)):
+        target, source = (mine @ half.T for half in np.split(weights[f"pre.{t}.weight"], 2, axis=1))
+        target = target + weights[f"pre.{t}.bias"]
+        found = []
+        for vertices, _, part in edges.pieces():
+            messages, by_edge = target[vertices][part.dst] + source[part.src], part.of_messages()
+            found.append(np.concatenate([by_edge.aggregate(kind, messages) for kind in layer.aggregators], axis=1))
+        aggregates = np.concatenate(found)
+        scaled = [factor * aggregates for factor in degree_factors(layer, weights, edges)]
+        rows = np.concatenate([mine, *scaled], axis=1)
+        rows = rows @ weights[f"post.{t}.first.weight"].T + weights[f"post.{t}.first.bias"]
+        for i, inner in enumerate(layer.post):
+            start = f"post.{t}.{i}."
+            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
+            rows = dense(inner, own, rows)
+        made.append(rows)
+    return np.concatenate(made, axis=1) @ weights["lin.weight"].T + weights["lin.bias"]
+
+
+def _gated_conv(layer: ResGatedGraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    key, query, value = (x @ weights[f"lin_{k}.weight"].T + weights[f"lin_{k}.bias"] for k in ("key", "query", "value"))
+    found = []
+    for vertices, _, part in edges.pieces():
+        gates = _SIMPLE["sigmoid"](key[vertices][part.dst] + query[part.src])
+        found.append(part.of_messages().sum_at_destinations(gates * value[part.src], None))
+    out = np.concatenate(found)
+    if layer.root_weight:
+        out = out + x @ weights["lin_skip.weight"].T
+    return out + weights["bias"] if layer.bias else out
+
+
+def tower_rows(layer: PNAConv, x: Array) -> list[Array]:
+    """Return what each tower of the layer reads of rows."""
+    return np.split(x, layer.towers, axis=1) if layer.divide_input else [x] * layer.towers
+
+
+def degree_factors(layer: PNAConv, weights: dict[str, Array], edges: Edges) -> list[Array]:
+    """Return what each scaler of the layer multiplies by; (vertices, 1) each."""
+    count = edges.count()[:, None].astype(weights["lin.weight"].dtype)
+    degree, log_degree = weights["average_degree"], weights["average_log_degree"]
+    factors = {
+        "identity": np.ones_like(count),
+        "amplification": np.log(count + 1) / log_degree,
+        "attenuation": log_degree / np.log(np.maximum(count, 1) + 1),
+        "linear": count / degree,
+        "inverse_linear": degree / np.maximum(count, 1),
+    }
+    return [factors[scaler] for scaler in layer.scalers]
 
 
 def _gcn_conv(layer: DegreeScaledConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:

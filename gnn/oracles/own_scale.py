@@ -25,6 +25,8 @@ from gnn.declarations import (
     Identity,
     Layer,
     Linear,
+    PNAConv,
+    ResGatedGraphConv,
     SAGEConv,
     TransformerConv,
 )
@@ -82,7 +84,7 @@ def forward(
 
 def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
     if isinstance(layer, GraphConv):
-        sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None)
+        sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None, step)
         own = _linear(x, weights["lin_root.weight"])
         return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
     if isinstance(layer, SAGEConv):
@@ -96,6 +98,10 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
             own_weights = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
             at = _dense(inner, own_weights, at, step)
         return at
+    if isinstance(layer, PNAConv):
+        return _pna_conv(layer, weights, x, edges, step)
+    if isinstance(layer, ResGatedGraphConv):
+        return _gated_conv(layer, weights, x, edges, step)
     if isinstance(layer, AttentionConv):
         return _attention_conv(layer, weights, x, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"
@@ -109,12 +115,47 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
             _linear(x, weights["lin.weight"], weights["lin.bias"]), lambda rows: np.maximum(rows, 0), step
         )
     kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
-    found = [_aggregated(kind, source, edges, None) for kind in kinds]
+    found = [_aggregated(kind, source, edges, None, step) for kind in kinds]
     beside = _beside(found)
     at = _linear(beside, weights["lin_l.weight"], weights.get("lin_l.bias"))
     if layer.root_weight:
         at = _added(at, _linear(x, weights["lin_r.weight"]))
     return _normalized(at) if layer.normalize else at
+
+
+def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    made, factors = [], oracle.degree_factors(layer, weights, edges)
+    towers = (oracle.tower_rows(layer, values) for values in x)
+    for t, mine in enumerate(map(Scaled, *towers)):
+        halves = np.split(weights[f"pre.{t}.weight"], 2, axis=1)
+        target, source = _linear(mine, halves[0], weights[f"pre.{t}.bias"]), _linear(mine, halves[1])
+        found = []
+        for vertices, _, part in edges.pieces():
+            messages, by_edge = _added(_at(_at(target, vertices), part.dst), _at(source, part.src)), part.of_messages()
+            found.append(_beside([_aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators]))
+        scaled = [_multiplied(_below(found), factor) for factor in factors]
+        at = _linear(_beside([mine, *scaled]), weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
+        for i, inner in enumerate(layer.post):
+            start = f"post.{t}.{i}."
+            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
+            at = _dense(inner, own, at, step)
+        made.append(at)
+    return _linear(_beside(made), weights["lin.weight"], weights["lin.bias"])
+
+
+def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    names = ("lin_key", "lin_query", "lin_value")
+    key, query, value = (_linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names)
+    found = []
+    for vertices, _, part in edges.pieces():
+        opened = _added(_at(_at(key, vertices), part.dst), _at(query, part.src))
+        gates, values = _activated(opened, lambda rows: 1 / (1 + np.exp(-rows)), step), _at(value, part.src)
+        rows, off = gates.rows * values.rows, np.hypot(gates.rows * values.scale, gates.scale * values.rows)
+        found.append(_gathered(Scaled(rows, _known(np.abs(rows) + off)), part.of_messages(), None))
+    out = _below(found)
+    if layer.root_weight:
+        out = _added(out, _linear(x, weights["lin_skip.weight"]))
+    return _with_bias(out, weights["bias"]) if layer.bias else out
 
 
 def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
@@ -206,14 +247,34 @@ def _join(layer: Join, parts: list[Scaled], step: float) -> Scaled:
 # -- steps: the values, the magnitude of what was summed, and what comes through of the scales before ----------------
 
 
-def _aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None) -> Scaled:
+def _aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
     """An aggregate of (factor *) the rows of the in-neighbours."""
     if kind in ("sum", "mean"):
         return _gathered(x, edges, factor, kind == "mean")
+    if kind == "var":
+        return _variance(x, edges, factor, step)
+    if kind == "std":
+        return _activated(_variance(x, edges, factor, step), lambda of: np.sqrt(np.where(of <= 1e-5, 0, of)), step)
     size = None if factor is None else np.abs(factor)
     largest, through = (edges.aggregate("max", rows, size) for rows in (np.abs(x.rows), x.scale))
     # a maximum moves by no more than the message that moves most
     return Scaled(edges.aggregate(kind, x.rows, factor), _known(_past_range(largest) + through))
+
+
+def _variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
+    """A message that is off moves the variance by twice its distance from the mean, and by its error's square."""
+    found = []
+    for _, here, part in edges.pieces():
+        times = np.ones(1) if factor is None else factor[here, None]
+        messages, far = x.rows[part.src] * times, (x.scale + np.abs(x.rows))[part.src] * np.abs(times)
+        by_edge, count = part.of_messages(), np.maximum(part.count(), 1)[:, None]
+        away = messages - by_edge.aggregate("mean", messages)[part.dst]
+        first, second = (by_edge.sum_at_destinations(of, None) for of in ((2 * away * far) ** 2, far**2))
+        size = _past_range(by_edge.aggregate("mean", messages**2))
+        moved = np.sqrt(first) / count + step * second / count + np.where(size < np.inf, 0, np.inf)
+        rows = by_edge.aggregate("var", messages)
+        found.append(Scaled(rows, _known(rows + moved)))
+    return _below(found)
 
 
 def _gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
@@ -244,6 +305,15 @@ def _with_bias(x: Scaled, bias: Array) -> Scaled:
 def _beside(parts: Sequence[Scaled]) -> Scaled:
     """Rows side by side."""
     return Scaled(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
+
+
+def _below(parts: Sequence[Scaled]) -> Scaled:
+    """Runs of rows, one after the other."""
+    return Scaled(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _at(x: Scaled, places: slice | Array) -> Scaled:
+    return Scaled(x.rows[places], x.scale[places])
 
 
 def _added(one: Scaled, other: Scaled) -> Scaled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnn.declarations import AGNNConv, GATConv, GATv2Conv, TransformerConv
+from gnn.declarations import AGNNConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from gnn.pyg.steps import ExportError, Step, array_of, class_name
 from gnn.pyg.tensors import Converted, tensors
 
@@ -16,7 +16,7 @@ def _check(step: Step) -> Any:
     if not isinstance(conv.in_channels, int):
         msg = f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}"
         raise ExportError(msg)
-    if conv.lin_edge is not None:
+    if getattr(conv, "lin_edge", None) is not None:
         msg = f"{step.name}: {name} with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
         raise ExportError(msg)
     return conv
@@ -47,6 +47,16 @@ def gatv2_conv(step: Step) -> Converted:
     weights["att"] = array_of(step, conv.att)[0]
     layer = GATv2Conv(**_sizes(conv), **_gat_options(conv), share_weights=bool(conv.share_weights))
     return layer, weights | _bias(step)
+
+
+def super_gat_conv(step: Step) -> Converted:
+    """Return the declaration and weights of a SuperGATConv as it is at inference."""
+    conv = _check(step)
+    weights = tensors(step, lin=conv.lin)
+    if conv.attention_type == "MX":
+        weights |= {name: array_of(step, getattr(conv, name))[0] for name in ("att_l", "att_r")}
+    options = {name: getattr(conv, name) for name in ("attention_type", "negative_slope", "add_self_loops")}
+    return SuperGATConv(**_sizes(conv), **options, bias=conv.bias is not None), weights | _bias(step)
 
 
 def _gat_options(conv: Any) -> dict[str, Any]:

@@ -7,8 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import GCNConv, GINConv, GraphConv, Identity, Layer, Linear, PRelu, Propagation, SAGEConv
-from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, transformer_conv
+from gnn.declarations import (
+    GCNConv,
+    GINConv,
+    GraphConv,
+    Identity,
+    Layer,
+    Linear,
+    PNAConv,
+    PRelu,
+    Propagation,
+    ResGatedGraphConv,
+    SAGEConv,
+)
+from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
 from gnn.pyg.forward.fx import dense_steps
 from gnn.pyg.functions import MODULES
 from gnn.pyg.norms import NORMS
@@ -18,7 +30,7 @@ from gnn.pyg.tensors import Converted, Weights, tensors
 from gnn.rows.chains import chain_width
 from gnn.rows.jumps import CURRENT, Join, Keep
 
-_AGGREGATORS = ("sum", "mean", "max", "min")
+_AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
 
 
 def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tuple[list[Layer], Weights]:
@@ -112,6 +124,11 @@ def _check_conv(step: Step) -> None:
 
 
 def _aggr(step: Step, allowed: tuple[str, ...], *, several: bool = False) -> Any:
+    conv: Any = step.op
+    return _kinds(step, conv.aggr_module, allowed, several=several)
+
+
+def _kinds(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool) -> Any:
     from torch_geometric.nn import aggr
 
     conv: Any = step.op
@@ -120,8 +137,9 @@ def _aggr(step: Step, allowed: tuple[str, ...], *, several: bool = False) -> Any
         aggr.MeanAggregation: "mean",
         aggr.MaxAggregation: "max",
         aggr.MinAggregation: "min",
+        aggr.StdAggregation: "std",
+        aggr.VarAggregation: "var",
     }
-    module = conv.aggr_module
     if several and isinstance(module, aggr.MultiAggregation) and module.mode == "cat":
         found = tuple(kinds.get(type(one)) for one in module.aggrs)
         if set(found) <= set(allowed):
@@ -201,6 +219,57 @@ def _gin_conv(step: Step, width: int | None) -> Converted:
     return GINConv(in_channels=width, out_channels=out, eps=eps, nn=layers), weights  # type: ignore[arg-type]
 
 
+def _pna_conv(step: Step, width: int | None) -> Converted:
+    conv: Any = step.op
+    if conv.edge_dim is not None:
+        msg = f"{step.name}: PNAConv with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
+        raise ExportError(msg)
+    if len(conv.pre_nns[0]) > 1:
+        msg = f"{step.name}: PNAConv with pre_layers={(len(conv.pre_nns[0]) + 1) // 2} is not supported yet; expected 1"
+        raise ExportError(msg)
+    aggr = conv.aggr_module
+    weights = {
+        "average_degree": array_of(step, aggr.avg_deg_lin),
+        "average_log_degree": array_of(step, aggr.avg_deg_log),
+        **tensors(step, lin=conv.lin),
+    }
+    post: list[Layer] = []
+    for t, (before, after) in enumerate(zip(conv.pre_nns, conv.post_nns, strict=True)):
+        first, *rest = after
+        inside = [one for i, op in enumerate(rest, 1) for one in dense_steps(f"{step.name}.post_nns.{t}.{i}", op)]
+        post, more = convert_chain([one._replace(frozen=step.frozen) for one in inside], conv.F_out, f"post.{t}")
+        weights |= tensors(step, **{f"pre.{t}": before[0], f"post.{t}.first": first}) | more
+    layer = PNAConv(
+        in_channels=conv.in_channels,
+        out_channels=conv.out_channels,
+        aggregators=_kinds(step, aggr.aggr, _AGGREGATORS, several=True),
+        scalers=tuple(aggr.scaler),
+        towers=conv.towers,
+        divide_input=bool(conv.divide_input),
+        post=post,  # type: ignore[arg-type]
+    )
+    return layer, weights
+
+
+def _gated_conv(step: Step, width: int | None) -> Converted:
+    import torch
+
+    conv: Any = step.op
+    _aggr(step, ("sum",))
+    if conv.edge_dim is not None:
+        msg = f"{step.name}: ResGatedGraphConv with edge_dim={conv.edge_dim} is not supported yet: "
+        raise ExportError(msg + "edges have no attributes here")
+    if not isinstance(conv.act, torch.nn.Sigmoid) and conv.act not in (torch.sigmoid, torch.nn.functional.sigmoid):
+        msg = f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()"
+        raise ExportError(msg)
+    names = ["lin_key", "lin_query", "lin_value", *(["lin_skip"] if conv.root_weight else [])]
+    weights = tensors(step, **{name: getattr(conv, name) for name in names})
+    sizes = _sizes(step, weights["lin_value.weight"], weights["lin_key.weight"])
+    if conv.bias is not None:
+        weights["bias"] = array_of(step, conv.bias)
+    return ResGatedGraphConv(**sizes, root_weight=bool(conv.root_weight), bias=conv.bias is not None), weights
+
+
 def _attention(convert: Callable[[Step, int | None], Converted]) -> Callable[[Step, int | None], Converted]:
     def checked(step: Step, width: int | None) -> Converted:
         _aggr(step, ("sum",))
@@ -233,9 +302,12 @@ def _sizes(step: Step, neighbour: np.ndarray, own: np.ndarray | None) -> dict[st
 _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {
     "torch_geometric.nn.GraphConv": _graph_conv,
     "torch_geometric.nn.SAGEConv": _sage_conv,
+    "torch_geometric.nn.PNAConv": _pna_conv,
+    "torch_geometric.nn.ResGatedGraphConv": _gated_conv,
     "torch_geometric.nn.AGNNConv": _attention(agnn_conv),
     "torch_geometric.nn.GATConv": _attention(lambda step, width: gat_conv(step)),
     "torch_geometric.nn.GATv2Conv": _attention(lambda step, width: gatv2_conv(step)),
+    "torch_geometric.nn.SuperGATConv": _attention(lambda step, width: super_gat_conv(step)),
     "torch_geometric.nn.TransformerConv": _attention(lambda step, width: transformer_conv(step)),
     "torch_geometric.nn.GCNConv": _gcn_conv,
     "torch_geometric.nn.GINConv": _gin_conv,

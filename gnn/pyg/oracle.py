@@ -9,6 +9,7 @@ import numpy as np
 from gnn.declarations import (
     AGNNConv,
     Conv,
+    DenseLayer,
     Elu,
     GATConv,
     GATv2Conv,
@@ -19,9 +20,12 @@ from gnn.declarations import (
     Layer,
     LeakyRelu,
     Linear,
+    PNAConv,
     PRelu,
     Propagation,
+    ResGatedGraphConv,
     SAGEConv,
+    SuperGATConv,
     TransformerConv,
 )
 from gnn.model import Model
@@ -111,8 +115,13 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     elif isinstance(layer, Propagation):
         module, weighted = pyg.LGConv(normalize=layer.normalize), layer.edge_weights
     elif isinstance(layer, GINConv):
-        module, weighted = pyg.GINConv(_chain(layer, weights), eps=layer.eps), False
+        module, weighted = pyg.GINConv(_chain(layer.nn, weights, "nn."), eps=layer.eps), False
         weights = {"eps": module.eps.to(x.dtype)}
+    elif isinstance(layer, PNAConv):
+        (module, weights), weighted = _pna_conv(layer, weights), False
+    elif isinstance(layer, ResGatedGraphConv):
+        options = layer.model_dump(include={"root_weight", "bias"})
+        module, weighted = pyg.ResGatedGraphConv(*sizes, **options), False
     elif isinstance(layer, GATConv):
         options = layer.model_dump(include={"heads", "concat", "negative_slope", "add_self_loops", "residual", "bias"})
         module, weighted = pyg.GATConv(layer.in_channels, layer.channels, **options), False
@@ -123,6 +132,10 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
         weighted, weights = False, weights | {"att": weights["att"][None]}
         if layer.share_weights:
             weights |= {name.replace("lin_l", "lin_r"): w for name, w in weights.items() if name.startswith("lin_l")}
+    elif isinstance(layer, SuperGATConv):
+        names = {"heads", "concat", "negative_slope", "add_self_loops", "attention_type", "bias"}
+        module = pyg.SuperGATConv(layer.in_channels, layer.channels, **layer.model_dump(include=names))
+        weighted, weights = False, {n: w[None] if n.startswith("att_") else w for n, w in weights.items()}
     elif isinstance(layer, TransformerConv):
         options = layer.model_dump(include={"heads", "concat", "root_weight", "beta", "bias"})
         module, weighted = pyg.TransformerConv(layer.in_channels, layer.channels, **options), False
@@ -137,14 +150,39 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     return module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
 
 
-def _chain(layer: GINConv, weights: dict[str, Tensor]) -> Any:
-    """Return GIN's nn as a module that PyG can call."""
+def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """Return PyG's layer and its weights by PyG's names."""
+    import torch
+    from torch_geometric import nn as pyg
+
+    module = pyg.PNAConv(
+        layer.in_channels,
+        layer.out_channels,
+        list(layer.aggregators),
+        list(layer.scalers),
+        torch.ones(2),
+        towers=layer.towers,
+        divide_input=layer.divide_input,
+    )
+    named = {name: w for name, w in weights.items() if name.startswith("lin.")}
+    named["aggr_module.avg_deg_lin"] = weights["average_degree"]
+    named["aggr_module.avg_deg_log"] = weights["average_log_degree"]
+    for t in range(layer.towers):
+        module.post_nns[t].append(_chain(layer.post, weights, f"post.{t}."))
+        for kind in ("weight", "bias"):
+            named[f"pre_nns.{t}.0.{kind}"] = weights[f"pre.{t}.{kind}"]
+            named[f"post_nns.{t}.0.{kind}"] = weights[f"post.{t}.first.{kind}"]
+    return module, named
+
+
+def _chain(layers: list[DenseLayer], weights: dict[str, Tensor], prefix: str) -> Any:
+    """Return a chain of dense layers as a module that PyG can call; its weights begin with the prefix."""
     import torch
 
     class Chain(torch.nn.Module):
         def forward(self, rows: Tensor) -> Tensor:
-            for i, inner in enumerate(layer.nn):
-                start = f"nn.{i}."
+            for i, inner in enumerate(layers):
+                start = f"{prefix}{i}."
                 rows = _dense(inner, {n[len(start) :]: w for n, w in weights.items() if n.startswith(start)}, rows)
             return rows
 

@@ -13,7 +13,14 @@ import numpy as np
 
 from gnn.plan import LayerPlan
 from gnn.softmax import SoftmaxSynopsis
-from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, ProductSynopsis, Synopsis
+from gnn.synopses import (
+    GatedSynopsis,
+    InvertibleSynopsis,
+    MomentsSynopsis,
+    MonotonicSynopsis,
+    ProductSynopsis,
+    Synopsis,
+)
 from operators.storage.folds import FoldStore, merger_of
 from operators.storage.part_rows import PartRows
 from operators.storage.sources import Sources
@@ -74,7 +81,7 @@ def capability_of(synopsis: Synopsis) -> Capability:
     """
     if isinstance(synopsis, InvertibleSynopsis):
         return Capability(SumStore, merger_of(synopsis))
-    if isinstance(synopsis, MonotonicSynopsis | ProductSynopsis | SoftmaxSynopsis):
+    if isinstance(synopsis, MonotonicSynopsis | MomentsSynopsis | ProductSynopsis | SoftmaxSynopsis | GatedSynopsis):
         return Capability(FoldStore, merger_of(synopsis))
     msg = f"no storage keeps a {type(synopsis).__name__}; the synopses are those of gnn/synopses.py"
     raise TypeError(msg)

@@ -84,6 +84,18 @@ def _differs(z: np.ndarray, u: int, rows: np.ndarray, row: int) -> bool:
 
 
 @inner
+def turns(z: np.ndarray, v: int, rows: np.ndarray, row: int, first: int, width: int) -> bool:
+    """Whether what messages read of v as their target, columns `first` to `first + width`, is other in `rows[row]`.
+
+    Bits that differ alone, as 0 and -0, change nothing; NaN is not equal to itself.
+    """
+    differs = False
+    for c in range(first, first + width):
+        differs |= z[v, c] != rows[row, c]
+    return differs
+
+
+@inner
 def _find_moves(edges: Edges, slots: np.ndarray, places: np.ndarray, rows: np.ndarray, moves: Moves) -> int:
     """Which of the epoch's values differ in any bit from what their sources sent before; returns how many."""
     z, bits, count = edges.z.data.view(np.int32), rows.view(np.int32), 0

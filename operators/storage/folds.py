@@ -13,16 +13,25 @@ import numpy as np
 
 from gnn.plan import LayerPlan
 from gnn.softmax import SoftmaxSynopsis
-from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, ProductSynopsis, Synopsis
+from gnn.synopses import (
+    GatedSynopsis,
+    InvertibleSynopsis,
+    MomentsSynopsis,
+    MonotonicSynopsis,
+    ProductSynopsis,
+    Synopsis,
+)
 from operators.storage import edge_messages
-from operators.storage.attention import AttentionFold
-from operators.storage.attention_kernels import merge_partial_attention
+from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.attention_kernels import merge_partial_attention
+from operators.storage.aggregates.extrema import ExtremaFold, merge_partial_extrema, sign_of
+from operators.storage.aggregates.gates import GatedFold
+from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
+from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
 from operators.storage.edge_messages import OK, Edges, Messages, Moves, room_for
-from operators.storage.extrema import ExtremaFold, merge_partial_extrema, sign_of
 from operators.storage.part_rows import PartRows, frozen
 from operators.storage.row_kernels import put
 from operators.storage.sources import Sources
-from operators.storage.sum_fold import SumFold, merge_partial_sums
 from operators.storage.sums import LostUpdateError
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists
@@ -71,6 +80,10 @@ def _make_fold(tables: TableSet, name: str, width: int, synopsis: Synopsis) -> F
         return ExtremaFold(tables, name, width, synopsis)
     if isinstance(synopsis, SoftmaxSynopsis):
         return AttentionFold(tables, name, synopsis)
+    if isinstance(synopsis, GatedSynopsis):
+        return GatedFold(tables, name, synopsis)
+    if isinstance(synopsis, MomentsSynopsis):
+        return MomentsFold(tables, name, width)
     assert isinstance(synopsis, InvertibleSynopsis)  # operators/storage/capability.py sends no others here
     return SumFold(tables, name, width)
 
@@ -95,8 +108,7 @@ class FoldStore:
         names = [""] if len(factors) == 1 else [f"{i}." for i in range(len(factors))]
         self._widths = [factor.width(layer.message_width) for factor in factors]
         self.folds = [
-            _make_fold(tables, name, width, factor)
-            for name, width, factor in zip(names, self._widths, factors, strict=True)
+            _make_fold(tables, name, layer.message_width, factor) for name, factor in zip(names, factors, strict=True)
         ]
         self._by_row = self.z, self._count, *(table for fold in self.folds for table in fold.tables)
         rows.keep(*self._by_row, self._out, self._inn)
@@ -215,13 +227,15 @@ def merger_of(synopsis: Synopsis) -> Merge:
         return lambda index, partial, slots, out, slot, row: merge_partial_attention(
             index, partial, slots, out, (slot, row), heads
         )
-    factors = factors_of(synopsis)
+    product = synopsis if isinstance(synopsis, ProductSynopsis) else None
 
     def merge(index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, slot: int, row: int) -> None:
-        width = out.shape[1] // len(factors)
-        for i, factor in enumerate(factors):
-            columns = i * width, (i + 1) * width
-            if isinstance(factor, MonotonicSynopsis):
+        width = out.shape[1]
+        places = [(0, width)] if product is None else product.places(width)
+        for factor, columns in zip(factors_of(synopsis), places, strict=True):
+            if isinstance(factor, MomentsSynopsis):
+                merge_partial_moments(index, partial, slots, out, (slot, row), columns)
+            elif isinstance(factor, MonotonicSynopsis):
                 merge_partial_extrema(index, partial, slots, out, (slot, row), columns, sign_of(factor))
             else:
                 merge_partial_sums(index, partial, slots, out, (slot, row), columns)

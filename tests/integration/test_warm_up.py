@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from job.machine.kernels import are_ready, compile_ahead
 from tests.support.embedded import write_graph
 from tests.support.graphs import random_graph
-from tests.support.jobs import DEADLINE_S, NO_SUMS, ROOT, Job, make_input
+from tests.support.jobs import DEADLINE_S, NO_SUMS, NO_SUMS_EITHER, ROOT, Job, make_input
 from tests.support.kernels import copy_of_cache, kernels_in
 
 SPLIT = ("--hybrid-threshold", "5")
@@ -66,10 +67,10 @@ def test_after_it_a_job_compiles_nothing(ids: str, options: tuple[str, ...], cac
     assert sorted(kernels_in(cache) - before) == []
 
 
-@pytest.mark.parametrize("parts", ["1", "4"])
-def test_neither_does_one_with_attention_and_extrema(parts: str, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("parts", "layers"), [("1", NO_SUMS), ("4", NO_SUMS), ("4", NO_SUMS_EITHER)])
+def test_neither_does_one_with_other_synopses(parts: str, layers: Any, cache: Path, tmp_path: Path) -> None:
     before = kernels_in(cache)
-    job = Job(make_input(tmp_path / "input", 2000, layers=NO_SUMS, snapshot=True), tmp_path / "out")
+    job = Job(make_input(tmp_path / "input", 2000, layers=layers, snapshot=True), tmp_path / "out")
     job.environ = {"NUMBA_CACHE_DIR": str(cache)}
     try:
         job.done("--runtime", "local", "--parts", parts, "--epoch-events", "50", "--epoch-ms", "0", *SPLIT)

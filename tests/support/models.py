@@ -27,7 +27,7 @@ from gnn.model import Model, build_model
 from gnn.rows.chains import chain_tensors
 from gnn.rows.functions import Affine, Clamp, Scale
 from gnn.rows.jumps import Join, Keep
-from tests.support.jumping import Jumps, jumping_layers
+from tests.support.jumping import Jumps, join, jumping_layers, keep
 
 Spec = dict[str, Any]
 
@@ -167,6 +167,7 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "graph_conv-mean": {"aggr": "mean"},
     "graph_conv-max": {"aggr": "max"},
     "graph_conv-min": {"aggr": "min", "edge_weights": False},
+    "graph_conv-std": {"aggr": "std"},
     "graph_conv-unweighted": {"edge_weights": False},
     "graph_conv-no_bias": {"bias": False},
     "sage_conv-mean": {"aggr": "mean"},
@@ -176,6 +177,7 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "sage_conv-max-no_root": {"aggr": "max", "root_weight": False, "normalize": True},
     "sage_conv-several": {"aggr": ["mean", "max", "min"]},
     "sage_conv-several-sums": {"aggr": ["max", "sum"], "project": True},
+    "sage_conv-several-moments": {"aggr": ["std", "max", "var", "sum"]},
     "sage_conv-normalize": {"normalize": True},
     "sage_conv-no_root": {"root_weight": False},
     "sage_conv-project": {"project": True},
@@ -195,12 +197,24 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "gatv2_conv-default": {},
     "gatv2_conv-no_loops": {"add_self_loops": False, "bias": False},
     "gatv2_conv-shared": {"share_weights": True, "heads": 2, "concat": False, "residual": True},
+    "super_gat_conv-default": {},
+    "super_gat_conv-dots": {"attention_type": "SD", "heads": 2, "concat": False, "negative_slope": 0.4},
+    "super_gat_conv-no_loops": {"add_self_loops": False, "bias": False, "heads": 3, "concat": False},
     "transformer_conv-default": {},
     "transformer_conv-beta": {"beta": True, "heads": 2, "concat": False},
     "transformer_conv-no_root": {"root_weight": False, "bias": False},
+    "res_gated_graph_conv-default": {},
+    "res_gated_graph_conv-no_root": {"root_weight": False, "bias": False},
     "gin_conv-default": {},
     "gin_conv-eps": {"eps": 0.5},
 }
+
+
+_PNA: Spec = {
+    "aggregators": ["mean", "min", "max", "std"],
+    "scalers": ["identity", "amplification", "attenuation"],
+}
+_EXACT_AGGREGATORS = {"sum", "max", "min"}
 
 
 def _longer() -> dict[str, list[Spec]]:
@@ -252,8 +266,24 @@ def _longer() -> dict[str, list[Spec]]:
         "transformer_conv-4-heads": _stack(
             conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
         ),
+        **_pna_models(),
+        "super_gat_conv-4-heads": _stack(
+            conv("super_gat_conv", width, 8, heads=4), conv("super_gat_conv", 8, 6, heads=2, attention_type="SD")
+        ),
         "agnn_conv": [linear(width, 4), relu, conv("agnn_conv", 4, 4), conv("agnn_conv", 4, 4, add_self_loops=False)],
         "4-layers-gcn": _stack(*(conv("gcn_conv", a, b) for a, b in [(width, 4), (4, 4), (4, 5), (5, 3)])),
+    }
+
+
+def _pna_models() -> dict[str, list[Spec]]:
+    width, relu = IN_WIDTH, {"type": "relu"}
+    return {
+        "pna_conv": [conv("pna_conv", width, 4, **_PNA)],
+        "pna_conv-residual": [keep("x"), conv("pna_conv", width, width, **_PNA), relu, join("sum", "x", ".")],
+        "pna_conv-towers": _stack(
+            conv("pna_conv", width, 6, **_PNA, towers=3, divide_input=True, post=[relu, linear(2, 2)]),
+            conv("pna_conv", 6, 4, aggregators=["var", "sum"], scalers=["linear", "inverse_linear"], towers=2),
+        ),
     }
 
 
@@ -276,9 +306,10 @@ def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, GINConv):
         return all(_exact_layer(inner) for inner in layer.nn)
     if isinstance(layer, GraphConv):
-        return layer.aggr != "mean"
+        return layer.aggr in _EXACT_AGGREGATORS
     if isinstance(layer, SAGEConv):
-        return "mean" not in layer.aggr and not layer.normalize
+        kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+        return set(kinds) <= _EXACT_AGGREGATORS and not layer.normalize
     if isinstance(layer, DegreeScaledConv):
         return not layer.normalize
     if isinstance(layer, Join):

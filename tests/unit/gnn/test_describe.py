@@ -15,9 +15,22 @@ def test_every_model_can_be_described(name: str, tmp_path: Path) -> None:
     save_model(all_small_models()[name](), tmp_path)
     data = json.loads(json.dumps(describe_data(tmp_path)))
     known = {"invertible", "monotonic", "invertible + monotonic", "monotonic + invertible"}
-    known.add("invertible, reading its target")
+    known |= {"invertible, reading its target", "invertible, in two sides"}
     assert data["layers"] and {layer["class"] for layer in data["layers"]} <= known
     assert "bytes/vertex" in describe_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("gat_conv", "moves the messages whose score changes sides")]
+    + [
+        (kind, "the sums of a changed target are made afresh from its in-edges")
+        for kind in ("gatv2_conv", "super_gat_conv", "transformer_conv", "agnn_conv", "res_gated_graph_conv")
+    ],
+)
+def test_what_a_changed_target_costs_is_said(kind: str, says: str, tmp_path: Path) -> None:
+    save_model(make_model(0, [conv(kind, 6, 6)]), tmp_path)
+    assert says in describe_data(tmp_path)["layers"][0]["incremental"][0]
 
 
 def test_weights_that_a_layer_ignores_are_named(tmp_path: Path) -> None:

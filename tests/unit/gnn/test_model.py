@@ -66,7 +66,7 @@ BAD = {
     "gin widths": ([conv("gin_conv", 3, 2, nn=[linear(3, 5)])], "nn makes rows of width 5, expected out_channels 2"),
     "no conv": ([linear(3, 2)], "needs 1 to 16 convs, got 0"),
     "too many convs": ([conv("graph_conv", 2, 2)] * 17, "needs 1 to 16 convs, got 17"),
-    "aggr": ([conv("graph_conv", 3, 2, aggr="median")], r"aggr: Input should be .*'max' or 'min' \(got 'median'\)"),
+    "aggr": ([conv("graph_conv", 3, 2, aggr="median")], r"aggr: Input should be .*'std' or 'var' \(got 'median'\)"),
     "unknown option": ([conv("sage_conv", 3, 2, heads=4)], r"heads: Extra inputs are not permitted \(got 4\)"),
     "zero width": ([conv("graph_conv", 0, 2)], "greater than or equal to 1"),
     "loops": ([conv("gcn_conv", 3, 2, normalize=False)], "add_self_loops needs normalize"),

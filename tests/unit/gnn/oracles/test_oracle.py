@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gnn.oracles import edges, oracle
+from gnn.oracles import edges, oracle, own_scale
 from gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model
@@ -81,6 +81,20 @@ def test_many_edges_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = oracle.forward(model, *graph)[0]
     monkeypatch.setattr(edges, "_CHUNK_EDGES", 5)
     np.testing.assert_array_equal(oracle.forward(model, *graph)[0], whole)
+
+
+@pytest.mark.parametrize(
+    "name", ["pna_conv-towers", "res_gated_graph_conv-default-2-layers", "graph_conv-std-2-layers"]
+)
+def test_rows_by_edge_go_through_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, graph = MODELS[name](), random_graph(3, edges=400)
+    whole = oracle.forward(model, *graph)[-1], *own_scale.forward(model, *graph)
+    monkeypatch.setattr(edges, "_CHUNK_EDGES", 5)
+    pieces = oracle.forward(model, *graph)[-1], *own_scale.forward(model, *graph)
+    for got, expected in zip(pieces, whole, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+    nothing = np.empty(0, np.int64)
+    assert oracle.forward(model, graph.x[:0], nothing, nothing)[-1].shape == (0, model.out_width)
 
 
 def test_head_equals_torch() -> None:

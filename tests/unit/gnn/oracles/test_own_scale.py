@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gnn.model import Model
+from gnn.model import Model, build_model
 from gnn.oracles import oracle, own_scale
 from gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
@@ -115,3 +115,14 @@ def test_what_may_pass_the_range_of_float32_has_no_scale() -> None:
     model.weights["layers.0.lin_root.weight"][0, 0] = 2
     expected = own_scale.forward(model, *alone(3e38, 1.0))
     assert np.isinf(expected.scale[0, 0])
+
+
+def test_a_deviation_may_jump_where_pygs_does_and_nowhere_else() -> None:
+    layer = conv("graph_conv", 1, 1, aggr="std", edge_weights=False, bias=False)
+    weights = {"layers.0.lin_rel.weight": np.ones((1, 1)), "layers.0.lin_root.weight": np.zeros((1, 1))}
+    model = build_model(layers=[layer], head=[], edge_types=[], weights=weights)
+    least = np.sqrt(1e-5)
+    for deviation, may_jump in ((least * (1 - 1e-6), True), (least * (1 + 1e-6), True), (2 * least, False)):
+        x = np.float32([[0], [2 * deviation], [0]])
+        expected = own_scale.forward(model, x, np.array([0, 1]), np.array([2, 2]))
+        assert (1e-4 * expected.scale[2, 0] >= 0.9 * least) == may_jump

@@ -77,6 +77,7 @@ BASIC = {
     "sage-max": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr="max"),
     "sage-min": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr="min", project=True),
     "sage-several": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr=["mean", "max", "min", "sum"]),
+    "sage-moments": lambda: pyg.GraphSAGE(IN, 8, 2, 3, aggr=["std", "var", "mean"]),
     "sage-project-normalize": lambda: pyg.GraphSAGE(IN, 8, 2, 3, project=True, normalize=True, act="gelu"),
     "sage-no-root": lambda: pyg.GraphSAGE(IN, 8, 2, root_weight=False, act_first=True, norm="BatchNorm"),
     "sage-no-act": lambda: pyg.GraphSAGE(IN, 8, 2, 3, act=None),
@@ -283,11 +284,11 @@ REFUSED = {
     ),
     "median": (
         lambda: pyg.GraphSAGE(IN, 8, 2, aggr="median"),
-        "convs.0: SAGEConv with aggr='median' is not supported yet; supported: sum, mean, max, min",
+        "convs.0: SAGEConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
     ),
     "aggr list": (
-        lambda: pyg.GraphSAGE(IN, 8, 1, aggr=["mean", "std"]),
-        "with aggr=.'mean', 'std'. is not supported",
+        lambda: pyg.GraphSAGE(IN, 8, 1, aggr=["mean", "mul"]),
+        "with aggr=.'mean', 'mul'. is not supported",
     ),
     "gcn mean": (
         lambda: pyg.GCN(IN, 8, 1, aggr="mean"),

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from operators.storage import attention_kernels as kernels
-from operators.storage.attention import AttentionFold
+from operators.storage.aggregates import attention_kernels as kernels
+from operators.storage.aggregates.attention import AttentionFold
 from tests.support.models import Spec, conv
 from tests.support.twin import Edge, Twin, twin_of
 
@@ -23,6 +23,8 @@ KINDS: dict[str, Spec] = {
     "gat": conv("gat_conv", 4, 4, heads=2, add_self_loops=False, negative_slope=0.3),
     "gatv2": conv("gatv2_conv", 4, 4, heads=2),
     "transformer": conv("transformer_conv", 4, 4, heads=2),
+    "super_gat": conv("super_gat_conv", 4, 4, heads=2),
+    "super_gat_dots": conv("super_gat_conv", 4, 4, heads=2, attention_type="SD", add_self_loops=False),
     "agnn": conv("agnn_conv", 3, 3),
 }
 
@@ -136,7 +138,7 @@ def test_a_target_that_changes_moves_what_changes_sides_and_sums_nothing_afresh(
 
 
 def test_other_scores_sum_the_changed_target_afresh_and_no_other() -> None:
-    for kind in ("gatv2", "transformer"):
+    for kind in ("gatv2", "transformer", "super_gat", "super_gat_dots"):
         kept, rng = twin_of(KINDS[kind], ROWS), np.random.default_rng(2)
         kept.apply(star([1, 2, 3]) | {(1, 4): 1.0}, rows(kept, rng, list(range(ROWS)), 1.0))
         counts = fold_of(kept).counts

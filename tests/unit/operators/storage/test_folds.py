@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnn.synopses import synopsis_of
-from operators.storage import extrema
-from operators.storage.extrema import ExtremaFold
-from operators.storage.sum_fold import SumFold
+from operators.storage.aggregates import extrema
+from operators.storage.aggregates.extrema import ExtremaFold
+from operators.storage.aggregates.sum_fold import SumFold
 from operators.storage.sums import LostUpdateError
 from tests.support.models import conv
 from tests.support.twin import Edge, Twin, twin_of

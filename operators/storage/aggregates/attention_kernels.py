@@ -22,7 +22,7 @@ import numpy as np
 
 from gnn.kernel import inner, kernel
 from gnn.scores import ADDITIVE, Terms, score_of, side_of
-from operators.storage.edge_messages import Edges, Messages, Moves
+from operators.storage.edge_messages import Edges, Messages, Moves, turns
 from operators.storage.exact_sums import (
     LAST_SERIAL,
     LOSSY,
@@ -158,25 +158,13 @@ def add_messages(att: Attention, edges: Edges, messages: Messages, sign: int, se
             _change(att, z, u, v, h, _side(att, z, u, v, h), sign, serial)
 
 
-@inner
-def _turns(att: Attention, z: np.ndarray, v: int, rows: np.ndarray, row: int, width: int) -> bool:
-    """Whether the target's terms of v, so many columns, are others in `rows[row]`.
-
-    Bits that differ alone, as 0 and -0, change nothing; NaN is not equal to itself.
-    """
-    differs = False
-    for c in range(att.terms.target, att.terms.target + width):
-        differs |= z[v, c] != rows[row, c]
-    return differs
-
-
 @kernel
 def turn_targets(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, serial: int) -> None:
     """Have the rows summed afresh whose targets' terms change to those of `rows`, in the same places as the moves."""
-    width = att.terms.heads * att.terms.channels
+    first, width = att.terms.reads
     for i in range(len(moves.slots)):
         v = moves.slots[i]
-        if edges.in_edges.data[v] > 0 and _turns(att, edges.z.data, v, rows, moves.places[i], width):
+        if edges.in_edges.data[v] > 0 and turns(edges.z.data, v, rows, moves.places[i], first, width):
             _mark(att, v, serial)
             att.renew[v] = serial
 
@@ -192,7 +180,7 @@ def move_sides(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, ser
     near, heads = att.near.data, att.terms.heads
     for i in range(len(moves.slots)):
         v, row = moves.slots[i], moves.places[i]
-        if edges.in_edges.data[v] == 0 or not _turns(att, z, v, rows, row, heads):
+        if edges.in_edges.data[v] == 0 or not turns(z, v, rows, row, att.terms.target, heads):
             continue
         _mark(att, v, serial)
         base, at = base_of(edges.inn, v), place_of(edges.inn, v)

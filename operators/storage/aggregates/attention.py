@@ -6,7 +6,7 @@ import numpy as np
 
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
-from operators.storage import attention_kernels as kernels
+from operators.storage.aggregates import attention_kernels as kernels
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import stamp_of
 from state.table import Table, TableSet

@@ -1,0 +1,120 @@
+"""Linear layers and activations: layers that read the row of one vertex alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gnn.rows.functions import AnyFunction
+from gnn.rows.layer import Layer, Shape, Width
+from gnn.rows.norms import AnyNorm, BatchNorm
+
+
+class Linear(Layer):
+    """y = x W^T + b."""
+
+    type: Literal["linear"] = "linear"
+    in_channels: Width
+    out_channels: Width
+    bias: bool = True
+
+    @property
+    def in_width(self) -> int:
+        """Width of the rows it reads."""
+        return self.in_channels
+
+    @property
+    def out_width(self) -> int:
+        """Width of the rows it makes."""
+        return self.out_channels
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        return linear_shapes("", self.in_channels, self.out_channels, bias=self.bias)
+
+
+class Relu(Layer):
+    """max(x, 0)."""
+
+    type: Literal["relu"] = "relu"
+
+
+class LeakyRelu(Layer):
+    """The value where x > 0, else slope * x."""
+
+    type: Literal["leaky_relu"] = "leaky_relu"
+    slope: float = 0.01
+
+
+class PRelu(Layer):
+    """Leaky relu with learned slopes: one, or one per channel."""
+
+    type: Literal["prelu"] = "prelu"
+    channels: Width = 1
+
+    @property
+    def in_width(self) -> int | None:
+        """Width of the rows it reads, None if any."""
+        return None if self.channels == 1 else self.channels
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        return {"weight": (self.channels,)}
+
+
+class Elu(Layer):
+    """The value where x > 0, else alpha * (exp(x) - 1)."""
+
+    type: Literal["elu"] = "elu"
+    alpha: float = 1.0
+
+
+class Selu(Layer):
+    """Self-normalising exponential unit."""
+
+    type: Literal["selu"] = "selu"
+
+
+class Gelu(Layer):
+    """Gaussian error linear unit, by erf or in its tanh approximation."""
+
+    type: Literal["gelu"] = "gelu"
+    approximate: Literal["none", "tanh"] = "none"
+
+
+class Tanh(Layer):
+    """Hyperbolic tangent."""
+
+    type: Literal["tanh"] = "tanh"
+
+
+class Sigmoid(Layer):
+    """Logistic function."""
+
+    type: Literal["sigmoid"] = "sigmoid"
+
+
+class Silu(Layer):
+    """x * sigmoid(x)."""
+
+    type: Literal["silu"] = "silu"
+
+
+class Identity(Layer):
+    """Does nothing."""
+
+    type: Literal["identity"] = "identity"
+
+
+AnyActivation = Relu | LeakyRelu | PRelu | Elu | Selu | Gelu | Tanh | Sigmoid | Silu | Identity
+AnyDense = Linear | BatchNorm | AnyActivation | AnyFunction | AnyNorm
+DenseLayer = Annotated[AnyDense, Field(discriminator="type")]
+
+
+def linear_shapes(prefix: str, in_width: int, out_width: int, *, bias: bool) -> dict[str, Shape]:
+    """Names and shapes of the weights of a linear layer, behind the prefix."""
+    shapes: dict[str, Shape] = {prefix + "weight": (out_width, in_width)}
+    if bias:
+        shapes[prefix + "bias"] = (out_width,)
+    return shapes

@@ -1,0 +1,107 @@
+"""Convs that basic models don't have, and all options of those they do: exported, they give what PyG gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+from torch import nn  # noqa: E402
+
+from gnn.oracles import oracle, whole_graph  # noqa: E402
+from gnn.plan import compile_plan  # noqa: E402
+from gnn.pyg.export import ExportError, export_model  # noqa: E402
+from gnn.synopses import MomentsSynopsis  # noqa: E402
+from tests.support.graphs import random_graph  # noqa: E402
+from tests.support.models import IN_WIDTH as IN  # noqa: E402
+
+PNA, DEGREES = ["mean", "min", "max", "std"], torch.tensor([1, 4, 2, 0, 3])
+SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]
+
+
+def pna(*sizes: Any, **options: Any) -> Any:
+    return pyg.PNA(IN, *sizes, **{"aggregators": PNA, "scalers": SCALERS, "deg": DEGREES} | options)
+
+
+def alone(conv: Any) -> Any:
+    return pyg.Sequential("x, edge_index", [(conv, "x, edge_index -> x"), nn.ELU()])
+
+
+MODULES = {
+    "pna": lambda: pna(8, 2, 3),
+    "pna-towers": lambda: pna(
+        6, 3, aggregators=["sum", "var"], scalers=SCALERS[1:2], towers=3, divide_input=True, post_layers=3, act="elu"
+    ),
+    "pna-trained-norm": lambda: pna(8, 2, 4, aggregators=["max"], scalers=["linear"], train_norm=True, towers=2),
+    "pna-prelu": lambda: pna(8, 1, post_layers=2, act="prelu", norm="batch_norm"),
+    "pna-jumps": lambda: pna(6, 3, 4, jk="cat"),
+    "gates": lambda: alone(pyg.ResGatedGraphConv(IN, 5)),
+    "gates-no-root": lambda: alone(pyg.ResGatedGraphConv(IN, 5, act=torch.sigmoid, root_weight=False, bias=False)),
+    "super-gat": lambda: alone(pyg.SuperGATConv(IN, 3, heads=2, negative_slope=0.3)),
+    "super-gat-dots": lambda: alone(pyg.SuperGATConv(IN, 3, heads=2, concat=False, attention_type="SD", bias=False)),
+    "super-gat-no-loops": lambda: alone(pyg.SuperGATConv(IN, 3, add_self_loops=False)),
+    "transformer": lambda: alone(pyg.TransformerConv(IN, 3, heads=2, beta=True)),
+    "agnn": lambda: pyg.Sequential(
+        "x, edge_index", [(nn.Linear(IN, 4), "x -> x"), (pyg.AGNNConv(), "x, edge_index -> x")]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_it_gives_what_pyg_gives(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    module = MODULES[name]().eval()
+    model = export_model(module, tmp_path)
+    graph = random_graph(3)._replace(weight=None)
+    edge_index = torch.from_numpy(np.stack([graph.src, graph.dst]))
+    with torch.no_grad():
+        expected = module(torch.from_numpy(graph.x), edge_index).numpy()
+    for got in (oracle.forward(model, *graph)[-1], whole_graph.forward(compile_plan(model), *graph)[-1]):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
+
+
+REFUSED = {
+    "gates with attributes": (
+        lambda: pyg.ResGatedGraphConv(IN, 8, edge_dim=4),
+        "ResGatedGraphConv with edge_dim=4 is not supported yet: edges have no attributes here",
+    ),
+    "gates by tanh": (
+        lambda: pyg.ResGatedGraphConv(IN, 8, act=nn.Tanh()),
+        r"ResGatedGraphConv with act=Tanh\(\) is not supported yet; expected Sigmoid\(\)",
+    ),
+    "gates of two kinds": (lambda: pyg.ResGatedGraphConv((IN, 4), 8), "bipartite layers are not supported"),
+    "pna with attributes": (
+        lambda: pyg.PNAConv(IN, 8, PNA, SCALERS, DEGREES, edge_dim=4),
+        "PNAConv with edge_dim=4 is not supported yet: edges have no attributes here",
+    ),
+    "pna pre_layers": (
+        lambda: pyg.PNAConv(IN, 8, PNA, SCALERS, DEGREES, pre_layers=2),
+        "PNAConv with pre_layers=2 is not supported yet; expected 1",
+    ),
+    "pna aggregators": (
+        lambda: pyg.PNAConv(IN, 8, ["mean", "median"], SCALERS, DEGREES),
+        "PNAConv with aggr=.* is not supported yet; supported: sum, mean, max, min, std, var",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_freshet_does_not_have_is_refused_by_name(what: str, tmp_path: Path) -> None:
+    make, message = REFUSED[what]
+    with pytest.raises(ExportError, match=f"^module_0: {message}"):
+        export_model(alone(make()), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ten_neighbours_that_are_alike_do_not_deviate() -> None:
+    """In float32 PyG's deviation of theirs is what its means have rounded away, as docs/aggregates.md says."""
+    alike, at = torch.full((10, 1), 37.3), torch.zeros(10, dtype=torch.long)
+    assert round(pyg.aggr.StdAggregation()(alike, at).item(), 3) == 0.016
+    assert pyg.aggr.StdAggregation()(alike.double(), at).item() == 0
+    synopsis = MomentsSynopsis("std")
+    state = synopsis.whole(alike.numpy(), at.numpy(), np.zeros((1, 1), np.float32))
+    assert synopsis.read(state, np.array([10])).tolist() == [[0]]
