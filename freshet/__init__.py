@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gnn.declarations import Layer as Layer
     from gnn.pyg.export import export_model as export_model
-    from job.serving.client import EmbeddingClient as EmbeddingClient
+    from job.serving.clients.client import EmbeddingClient as EmbeddingClient
 
 __version__ = "0.1.0"
 
 # Lazily: export_model brings torch along, and `import freshet` must work without it.
 _HOMES = {
-    "EmbeddingClient": "job.serving.client",
+    "EmbeddingClient": "job.serving.clients.client",
     "Layer": "gnn.declarations",
     "export_model": "gnn.pyg.export",
 }

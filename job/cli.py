@@ -5,25 +5,12 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import version as distribution_version
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from gnn.errors import FreshetError, InputError
-from job.commands.check import check
-from job.commands.compact import compact
-from job.commands.embed import embed
-from job.commands.export import export
-from job.commands.model import describe, import_model
-from job.commands.partition import partition
-from job.commands.produce import produce
-from job.commands.query import query
-from job.commands.run import run
-from job.commands.serve import serve
-from job.commands.stop import stop
-from job.commands.warm_up import warm_up
-from job.commands.watch import watch
 from job.errors import EXIT_SIGINT, exit_code, one_line
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
@@ -31,38 +18,55 @@ _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or in one local process).
 """
 
-app = typer.Typer(
-    name="freshet",
-    help=_HELP,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-model_app = typer.Typer(help="Bring a trained model in; see what is incremental about it.", no_args_is_help=True)
+# Each is the function of that name in the module of that name in job/commands. Model's are its own menu.
+_COMMANDS = "run stop serve query watch check embed export compact produce model partition warm-up".split()
+
+
+def menu(arguments: Sequence[str]) -> typer.Typer:
+    """The app with the command that these arguments begin with; with all commands where they name none of them.
+
+    Loading them all takes longer than a server may need to start.
+    """
+    app = typer.Typer(
+        name="freshet",
+        help=_HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    asked = [name for name in _COMMANDS if name in arguments[:1]]
+    for name in asked or _COMMANDS:
+        _add(app, name)
+    return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    function = name.replace("-", "_")
+    module = import_module(f"job.commands.{function}")
+    if name == "model":
+        models = typer.Typer(help="Bring a trained model in; see what is incremental about it.", no_args_is_help=True)
+        app.add_typer(models, name=name)
+        models.command("import")(module.import_model)
+        models.command()(module.describe)
+    else:
+        app.command()(getattr(module, function))
 
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version as distribution_version
+
         typer.echo(f"freshet {distribution_version('freshet-gnn')}")
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
     """Options that stand before a command."""
-
-
-for command in (run, stop, serve, query, watch, check, embed, export, compact, produce):
-    app.command()(command)
-app.add_typer(model_app, name="model")
-model_app.command("import")(import_model)
-model_app.command()(describe)
-app.command()(partition)
-app.command()(warm_up)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     An exception that nobody expected ends with 3: its traceback, then its message as the last line of stderr.
     """
-    sys.exit(_guarded(lambda: app(args=arguments)))
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(_guarded(lambda: menu(given)(args=given)))
 
 
 def _guarded(command: Callable[[], object]) -> int:

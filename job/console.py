@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.live import Live
 
 LOG_INTERVAL_S = 10.0
 LIVE_INTERVAL_S = 0.2
@@ -72,6 +71,9 @@ class Progress:
         self._shown_at = clock()
         self._live: Live | None = None
         if self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
             # stdout is left alone: JSON results stand there.
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=True)
@@ -105,6 +107,8 @@ class Progress:
         line = self._pending if isinstance(self._pending, str) else format_stats(self._pending)
         self._pending, self._shown_at = None, self._clock()
         if self._live:
+            from rich.text import Text
+
             self._live.update(Text(f"{self._label}  {line}", no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             stamp = time.strftime("%H:%M:%S")

@@ -23,7 +23,7 @@ from _serve_oracle import Oracle, Sample
 from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, inputs_in, machine
 
-from job.serving.client import EmbeddingClient
+from job.serving.clients.client import EmbeddingClient
 from job.serving.place import read_server
 
 TURN_S, BATCH, CLIENTS = 1.0, 100, 4

@@ -47,8 +47,8 @@ def query(
     [cyan]freshet query 7 9[/cyan]
     [cyan]freshet query --at O/tables --format json 7[/cyan]
     """
-    from job.serving.asked import TOKEN_VARIABLE
-    from job.serving.client import EmbeddingClient
+    from job.serving.clients.asked import TOKEN_VARIABLE
+    from job.serving.clients.client import EmbeddingClient
     from job.serving.lookup import BadRequestError, NotReadyError, NotYetError
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Annotated
@@ -55,12 +56,16 @@ def serve(
         keep_s = None if keep_changes == "all" else parse_duration(keep_changes)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    from job.serving.asked import TOKEN_VARIABLE
-    from job.serving.compaction import compact_log
+    gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
+    from job.serving.clients.asked import TOKEN_VARIABLE
     from job.serving.server import ServeOptions
     from job.serving.server import serve as serving
 
-    out = tables.absolute().parent
+    def compacting() -> object:
+        from job.serving.compaction import compact_log
+
+        return compact_log(tables.absolute().parent, keep_s)
+
     options = ServeOptions(
         tables,
         host,
@@ -70,7 +75,7 @@ def serve(
         history_bytes,
         stale_after_s,
         wait_s,
-        (lambda: compact_log(out, keep_s)) if compact is not None else None,
+        compacting if compact is not None else None,
         every_s,
     )
     raise typer.Exit(serving(options))

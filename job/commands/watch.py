@@ -65,7 +65,7 @@ def _tables(at: str) -> Path:
     path = Path(at)
     if path.is_dir():
         return path.absolute()
-    from job.serving.client import EmbeddingClient
+    from job.serving.clients.client import EmbeddingClient
     from job.serving.lookup import NotReadyError
 
     try:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from job.folder import layout
+from job.serving.columns import ids_of_column, numbers
 from operators.sink.change_log_reader import ChangeLogReader
 from state.served.ids import Ids, Texts, frozen
 
@@ -74,36 +75,12 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
     vectors = table["embedding"].combine_chunks()
     rows = vectors.flatten().to_numpy().reshape(-1, width)[lives] if len(lives) else empty
     return LogRows(
-        ids_of_column(table["id"].take(pa.array(lives))),
+        ids_of_column(table["id"].take(numbers(lives))),
         epochs[lives],
         rows,
-        ids_of_column(table["id"].take(pa.array(gone))),
+        ids_of_column(table["id"].take(numbers(gone))),
         epochs[gone],
     )
-
-
-def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
-    """The ids of an Arrow column of int64 or strings, without nulls."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # of no chunks
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-        return frozen(array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False))
-    array = array.cast(pa.string())
-    _, offsets, data = array.buffers()
-    n = len(array)
-    if n == 0 or offsets is None:
-        return Texts.encode([])
-    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + n + 1]
-    return Texts.of(ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8))
-
-
-def column_of_ids(ids: Ids) -> pa.Array:
-    """The inverse, without a copy of the text."""
-    if not isinstance(ids, Texts):
-        return pa.array(ids)
-    offsets = pa.py_buffer(ids.offsets.astype(np.int32))
-    return pa.StringArray.from_buffers(len(ids), offsets, pa.py_buffer(ids.data))
 
 
 def epochs_of(path: Path) -> tuple[int, int]:

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from job.errors import UsageError
 from job.folder import layout
-from job.serving.change_log_rows import column_of_ids, epochs_of, rows_between
-from job.serving.lookup import vectors
+from job.serving.change_log_rows import epochs_of, rows_between
+from job.serving.columns import column_of_ids, numbers, vectors
 from job.serving.served_job import ServedJob
 from operators.sink.change_log import embeddings_schema
 from operators.sink.change_log_reader import BASE_PREFIX
@@ -74,7 +74,7 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
     ids = [column_of_ids(found.ids), *([column_of_ids(found.dead)] if count else [])]
     columns = [
         pa.chunked_array(ids, schema.field("id").type),
-        pa.array(np.concatenate([found.epochs, found.dead_epochs[:count]])),
+        numbers(np.concatenate([found.epochs, found.dead_epochs[:count]])),
         pa.chunked_array([vectors(found.rows), vectors(np.zeros((count, job.width), np.float32))]),
         pa.array(np.arange(live + count) >= live),
     ]

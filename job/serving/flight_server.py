@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gnn.errors import FreshetError
-from job.serving.change_log_rows import ids_of_column
+from job.serving.columns import ids_of_column, numbers
 from job.serving.health import Health
 from job.serving.lookup import Answer, BadRequestError, Lookup, NotReadyError, NotYetError
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
@@ -112,7 +112,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         wanted, logits = wanted_of(request), bool(request.get("logits"))
         if "nearest" in request:
             answer, scores = nearest_of(self._lookup, request["nearest"], wanted)
-            return self._lookup.as_table(answer, logits=logits).append_column("score", pa.array(scores))
+            return self._lookup.as_table(answer, logits=logits).append_column("score", numbers(scores))
         if request.get("all") is True:
             return self._lookup.as_table(self._lookup.all(wanted), logits=logits)
         if "ids" not in request:

@@ -17,9 +17,10 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
 from operators.sink.tail.reader import TailEpoch
 from state.served.ids import Ids, Texts, slice_of, text_bytes
-from state.served.layout import T_HEAP_USED, T_LIVE, Shape
-from state.served.reader import HistoryTooShortError, TableReader
-from state.served.writer import HISTORY_BYTES, TableWriter
+from state.served.layout import HISTORY_BYTES, T_HEAP_USED, T_LIVE, Shape
+from state.served.mapped import HistoryTooShortError
+from state.served.reader import TableReader
+from state.served.writer import TableWriter
 
 _STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
 _BEAT_S = 0.25
@@ -40,11 +41,13 @@ class Follower:
 
     def start(self) -> None:
         """Take over the table that a killed server left, else load the base; a table is readable on return."""
-        found = place.left_behind(self.job, self.tables)
+        found = place.take_over(self.job, self.tables)
         if found is not None:
             self.taken_over, self.table = True, found
             told = TableReader(found.path).positions()
             self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
+            if not self._positions:
+                self._read_positions(found.epoch)
         else:
             self._load()
         self._beat(time.monotonic())

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import orjson
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from pydantic import BaseModel, ConfigDict, Field
 
 from gnn.errors import FreshetError
 from job.serving.health import Health
+from job.serving.http_front import as_json
 from job.serving.lookup import TIMEOUT_S, Answer, Lookup, Wanted
 from job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
 from state.served.ids import Texts
 
-BODY_BYTES_MAX = 4 << 20
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
+
 _STATUS = {"bad-request": 400, "not-yet": 504, "not-ready": 503, "failed": 500}
-_OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token
 _POLL_S = 0.002
 _NUMBERS = (
     "epoch",
@@ -72,28 +68,16 @@ class Nearest(BaseModel):
     metric: str = "cosine"
 
 
-def make_app(lookup: Lookup, health: Health, token: str | None = None) -> FastAPI:
-    """The application; `token`: what every request but those for health must bear."""
+def make_app(lookup: Lookup, health: Health) -> FastAPI:
+    """The application behind the door."""
     app = FastAPI(title="Freshet", description="Fresh embeddings of a changing graph: every answer is of one epoch.")
-    _guard(app, token)
+    _refuse_by_kind(app)
     _add_lookups(app, lookup)
     _add_health(app, lookup, health)
     return app
 
 
-def _guard(app: FastAPI, token: str | None) -> None:
-    expected = f"Bearer {token}".encode()
-
-    @app.middleware("http")
-    async def check(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
-        given = request.headers.get("authorization", "").encode()
-        if token and request.url.path not in _OPEN_PATHS and not hmac.compare_digest(given, expected):
-            return _json({"error": "expected the header `Authorization: Bearer TOKEN`"}, 401)
-        length = request.headers.get("content-length", "0")
-        if request.headers.get("transfer-encoding") or not length.isdecimal() or int(length) > BODY_BYTES_MAX:
-            return _json({"error": f"expected a body of at most {BODY_BYTES_MAX:,} bytes, with its length"}, 413)
-        return await follow(request)
-
+def _refuse_by_kind(app: FastAPI) -> None:
     @app.exception_handler(FreshetError)
     async def refuse(_request: Request, error: FreshetError) -> Response:
         kind = kind_of(error)
@@ -142,9 +126,6 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
-    registry = CollectorRegistry()
-    registry.register(_Collector(health))
-
     @app.get("/healthz")
     async def alive() -> Response:
         """Whether the server lives; and how fresh its table is."""
@@ -159,6 +140,10 @@ def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """For Prometheus."""
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(_Collector(health))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -169,6 +154,8 @@ class _Collector:
         self._health = health
 
     def collect(self) -> list[GaugeMetricFamily]:
+        from prometheus_client.core import GaugeMetricFamily
+
         figures = self._health.figures()
         found = [GaugeMetricFamily("freshet_ready", "1: there is a table, and it is fresh", float(figures["ready"]))]
         for name in _NUMBERS:
@@ -221,9 +208,4 @@ def _as_feast(name: str, values: list[Any], asked: OnlineFeatures, answer: Answe
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY, default=_plain)
-    return Response(body, status, media_type="application/json")
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+    return Response(as_json(content), status, media_type="application/json")

@@ -8,16 +8,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from gnn.errors import FreshetError
-from gnn.plan import Plan
-from job.serving.change_log_rows import column_of_ids
+from job.serving.columns import column_of_ids, numbers, vectors
 from job.serving.place import read_table_file
 from state.served.ids import Ids, Texts, frozen, slice_of
-from state.served.reader import Found, NoTableError, TableReader
+from state.served.mapped import Found, NoTableError
+from state.served.plain import PlainReader
+
+if TYPE_CHECKING:
+    from gnn.plan import Plan
+    from state.served.reader import TableReader
 
 IDS_MAX = 100_000
 K_MAX = 10_000
@@ -74,18 +79,35 @@ class CurrentTable:
 
     def __init__(self, tables: Path) -> None:
         self.tables = tables
-        self._reader: TableReader | None = None
+        self._reader: TableReader | PlainReader | None = None
         self._lock = threading.Lock()
         self._looked = 0.0
+        self._left: PlainReader | None = None
 
-    def reader(self) -> TableReader:
+    def begin_with(self, left: PlainReader) -> None:
+        """Read the table that another server left, until `go_on`; nobody writes it before."""
+        self._reader = self._left = left
+
+    def go_on(self) -> None:
+        """From now on rows may change."""
+        from state.served.reader import TableReader
+
+        left, self._left = self._left, None
+        if left is not None:
+            reader = TableReader(left.path)
+            nothing: Ids = Texts.encode([]) if left.strings else frozen(np.empty(0, np.int64))
+            reader.get(nothing)  # the kernels are loaded before anybody waits for them
+            self._reader = reader
+            left.hand_over(reader)
+
+    def reader(self) -> TableReader | PlainReader:
         """The table.
 
         Raises: NotReadyError while there is none.
         """
         found, now = self._reader, time.monotonic()
-        if found is not None and now - self._looked > _LOOK_S:  # a server that was killed could not say so
-            self._looked = now
+        if found is not None and self._left is None and now - self._looked > _LOOK_S:
+            self._looked = now  # a server that was killed could not say that its table has been replaced
             path = read_table_file(self.tables)
             found = found if path in (None, found.path) else None
         if found is None or found.superseded:
@@ -94,6 +116,8 @@ class CurrentTable:
         return found
 
     def _open(self) -> TableReader:
+        from state.served.reader import TableReader
+
         for _ in range(100):  # another server may be putting its own in the place
             path = read_table_file(self.tables)
             if path is not None:
@@ -124,7 +148,7 @@ class Lookup:
         return self._table.tables
 
     @property
-    def table(self) -> TableReader:
+    def table(self) -> TableReader | PlainReader:
         """The table as it is mapped now."""
         return self._table.reader()
 
@@ -219,11 +243,11 @@ class Lookup:
 
     def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
-        columns = [column_of_ids(answer.ids), pa.array(answer.epochs), vectors(answer.rows)]
+        columns = [column_of_ids(answer.ids), numbers(answer.epochs), vectors(answer.rows)]
         names = ["id", "epoch", "embedding"]
         if logits and self.head_width:
             found = self.logits(answer.rows)
-            columns += [vectors(found), pa.array(found.argmax(1) if found.size else np.empty(0, np.int64))]
+            columns += [vectors(found), numbers(found.argmax(1) if found.size else np.empty(0, np.int64))]
             names += ["logits", "class"]
         table = pa.Table.from_arrays(columns, names)
         return table.replace_schema_metadata({"epoch": str(answer.epoch)})
@@ -289,12 +313,6 @@ class Lookup:
                 ids, found = self.table.all()
                 self._all = found.epoch, ids, found, np.linalg.norm(found.rows, axis=1)
             return self._all
-
-
-def vectors(rows: np.ndarray) -> pa.Array:
-    """Rows as a column of lists of one length."""
-    flat = pa.array(np.ascontiguousarray(rows, np.float32).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
 
 
 def _is_int64(value: object) -> bool:

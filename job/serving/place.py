@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from job.errors import UsageError
 from job.folder import layout
@@ -18,8 +18,11 @@ from job.folder.run_file import write_json
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import boot_word
 from state.served.layout import T_BOOT, T_JOB, Shape
-from state.served.reader import NoTableError, TableReader
-from state.served.writer import TableWriter
+from state.served.mapped import NoTableError
+from state.served.plain import PlainReader
+
+if TYPE_CHECKING:
+    from state.served.writer import TableWriter
 
 SHM = Path("/dev/shm")
 _LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
@@ -64,6 +67,8 @@ def new_table(job: ServedJob, shape: Shape) -> TableWriter:
 
     Raises: OSError when there is no space for it.
     """
+    from state.served.writer import TableWriter
+
     tables = job.out / layout.TABLES
     folder = SHM if _fits(shape.nbytes) else tables
     name = f"{_prefix(job, tables)}{secrets.token_hex(4)}.table"
@@ -76,16 +81,28 @@ def show(job: ServedJob, tables: Path, table: TableWriter) -> None:
     _remove(job, tables, keep=table.path)
 
 
-def left_behind(job: ServedJob, tables: Path) -> TableWriter | None:
-    """The table of a server that was killed, every row of it whole again; None where there is none of use."""
+def left_behind(job: ServedJob, tables: Path) -> PlainReader | None:
+    """The table of a server that was killed, as it stands; None where there is none of use."""
     path = read_table_file(tables)
     if path is None:
         return None
     with suppress(FileNotFoundError, NoTableError):
-        found = TableReader(path)
-        told = found.word(T_JOB), found.word(T_BOOT), found.width, found.strings
-        if told == (job.word, boot_word(), job.width, job.strings) and not found.superseded and found.epoch >= 0:
-            return TableWriter.take_over(path)
+        found = PlainReader(path)
+        told = found.word(T_JOB), found.word(T_BOOT), found.strings
+        if told == (job.word, boot_word(), job.strings) and not found.superseded and found.epoch >= 0:
+            return found
+    return None
+
+
+def take_over(job: ServedJob, tables: Path) -> TableWriter | None:
+    """The same to go on with, every row of it whole again."""
+    from state.served.writer import TableWriter
+
+    found = left_behind(job, tables)
+    if found is None or found.width != job.width:
+        return None
+    with suppress(FileNotFoundError, NoTableError):
+        return TableWriter.take_over(found.path)
     return None
 
 

@@ -7,23 +7,28 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
-from gnn.model import load_model
-from gnn.plan import Plan, compile_plan
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.run_file import ENDED, FINISHED, STOPPED, read_run, running_process
 from operators.sink.tail.layout import beat_name, job_word
-from operators.sink.tail.reader import Beat, read_beat
-from operators.telemetry.status_file import read_statuses
+
+# The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
+if TYPE_CHECKING:
+    from gnn.plan import Plan
+    from operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
 
 
 @lru_cache(maxsize=4)
 def _plan_of(model: str) -> Plan:
+    from gnn.model import load_model
+    from gnn.plan import compile_plan
+
     return compile_plan(load_model(model))
 
 
@@ -34,7 +39,6 @@ class ServedJob:
     out: Path
     job_id: str
     parts: int
-    width: int
     strings: bool
     sources: tuple[str, ...]
     model: str
@@ -50,13 +54,17 @@ class ServedJob:
             return None
         # Not by `Settings`: loading what all operators need would take most of the time that a server needs to start.
         strings = (told.get("partitioning") or told["partitioner"])["id_kind"] == "string"
-        plan, sources = _plan_of(told["model"]), tuple(told["sources"])
-        return ServedJob(out, told["job_id"], told["parts"], plan.out_width, strings, sources, told["model"])
+        return ServedJob(out, told["job_id"], told["parts"], strings, tuple(told["sources"]), told["model"])
 
     @property
     def plan(self) -> Plan:
         """Its compiled model, for the head."""
         return _plan_of(self.model)
+
+    @property
+    def width(self) -> int:
+        """Numbers of an embedding."""
+        return self.plan.out_width
 
     @property
     def word(self) -> int:
@@ -70,10 +78,14 @@ class ServedJob:
 
     def beats(self) -> list[Beat | None]:
         """What each part told last."""
+        from operators.sink.tail.reader import read_beat
+
         return [read_beat(self.tails / beat_name(part), self.word) for part in range(self.parts)]
 
     def complete_epoch(self) -> int:
         """The last epoch up to which the change log shows all rows of all parts."""
+        from operators.telemetry.status_file import read_statuses
+
         visible = dict.fromkeys(range(self.parts), 0)
         for status in read_statuses(self.out, needs=("part", "visible")):
             if status["part"] in visible:

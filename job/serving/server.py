@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import sys
@@ -10,8 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import uvicorn
+from typing import TYPE_CHECKING, Any
 
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
@@ -20,12 +20,15 @@ from job.machine.processes import began_s
 from job.machine.signals import stop_signals
 from job.serving import place
 from job.serving.flight_server import EmbeddingFlights
-from job.serving.follower import Follower
 from job.serving.health import STALE_AFTER_S, Health
-from job.serving.http_server import make_app
+from job.serving.http_front import Front
 from job.serving.lookup import CurrentTable, Lookup
-from job.serving.served_job import await_job
-from state.served.writer import HISTORY_BYTES
+from job.serving.served_job import ServedJob, await_job
+from state.served.layout import HISTORY_BYTES
+
+# What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
+if TYPE_CHECKING:
+    from job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
 _END_S = 1.0
@@ -60,25 +63,46 @@ def serve(options: ServeOptions) -> int:
         job = await_job(tables, options.wait_s)
         with place.only_server(tables):
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            follower = Follower(job, tables, options.history_bytes)
-            began = time.perf_counter()
-            follower.start()
-            took = time.perf_counter() - began
-            how = "taken over as it stood" if follower.taken_over else "loaded from the change log"
-            say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
-            lookup = Lookup(CurrentTable(tables), job.sources, lambda: job.plan)
+            current = CurrentTable(tables)
+            lookup = Lookup(current, job.sources, lambda: job.plan)
+            left = place.left_behind(job, tables)
+            if left is not None:
+                current.begin_with(left)
             servers = _Servers(options, lookup, Health(lookup, options.stale_after_s))
+            follower: Follower | None = None
             try:
-                servers.start(tables)
+                servers.start()
+                gc.freeze()
+                gc.enable()
+                if left is not None:
+                    servers.tell(tables)
+                current.go_on()
+                follower = _follower_of(job, tables, options.history_bytes)
+                if left is None:
+                    servers.tell(tables)
                 _compact_regularly(options, lambda: bool(caught))
                 follower.run(lambda: bool(caught))
             finally:
-                follower.close(forget=True)
+                if follower is not None:
+                    follower.close(forget=True)
                 all_ended = servers.stop()
     if not all_ended:  # gRPC would wait for them as the interpreter ends
         sys.stderr.flush()
         os._exit(EXIT_DONE)
     return EXIT_DONE
+
+
+def _follower_of(job: ServedJob, tables: Path, history_bytes: int) -> Follower:
+    """What keeps the table, once the table can be read."""
+    from job.serving.follower import Follower
+
+    began = time.perf_counter()
+    follower = Follower(job, tables, history_bytes)
+    follower.start()
+    took = time.perf_counter() - began
+    how = "taken over as it stood" if follower.taken_over else "loaded from the change log"
+    say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
+    return follower
 
 
 def is_loopback(host: str) -> bool:
@@ -109,29 +133,41 @@ class _Servers:
         self.http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
         location = f"grpc://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
         self._flight = EmbeddingFlights(location, lookup, health, options.token)
-        app = make_app(lookup, health, options.token)
-        config = uvicorn.Config(app, host, self.http_port, log_level="warning", access_log=False, lifespan="off")
-        self._http = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._http.run, name="freshet-http", daemon=True)
+        self._lookup, self._health, self._options = lookup, health, options
+        self._http: Any = None
         self._host = host
 
-    def start(self, tables: Path) -> None:
-        """Answer, and tell where."""
+    def start(self) -> None:
+        """Answer over HTTP, too; Flight does so already."""
+        import uvicorn
+
+        front = Front(self._health, self._options.token)
+        config = uvicorn.Config(
+            front, self._host, self.http_port, log_level="warning", access_log=False, lifespan="off"
+        )
+        self._http = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._http.run, name="freshet-http", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 10
         while not self._http.started and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
+        from job.serving.http_server import make_app
+
+        front.app = make_app(self._lookup, self._health)
+
+    def tell(self, tables: Path) -> None:
+        """Say where it answers."""
         told = {"flight": f"{self._host}:{self.flight_port}", "http": f"{self._host}:{self.http_port}"}
         place.write_server(tables, pid=os.getpid(), began_s=began_s(), **told)
         say(f"serving: Flight at {told['flight']}, HTTP at http://{told['http']} (its API: /docs)")
 
     def stop(self) -> bool:
         """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""
-        self._http.should_exit = True
         closing = threading.Thread(target=self._flight.shutdown, daemon=True)
         closing.start()
         closing.join(_END_S)
-        if self._thread.is_alive():
+        if self._http is not None:
+            self._http.should_exit = True
             self._thread.join(_END_S)
         return not closing.is_alive()
 

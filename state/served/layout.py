@@ -41,6 +41,7 @@ U_SLOT = R_SEQ
 ROW_HEAD = 4
 I_AT, I_BYTES, I_HASH = range(3)  # of a string id
 
+HISTORY_BYTES = 256 << 20  # of the ring, where nothing else is said
 RING_MIN = 4096
 _ROUND = 4096
 

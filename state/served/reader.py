@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -14,23 +10,13 @@ from state.atomics import read_word
 from state.served.ids import Ids, Texts, frozen
 from state.served.layout import (
     I_BYTES,
-    MAGIC,
-    PAGE,
     POSITION_WORDS,
     POSITIONS_MAX,
-    T_EPOCH,
     T_ID_WORDS,
     T_IDS_AT,
-    T_JOB,
-    T_LIVE,
-    T_MAGIC,
-    T_STRINGS,
-    T_SUPERSEDED,
     T_USED,
-    T_VERSION,
-    T_WIDTH,
-    VERSION,
 )
+from state.served.mapped import Found, HistoryTooShortError, MappedTable, WriterGoneError
 from state.served.read_kernels import (
     MISSED,
     STUCK,
@@ -45,72 +31,11 @@ _SLOTS_AT_ONCE = 65_536
 _PATIENCE_S = 5.0
 
 
-class NoTableError(ValueError):
-    """A file that is no table that could be read."""
-
-
-class HistoryTooShortError(RuntimeError):
-    """Again and again the ring had moved on before a read came to its end."""
-
-
-class WriterGoneError(RuntimeError):
-    """A row is half written, and nobody finishes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Rows as of one epoch.
-
-    Shapes: own (n,) int64, the epoch of each id's row, negative where it has none; rows (n, width) float32, whose
-        content is arbitrary there
-    """
-
-    epoch: int
-    own: np.ndarray
-    rows: np.ndarray
-
-
-class TableReader:
-    """A mapped table. Used by one thread at a time, but for the counts."""
-
-    def __init__(self, path: Path) -> None:
-        """Map the file.
-
-        Raises:
-            NoTableError: it is no table, or of another version.
-            FileNotFoundError: it is gone.
-        """
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < 8 * PAGE:
-                msg = f"{path}: not a table, it has {size} bytes"
-                raise NoTableError(msg)
-            data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
-        self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
-        told = [int(self.mem[T_MAGIC]), int(self.mem[T_VERSION])]
-        if told != [MAGIC, VERSION]:
-            msg = f"{path}: expected a table of version {VERSION}, got {told}"
-            raise NoTableError(msg)
-        self.width, self.strings, self.job = int(self.mem[T_WIDTH]), bool(self.mem[T_STRINGS]), int(self.mem[T_JOB])
-        self.misses = 0
-
-    @property
-    def epoch(self) -> int:
-        """The newest complete epoch."""
-        return read_word(self.mem, T_EPOCH)
-
-    @property
-    def superseded(self) -> bool:
-        """Whether another file has taken its place."""
-        return bool(self.mem[T_SUPERSEDED])
-
-    @property
-    def live(self) -> int:
-        """How many ids have a row, about."""
-        return int(self.mem[T_LIVE])
+class TableReader(MappedTable):
+    """A mapped table beside its writer. Used by one thread at a time, but for the counts."""
 
     def word(self, at: int) -> int:
-        """A word of the header."""
+        """A word of the header, with all that was written before it."""
         return read_word(self.mem, at)
 
     def get(self, ids: Ids) -> Found:

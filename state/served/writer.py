@@ -16,6 +16,7 @@ from state.served.ids import Ids, Texts, frozen, text_bytes
 from state.served.layout import (
     MAGIC,
     PAGE,
+    POSITION_WORDS,
     POSITIONS_MAX,
     T_ARRIVED_US,
     T_BEAT_US,
@@ -28,6 +29,7 @@ from state.served.layout import (
     T_INDEX,
     T_JOB,
     T_MAGIC,
+    T_POSITION_SEQ,
     T_PUBLISHED_US,
     T_READABLE_US,
     T_RING,
@@ -42,7 +44,8 @@ from state.served.layout import (
     VERSION,
     Shape,
 )
-from state.served.reader import Found, TableReader
+from state.served.mapped import Found
+from state.served.reader import TableReader
 from state.served.write_kernels import (
     count_named,
     put_back,
@@ -52,8 +55,6 @@ from state.served.write_kernels import (
     remove_texts,
     set_positions,
 )
-
-HISTORY_BYTES = 256 << 20
 
 
 class TableFullError(RuntimeError):
@@ -95,6 +96,8 @@ class TableWriter:
     def take_over(cls, path: Path) -> TableWriter:
         """Go on with the table of a writer that was killed; every row is whole on return.
 
+        Positions that were being written are none.
+
         Raises:
             NoTableError, FileNotFoundError: there is none.
         """
@@ -108,6 +111,8 @@ class TableWriter:
         if self.mem[T_USED] < self.mem[T_CAPACITY]:
             count_named(self.mem, bool(self.mem[T_STRINGS]))
         put_back(self.mem)
+        if self.mem[T_POSITION_SEQ] & 1:
+            self.set_positions(np.empty((0, POSITION_WORDS), np.int64))
         return self
 
     def _map(self, path: Path, file: int, size: int) -> None:

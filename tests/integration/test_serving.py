@@ -14,7 +14,7 @@ import pytest
 
 from job.folder.run_file import read_run
 from job.run.summary import progress
-from job.serving.client import EmbeddingClient
+from job.serving.clients.client import EmbeddingClient
 from job.serving.place import SHM
 from tests.support.jobs import Input, Job, make_input
 from tests.support.serving import Judge, Sampler, Server
@@ -48,9 +48,9 @@ def test_kill_9_of_the_server_and_of_a_task_manager(job: Make, servers: list[Ser
     began = time.monotonic()
     again = server.start()
     print(f"serves again after {time.monotonic() - began:.2f} s")
-    assert "taken over as it stood" in server.log()
     samplers.append(Sampler(again["flight"], IDS[::5]))
     one.until(lambda: has_seen(samplers[2], one))
+    one.until(lambda: "taken over as it stood" in server.log())
     os.kill(read_run(one.out)["pids"]["taskmanagers"][0], signal.SIGKILL)
     with EmbeddingClient(again["flight"]) as client:
         table = client.get(IDS.tolist(), min_position={"0": EVENTS - 1}, timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from state.codec import Block, Header
 from tests.support.models import conv, make_model
 from tests.support.sunk import control
 
-JOB_ID = "00000000000000cd"
+JOB_ID = f"{os.getpid():016x}"  # two runs of the tests at once leave each other alone
 WIDTH = 4
 
 

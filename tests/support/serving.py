@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from job.serving.client import EmbeddingClient
+from job.serving.clients.client import EmbeddingClient
 from job.serving.lookup import NotReadyError, NotYetError
 from job.serving.place import SHM, read_server
 from tests.support.jobs import ROOT, Log, read_log

@@ -96,7 +96,9 @@ def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
 
 @pytest.mark.parametrize("command", ["run", "check", "stop", "partition", "warm-up", "model import", "model describe"])
 def test_help_teaches_with_an_example(command: str) -> None:
-    result = CliRunner().invoke(cli.app, [*command.split(), "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    result = CliRunner().invoke(
+        cli.menu(command.split()), [*command.split(), "--help"], env={"COLUMNS": "200", "TERM": "dumb"}
+    )
     assert result.exit_code == 0
     assert f"freshet {command} " in result.output
     assert "Example" in result.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob, await_job
 from job.serving.watching import Classes, Watch, changes
 from operators.sink.change_log_reader import ChangeLogReader
+from state.served.plain import PlainReader
 from tests.support.hand_job import JOB_ID, HandJob
+from tests.support.jobs import ROOT
 
 
 @pytest.fixture
@@ -115,6 +119,57 @@ def test_strings_growth_and_a_killed_server(tmp_path):
     assert lookup.table.epoch == 3
     epoch, rows = seen(hand)
     assert (epoch, len(rows), rows["v7"]) == (3, 1999, (3, 3.0))
+    hand.close()
+    again.close(forget=True)
+
+
+_FIRST_ANSWERS = """
+import sys
+from pathlib import Path
+from job.serving import flight_server, server
+from job.serving.health import Health
+from job.serving.lookup import CurrentTable, Lookup
+from job.serving.place import left_behind
+from job.serving.served_job import ServedJob
+
+out = Path(sys.argv[1])
+job, current = ServedJob.read(out), CurrentTable(out / "tables")
+current.begin_with(left_behind(job, out / "tables"))
+lookup = Lookup(current, job.sources, lambda: job.plan)
+answer = lookup.get(lookup.ids_of([2, 3]))
+table = lookup.as_table(answer)
+assert (answer.epoch, table["id"].to_pylist(), table["epoch"].to_pylist()) == (1, [2, 3], [1, 1])
+assert Health(lookup).figures()["epoch"] == 1
+slow = {"numba", "pandas", "fastapi", "pyarrow.parquet"} & set(sys.modules)
+assert not slow, slow
+"""
+
+
+def test_a_new_server_answers_before_it_has_loaded_what_is_slow(hand):
+    """From the table that a killed one left; then that table is taken over, and goes on."""
+    hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
+    follower = follower_of(hand)
+    catch_up(follower, 1)
+    del follower  # killed
+    done = subprocess.run(
+        [sys.executable, "-c", _FIRST_ANSWERS, str(hand.out)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    job, current = ServedJob.read(hand.out), CurrentTable(hand.out / "tables")
+    assert job is not None
+    left = place.left_behind(job, hand.out / "tables")
+    assert left is not None
+    current.begin_with(left)
+    lookup = Lookup(current)
+    early = lookup.table
+    assert isinstance(early, PlainReader)
+    hand.apply(2, ({2: 2.0}, []))
+    current.go_on()
+    again = follower_of(hand)
+    catch_up(again, 2)
+    assert not isinstance(lookup.table, PlainReader)
+    for reader in (early, lookup.table):  # who has taken the early one goes on with it
+        assert reader.get(lookup.ids_of([2])).own.tolist() == [2]
     hand.close()
     again.close(forget=True)
 

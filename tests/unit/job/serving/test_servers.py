@@ -23,7 +23,8 @@ from job.serving import place
 from job.serving.flight_server import EmbeddingFlights
 from job.serving.follower import Follower
 from job.serving.health import Health
-from job.serving.http_server import BODY_BYTES_MAX, make_app
+from job.serving.http_front import BODY_BYTES_MAX, Front
+from job.serving.http_server import make_app
 from job.serving.lookup import IDS_MAX, BadRequestError, CurrentTable, Lookup, NotReadyError, NotYetError
 from job.serving.served_job import ServedJob
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
@@ -43,7 +44,9 @@ class Served:
         self.health = Health(self.lookup)
         self.port = server_port()
         self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token)
-        self.http = TestClient(make_app(self.lookup, self.health, token), raise_server_exceptions=False)
+        self.http = TestClient(
+            Front(self.health, token, make_app(self.lookup, self.health)), raise_server_exceptions=False
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
         self._thread.start()

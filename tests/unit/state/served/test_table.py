@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from state.atomics import publish_word
 from state.served.ids import Texts, frozen
-from state.served.layout import R_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
-from state.served.reader import HistoryTooShortError, NoTableError, TableReader, WriterGoneError
+from state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
+from state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError
+from state.served.plain import PlainReader
+from state.served.reader import TableReader
 from state.served.writer import TableFullError, TableWriter
 from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
 
@@ -87,6 +89,12 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
 
 
 def assert_is(reader, oracle, epoch, strings):
+    """By the reader, and by numpy alone: in these tests nobody writes meanwhile."""
+    assert_shows(reader, oracle, epoch, strings)
+    assert_shows(PlainReader(reader.path), oracle, epoch, strings)
+
+
+def assert_shows(reader, oracle, epoch, strings):
     keys = list(range(12))
     names = [f"id-{k}" * (k % 3) if strings else k for k in keys]
     found = reader.get(ids_of(keys, strings))
@@ -135,10 +143,21 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
                 process.kill()
                 process.wait()
                 kills += 1
+                assert_plain_reads(path, own, lives)
         process.stdout.close()
         last = max(last, TableReader(path).epoch)
     assert kills > 3
     assert reads > 100
+
+
+def assert_plain_reads(path, own, lives):
+    """What a new server answers with at once is what the killed one had shown last."""
+    reader = PlainReader(path)
+    found = reader.get(frozen(np.arange(IDS)))
+    there = lives[found.epoch]
+    assert np.array_equal(found.own, np.where(there, own[found.epoch], -1))
+    assert np.array_equal(found.rows[there], row_of(np.flatnonzero(there), found.own[there]))
+    assert sorted(reader.all()[0].tolist()) == np.flatnonzero(there).tolist()
 
 
 def test_a_half_written_row_is_put_back_and_readers_wait_until_then(path, monkeypatch):
@@ -159,6 +178,7 @@ def test_a_half_written_row_is_put_back_and_readers_wait_until_then(path, monkey
     monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.05)
     with pytest.raises(WriterGoneError):
         reader.get(frozen(np.arange(IDS)))
+    assert_plain_reads(path, own, lives)
     TableWriter.take_over(path)
     after = reader.get(frozen(np.arange(IDS)))
     assert np.array_equal(after.own, before.own)
@@ -191,8 +211,37 @@ def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
     with pytest.raises(HistoryTooShortError, match="--history"):
         reader.get(frozen(ids))
     assert reader.misses > 1
+    with pytest.raises(HistoryTooShortError, match="--history"):
+        PlainReader(path).get(frozen(ids))
     table.publish(499)
     assert reader.get(frozen(ids)).epoch == 499
+
+
+def test_positions_that_were_being_written_are_none(path):
+    """Who takes over says them anew."""
+    table = TableWriter(path, Shape.of(2, False, 10, 0, 1), 1, 1)
+    table.set_positions(np.array([[0, 1, 20, 3]]))
+    table.mem[T_POSITION_SEQ] += 1  # killed amid the rows
+    assert PlainReader(path).positions().tolist() == []
+    again = TableWriter.take_over(path)
+    assert TableReader(path).positions().tolist() == []
+    again.set_positions(np.array([[0, 1, 21, 4]]))
+    assert TableReader(path).positions().tolist() == [[0, 1, 21, 4]]
+
+
+def test_another_reader_takes_the_place_of_the_plain_one(path):
+    table = TableWriter(path, Shape.of(2, True, 10, 4096, 1 << 20), 1, 1)
+    table.put(0, Texts.encode(["a", "a name of more than eight bytes", ""]), np.ones((3, 2), np.float32))
+    table.set_positions(np.array([[0, 1, 20, 3]]))
+    table.publish(0)
+    reader, asked = PlainReader(path), Texts.encode(["", "b", "a name of more than eight bytes"])
+    assert reader.get(asked).own.tolist() == [0, -1, 0]
+    reader.hand_over(TableReader(path))
+    table.put(1, Texts.encode(["b"]), np.ones((1, 2), np.float32))
+    table.publish(1)
+    assert reader.get(asked).own.tolist() == [0, 1, 0]
+    assert len(reader.all()[0]) == 4
+    assert reader.positions().tolist() == [[0, 1, 20, 3]]
 
 
 def test_bounds(path):
@@ -201,6 +250,7 @@ def test_bounds(path):
         table.put(0, np.arange(1025), np.zeros((1025, 2), np.float32))
     table.set_positions(np.array([[0, 1, 20, 3]]))
     assert TableReader(path).positions().tolist() == [[0, 1, 20, 3]]
+    assert PlainReader(path).positions().tolist() == [[0, 1, 20, 3]]
     path.write_bytes(b"x" * 5000)
     with pytest.raises(NoTableError):
         TableReader(path)

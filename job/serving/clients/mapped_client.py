@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from job.serving.columns import numbers
 from job.serving.health import Health
 from job.serving.lookup import IDS_MAX, Answer, CurrentTable, Lookup, NotReadyError, Wanted
 from job.serving.requests import nearest_of
@@ -48,7 +49,7 @@ class MappedTransport:
     def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Compare all rows."""
         answer, scores = nearest_of(self._lookup, asked, wanted)
-        return answer.epoch, self._lookup.as_table(answer).append_column("score", pa.array(scores))
+        return answer.epoch, self._lookup.as_table(answer).append_column("score", numbers(scores))
 
     def health(self) -> dict[str, Any]:
         """What the table's header tells."""

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from job.serving.asked import AskedIds, Transport, ids_of
-from job.serving.flight_client import FlightTransport
+from job.serving.clients.asked import AskedIds, Transport, ids_of
+from job.serving.clients.flight_client import FlightTransport
+from job.serving.clients.mapped_client import MappedTransport
 from job.serving.lookup import TIMEOUT_S, NotReadyError, Wanted
-from job.serving.mapped_client import MappedTransport
 from state.served.ids import Ids, Texts
 
 _ADDRESS = re.compile(r"(?:grpc(?:\+tcp)?://)?([^/\s]+:\d{1,5})")

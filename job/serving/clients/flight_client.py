@@ -11,8 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from job.serving.asked import as_batch, error_of
-from job.serving.change_log_rows import ids_of_column
+from job.serving.clients.asked import as_batch, error_of
+from job.serving.columns import ids_of_column
 from job.serving.lookup import NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
 from state.served.ids import Ids, Texts
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from job.serving.change_log_rows import column_of_ids, ids_of_column
+from job.serving.columns import column_of_ids, ids_of_column
 from job.serving.lookup import BadRequestError, NotReadyError, NotYetError, Wanted
 from state.served.ids import Ids, Texts, frozen
 

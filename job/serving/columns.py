@@ -1,0 +1,44 @@
+"""Ids and rows as Arrow columns, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from state.served.ids import Ids, Texts, frozen
+
+
+def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
+    """The ids of an Arrow column of int64 or strings, without nulls."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # of no chunks
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return frozen(array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False))
+    array = array.cast(pa.string())
+    _, offsets, data = array.buffers()
+    n = len(array)
+    if n == 0 or offsets is None:
+        return Texts.encode([])
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + n + 1]
+    return Texts.of(ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8))
+
+
+def column_of_ids(ids: Ids) -> pa.Array:
+    """The inverse, without a copy of the text."""
+    if not isinstance(ids, Texts):
+        return numbers(ids)
+    offsets = pa.py_buffer(ids.offsets.astype(np.int32))
+    return pa.StringArray.from_buffers(len(ids), offsets, pa.py_buffer(ids.data))
+
+
+def vectors(rows: np.ndarray) -> pa.Array:
+    """Rows as a column of lists of one length."""
+    flat = numbers(np.asarray(rows, np.float32).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+
+
+def numbers(values: np.ndarray) -> pa.Array:
+    """Numbers as a column, without a copy; `pa.array` would load pandas first, for a second, to look for its types."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)

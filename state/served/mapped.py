@@ -1,0 +1,93 @@
+"""A table file as it is mapped: what it is, and the words of its header."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from state.served.layout import (
+    MAGIC,
+    PAGE,
+    T_EPOCH,
+    T_JOB,
+    T_LIVE,
+    T_MAGIC,
+    T_STRINGS,
+    T_SUPERSEDED,
+    T_VERSION,
+    T_WIDTH,
+    VERSION,
+)
+
+
+class NoTableError(ValueError):
+    """A file that is no table that could be read."""
+
+
+class HistoryTooShortError(RuntimeError):
+    """Again and again the ring had moved on before a read came to its end."""
+
+
+class WriterGoneError(RuntimeError):
+    """A row is half written, and nobody finishes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows as of one epoch.
+
+    Shapes: own (n,) int64, the epoch of each id's row, negative where it has none; rows (n, width) float32, whose
+        content is arbitrary there
+    """
+
+    epoch: int
+    own: np.ndarray
+    rows: np.ndarray
+
+
+class MappedTable:
+    """A mapped table, its words read plainly: right where nobody writes, and for what never changes."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the file.
+
+        Raises:
+            NoTableError: it is no table, or of another version.
+            FileNotFoundError: it is gone.
+        """
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < 8 * PAGE:
+                msg = f"{path}: not a table, it has {size} bytes"
+                raise NoTableError(msg)
+            data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+        self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
+        told = [int(self.mem[T_MAGIC]), int(self.mem[T_VERSION])]
+        if told != [MAGIC, VERSION]:
+            msg = f"{path}: expected a table of version {VERSION}, got {told}"
+            raise NoTableError(msg)
+        self.width, self.strings, self.job = int(self.mem[T_WIDTH]), bool(self.mem[T_STRINGS]), int(self.mem[T_JOB])
+        self.misses = 0
+
+    @property
+    def epoch(self) -> int:
+        """The newest complete epoch."""
+        return self.word(T_EPOCH)
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another file has taken its place."""
+        return bool(self.mem[T_SUPERSEDED])
+
+    @property
+    def live(self) -> int:
+        """How many ids have a row, about."""
+        return int(self.mem[T_LIVE])
+
+    def word(self, at: int) -> int:
+        """A word of the header."""
+        return int(self.mem[at])
