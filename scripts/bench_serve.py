@@ -1,91 +1,83 @@
-"""`scripts/bench_serve`: reads of a job's embeddings while the job takes its full load, every sampled answer checked.
+"""`scripts/bench_serve`: reads of a job's embeddings while it works, every sampled answer checked.
 
-The stream is that of `make bench`. Clients take turns of a second: one with single lookups over Flight, four with
-single lookups, four with batches, one that reads all, one on the mapped table. The job runs once more without a server,
-for what serving takes of its throughput. The last line is one JSON object; exit 1 if a row is torn or wrong.
+The stream is that of `make bench`. With `--rate` (5,000 events/s unless told otherwise) it comes from a Kafka broker on
+the same machine, as Arrow messages by `freshet produce`; with `--rate 0` from a file, as fast as the job takes it, and
+once more without a server, for what serving takes of its throughput. Clients take turns of a second, threads of this
+process: one or four with single lookups over Flight, four with batches of 100, one that reads all, four over HTTP, one
+on the mapped table; and the same over Flight at a bare server, which answers with constant rows. At the end the server
+is killed (SIGKILL), and the next one timed. The last line is one JSON object; exit 1 if a row is torn or wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import orjson
-from _serve_oracle import Oracle, Sample
+from _serve_oracle import Oracle
+from _serve_readers import HttpClient, Readable, Reader, together
 from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, inputs_in, machine
+from bench_latency import DEADLINE_S, WARM_UP_S, Figures, await_epochs
 
+from gnn.errors import FreshetError
+from job.dev.broker import start_broker
+from job.machine.ports import free_port
 from job.serving.clients.client import EmbeddingClient
 from job.serving.place import read_server
 
-TURN_S, BATCH, CLIENTS = 1.0, 100, 4
-SAMPLED = 50  # one in so many small answers is kept for the oracle
+CATCH_UP_S, SLACK_S = 60.0, 4.0
+_BEHIND = 20  # epochs: about what a status file is late
+BATCH, CLIENTS, VERTICES, WIDTH = 100, 4, 169_343, 40
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# What is read, by its name in the result: how many clients, ids a request (None: all), and the way.
+KINDS: dict[str, tuple[int, int | None, str]] = {
+    "flight": (1, 1, "flight"),
+    "bare_flight": (1, 1, "bare"),
+    "lookups": (CLIENTS, 1, "flight"),
+    "bare_lookups": (CLIENTS, 1, "bare"),
+    "batched": (CLIENTS, BATCH, "flight"),
+    "bare_batched": (CLIENTS, BATCH, "bare"),
+    "bulk": (1, None, "flight"),
+    "http": (CLIENTS, 1, "http"),
+    "local": (1, 1, "mapped"),
+    "local_batched": (1, BATCH, "mapped"),
+}
+Readers = dict[str, list[Reader]]
 
 
-class Reader:
-    """A client and what it counts."""
-
-    def __init__(self, address: str, vertices: int, size: int | None, seed: int) -> None:
-        self._client, self._vertices, self._size = EmbeddingClient(address, timeout=10), vertices, size
-        self._rng = np.random.default_rng(seed)
-        self.taken_ms: list[float] = []
-        self.seconds, self.rows, self.back = 0.0, 0, 0
-        self.samples: list[Sample] = []
-        self._epoch = 0
-
-    def turn(self, seconds: float) -> None:
-        """Read for so long."""
-        began = time.perf_counter()
-        while (now := time.perf_counter()) - began < seconds:
-            ids = None if self._size is None else self._rng.integers(0, self._vertices, self._size)
-            sample = self._read(ids)
-            self.taken_ms.append((time.perf_counter() - now) * 1e3)
-            self.rows += len(sample.ids)
-            self.back += sample.epoch < self._epoch
-            self._epoch = sample.epoch
-            if ids is None or len(self.taken_ms) % SAMPLED == 1:
-                self.samples = [*self.samples[-2:], sample] if ids is None else [*self.samples, sample]
-        self.seconds += time.perf_counter() - began
-
-    def close(self) -> None:
-        """Let the connection go."""
-        self._client.close()
-
-    def _read(self, ids: np.ndarray | None) -> Sample:
-        if ids is not None:
-            found = self._client.rows(ids)
-            return Sample(found.epoch, ids, *found)
-        table = self._client.all()
-        vectors = table["embedding"].combine_chunks()
-        flat = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
-        epoch = int(table.schema.metadata[b"epoch"])
-        return Sample(epoch, None, table["id"].to_numpy(), table["epoch"].to_numpy(), flat)
-
-
-def command_of(folder: Path, out: Path, options: argparse.Namespace) -> list[str]:
+def run_of(out: Path, inputs: list[Any], options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """Begin a run."""
     shutil.rmtree(out, ignore_errors=True)
-    command: list[Any] = [FRESHET, "run", *inputs_in(folder), "--out", out, "--runtime", options.runtime]
-    command += ["--parts", options.parts, "--epoch-events", options.epoch_events]
-    return list(map(str, command))
+    command = [FRESHET, "run", *inputs, "--out", out, "--runtime", options.runtime, "--parts", options.parts]
+    command += ["--epoch-events", options.epoch_events, *options.options]
+    with out.with_suffix(".log").open("wb") as log:
+        return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=log)
 
 
-def finished(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    stdout, _ = process.communicate(timeout=3600)
-    if process.returncode:
-        sys.exit(f"freshet run: exit {process.returncode}")
-    found: dict[str, Any] = orjson.loads(stdout.splitlines()[-1])
+def finished(job: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Its summary, once it has ended."""
+    stdout, _ = job.communicate(timeout=3600)
+    if job.returncode not in (0, 143):
+        sys.exit(f"freshet run: exit {job.returncode}")
+    found: dict[str, Any] = orjson.loads(stdout.splitlines()[-1]) if stdout.strip() else {}
     return found
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = 600.0) -> None:
+    """Wait."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -93,93 +85,204 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 600.0) ->
         time.sleep(0.05)
 
 
-def together(readers: list[Reader], seconds: float) -> None:
-    threads = [threading.Thread(target=reader.turn, args=(seconds,)) for reader in readers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+class Server:
+    """A `freshet serve` on ports that stay the same when it is started again."""
+
+    def __init__(self, tables: Path) -> None:
+        self.tables, self.ports = tables, (free_port(), free_port())
+        self.begin()
+        until(lambda: read_server(tables).get("pid") == self.process.pid, "the server")
+
+    def begin(self) -> None:
+        """Start it."""
+        command = [FRESHET, "serve", "--tables", self.tables, "--port", self.ports[0], "--http-port", self.ports[1]]
+        self.process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """By the way."""
+        flight, http = (f"127.0.0.1:{port}" for port in self.ports)
+        return {"flight": flight, "http": http, "mapped": str(self.tables)}
+
+    def killed_and_started(self) -> dict[str, float]:
+        """Seconds from the start of the next server to its first answers, and the processor time of the first one."""
+        self.process.kill()
+        self.process.wait()
+        began = time.monotonic()
+        self.begin()
+        with EmbeddingClient(self.addresses["flight"], timeout=120) as client:
+            client.rows([1])
+        flight_s, cpu_s = time.monotonic() - began, cpu_s_of(self.process.pid)
+        until(lambda: alive(self.addresses["http"]), "HTTP")
+        http_s = time.monotonic() - began
+        return {"restart_flight_s": round(flight_s, 2), "restart_http_s": round(http_s, 2), "restart_cpu_s": cpu_s}
+
+    def end(self) -> None:
+        """End it in good order."""
+        self.process.terminate()
+        self.process.wait(30)
 
 
-def served_run(folder: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, list[Reader]], Path]:
-    """A run with a server beside it, read until it ends; its summary and the readers."""
-    out = folder / "out-served"
-    job = subprocess.Popen(command_of(folder, out, options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    until((out / "base" / "complete").exists, "the job")
-    command = [FRESHET, "serve", "--tables", out / "tables", "--port", "0", "--http-port", "0"]
-    server = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+def alive(address: str) -> bool:
+    """Whether HTTP answers."""
     try:
-        until(lambda: read_server(out / "tables").get("pid") == server.pid, "the server")
-        flight, tables = read_server(out / "tables")["flight"], str(out / "tables")
-        n = options.vertices
-        readers = {
-            "flight": [Reader(flight, n, 1, 1)],
-            "lookups": [Reader(flight, n, 1, 10 + k) for k in range(CLIENTS)],
-            "batched": [Reader(flight, n, BATCH, 20 + k) for k in range(CLIENTS)],
-            "bulk": [Reader(flight, n, None, 30)],
-            "local": [Reader(tables, n, 1, 40)],
-        }
-        until(lambda: readers["local"][0]._client.epoch() > 0, "the first epoch")
-        while job.poll() is None:
-            for some in readers.values():
-                together(some, TURN_S)
-        summary = finished(job)
-        for reader in (one for some in readers.values() for one in some):
-            reader.close()
+        return httpx.get(f"http://{address}/healthz", trust_env=False, timeout=30).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def cpu_s_of(pid: int) -> float:
+    """The processor time of a process until now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+@contextmanager
+def bare_server() -> Iterator[str]:
+    """The address of a Flight server that only answers."""
+    command = [sys.executable, str(ROOT / "scripts" / "_bare_flight.py"), str(WIDTH)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield f"127.0.0.1:{int(process.stdout.readline())}"
     finally:
-        server.terminate()
-        server.wait(30)
-    return summary, readers, out
+        process.kill()
+        process.communicate()
 
 
-def figures_of(readers: dict[str, list[Reader]]) -> dict[str, Any]:
-    singles = np.array(readers["flight"][0].taken_ms)
+def readers_of(addresses: dict[str, str]) -> Readers:
+    """All clients."""
 
-    def rate(name: str, what: Callable[[Reader], float]) -> float:
-        return round(sum(what(reader) / reader.seconds for reader in readers[name]), 1)
+    def client(way: str) -> EmbeddingClient | HttpClient:
+        return HttpClient(addresses[way]) if way == "http" else EmbeddingClient(addresses[way], timeout=30)
 
     return {
-        "flight_p50_ms": round(float(np.percentile(singles, 50)), 3),
-        "flight_p99_ms": round(float(np.percentile(singles, 99)), 3),
-        "lookups_per_s": rate("lookups", lambda reader: len(reader.taken_ms)),
-        "batched_ids_per_s": rate("batched", lambda reader: BATCH * len(reader.taken_ms)),
-        "bulk_rows_per_s": rate("bulk", lambda reader: reader.rows),
-        "local_lookups_per_s": rate("local", lambda reader: len(reader.taken_ms)),
+        name: [Reader(client(way), VERTICES, size, 10 * number + k) for k in range(count)]
+        for number, (name, (count, size, way)) in enumerate(KINDS.items())
     }
+
+
+def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespace) -> tuple[Readers, dict[str, Any]]:
+    """Have all clients take their turns while the job works; the readers, and what the server showed of itself."""
+    server = Server(out / "tables")
+    try:
+        with bare_server() as bare:
+            readers = readers_of(server.addresses | {"bare": bare})
+            local = readers["local"][0].client
+            until(lambda: has_come_to(local, out), "the newest epochs")
+            readable = Readable(out / "tables")
+            for _ in range(options.rounds):
+                for some in readers.values():
+                    if going():
+                        together(some, options.turn)
+            taken = readable.end()
+        restart = server.killed_and_started()
+        for reader in (one for some in readers.values() for one in some):
+            reader.client.close()
+    finally:
+        server.end()
+    shown = {f"publish_to_readable_ms_p{p}": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
+    return readers, shown | {"epochs_seen": len(taken)} | restart
+
+
+def has_come_to(client: Any, out: Path) -> bool:
+    """Whether the table is as far as the job, but for the last epochs."""
+    try:
+        return bool(client.epoch() >= max(1, Figures(out).epochs - _BEHIND))
+    except FreshetError:
+        return False
+
+
+def at_a_rate(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
+    """A job that reads a topic into which so many events a second are written."""
+    out = folder / "out-served"
+    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
+        topic = f"kafka://{broker.address}/serve"
+        produce = [FRESHET, "produce", "--events", folder / "events.parquet", "--to", topic, "--partitions", 1]
+        produce += ["--rate", options.rate, "--format", "arrow", "--batch", max(1, options.rate // 20)]
+        began = time.monotonic()
+        producer = subprocess.Popen(list(map(str, produce)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        job = run_of(out, [*inputs_in(folder)[:4], "--events", topic], options)
+        try:
+            await_epochs(out, job, 1)
+            time.sleep(WARM_UP_S)
+            # What was written while the job started is taken in first; it may be that it can't keep up at all.
+            deadline = time.monotonic() + CATCH_UP_S
+            while Figures(out).events < options.rate * (time.monotonic() - began - SLACK_S):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.5)
+            before, began, sent_s = Figures(out), time.monotonic(), cpu_s_of(producer.pid)
+            readers, shown = read_beside(out, lambda: True, options)
+            seconds = time.monotonic() - began
+            found = Figures(out).since(before)
+            sent_s = cpu_s_of(producer.pid) - sent_s
+            kept = found["events"] / (options.rate * seconds)
+        finally:
+            producer.kill()
+            producer.wait()
+            job.send_signal(signal.SIGTERM)
+            job.communicate(timeout=DEADLINE_S)
+    shown |= {"offered_per_s": options.rate, "kept_percent": round(100 * kept, 1), "epochs": found["epochs"]}
+    shown |= {"applied_ms_p50": found["applied_ms_p50"], "generator_cores": round(sent_s / seconds, 2)}
+    return readers, shown | {"job_loss_percent": round(max(0.0, 100 * (1 - kept)), 1)}, out
+
+
+def at_full_load(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
+    """A job that takes a file as fast as it can, alone and with a server."""
+    alone = finished(run_of(folder / "out-alone", inputs_in(folder), options))
+    shutil.rmtree(folder / "out-alone")
+    out = folder / "out-served"
+    job = run_of(out, inputs_in(folder), options)
+    until((out / "base" / "complete").exists, "the job")
+    readers, shown = read_beside(out, lambda: job.poll() is None, options)
+    summary = finished(job)
+    loss = 100 * (1 - summary["events_per_s"] / alone["events_per_s"])
+    rates = {"events_per_s": summary["events_per_s"], "events_per_s_alone": alone["events_per_s"]}
+    return readers, shown | rates | {"job_loss_percent": round(loss, 1)}, out
+
+
+def figures_of(readers: Readers) -> dict[str, Any]:
+    """Rates and times of all kinds."""
+    found: dict[str, Any] = {}
+    for name in ("flight", "bare_flight"):
+        taken = np.array(readers[name][0].taken_s) * 1e3
+        found |= {f"{name}_p{p}_ms": round(float(np.percentile(taken, p)), 3) for p in (50, 99)}
+
+    def rate(name: str, what: Callable[[Reader], float]) -> float:
+        return round(sum(what(reader) / max(reader.seconds, 1e-9) for reader in readers[name]), 1)
+
+    requests: dict[str, str] = {"lookups_per_s": "lookups", "bare_lookups_per_s": "bare_lookups"}
+    requests |= {"http_requests_per_s": "http", "local_lookups_per_s": "local"}
+    found |= {key: rate(name, lambda reader: len(reader.taken_s)) for key, name in requests.items()}
+    ids = {"batched_ids_per_s": "batched", "bare_batched_ids_per_s": "bare_batched"}
+    ids |= {"local_batched_ids_per_s": "local_batched"}
+    found |= {key: rate(name, lambda reader: BATCH * len(reader.taken_s)) for key, name in ids.items()}
+    return found | {"bulk_rows_per_s": rate("bulk", lambda reader: reader.rows)}
 
 
 def main() -> int:
     """Run, read, judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench", help="where inputs and outputs go")
-    parser.add_argument("--events", type=int, default=300_000, help="length of the stream")
+    parser.add_argument("--events", type=int, default=1_000_000, help="length of the stream")
+    parser.add_argument("--rate", type=int, default=5000, help="events a second that are offered; 0: a file")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each kind of client, at most")
+    parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn")
     parser.add_argument("--runtime", default="flink", choices=["local", "flink"])
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--epoch-events", type=int, default=1000)
-    parser.add_argument("--no-baseline", action="store_true", help="leave out the run without a server")
+    parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events)
-    options.vertices = 169_343
-    alone = None
-    if not options.no_baseline:
-        command = command_of(folder, folder / "out-alone", options)
-        alone = finished(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
-        shutil.rmtree(folder / "out-alone")
-    summary, readers, out = served_run(folder, options)
-    every = [reader for some in readers.values() for reader in some]
+    readers, shown, out = (at_a_rate if options.rate else at_full_load)(folder, options)
+    every = [reader for name, some in readers.items() if KINDS[name][2] != "bare" for reader in some]
     oracle = Oracle(out)
     verdicts = [oracle.judge(sample) for reader in every for sample in reader.samples]
     torn, wrong = (sum(one[k] for one in verdicts) for k in (0, 1))
-    loss = None if alone is None else round(100 * (1 - summary["events_per_s"] / alone["events_per_s"]), 1)
-    result = figures_of(readers) | {"torn": torn, "wrong": wrong, "job_loss_percent": loss}
-    result |= {
-        "answers": sum(len(reader.taken_ms) for reader in every),
-        "checked": len(verdicts),
-        "back": sum(reader.back for reader in every),
-        "events_per_s": summary["events_per_s"],
-        "events_per_s_alone": None if alone is None else alone["events_per_s"],
-        "machine": machine(),
-    }
+    result = figures_of(readers) | {"torn": torn, "wrong": wrong, "back": sum(reader.back for reader in every)}
+    result |= {"answers": sum(len(reader.taken_s) for reader in every), "checked": len(verdicts)}
+    result |= shown | {"machine": machine(), "load": [round(one, 1) for one in os.getloadavg()]}
     shutil.rmtree(out)
     print(orjson.dumps(result).decode(), flush=True)
     return 0 if verdicts and not torn and not wrong and not result["back"] else 1

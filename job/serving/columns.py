@@ -7,6 +7,8 @@ import pyarrow as pa
 
 from state.served.ids import Ids, Texts, frozen
 
+_DTYPES = {pa.int64(): np.int64, pa.float32(): np.float32}
+
 
 def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
     """The ids of an Arrow column of int64 or strings, without nulls."""
@@ -14,8 +16,8 @@ def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
     if isinstance(array, pa.ChunkedArray):  # of no chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-        return frozen(array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False))
-    array = array.cast(pa.string())
+        return frozen(values_of(array if array.type == pa.int64() else array.cast(pa.int64())))
+    array = array if pa.types.is_string(array.type) else array.cast(pa.string())
     _, offsets, data = array.buffers()
     n = len(array)
     if n == 0 or offsets is None:
@@ -35,7 +37,20 @@ def column_of_ids(ids: Ids) -> pa.Array:
 def vectors(rows: np.ndarray) -> pa.Array:
     """Rows as a column of lists of one length."""
     flat = numbers(np.asarray(rows, np.float32).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    return pa.Array.from_buffers(pa.list_(pa.float32(), rows.shape[1]), len(rows), [None], children=[flat])
+
+
+def values_of(column: pa.Array) -> np.ndarray:
+    """The numbers of a column of int64 or float32 without nulls; `to_numpy` would load pandas as well."""
+    dtype = _DTYPES[column.type]
+    if not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(column.buffers()[1], dtype)[column.offset : column.offset + len(column)]
+
+
+def rows_of(column: pa.Array) -> np.ndarray:
+    """The inverse of `vectors`."""
+    return values_of(column.flatten()).reshape(-1, column.type.list_size)
 
 
 def numbers(values: np.ndarray) -> pa.Array:

@@ -49,7 +49,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
         try:
             logits = bool(request_of(descriptor.command or b"").get("logits"))
-            nothing = _one_batch(self._nothing(logits))
+            nothing = self._nothing(logits)
         except FreshetError as error:
             raise _as_flight(error) from error
         writer.begin(nothing.schema)
@@ -57,7 +57,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             try:
                 options = request_of(chunk.app_metadata.to_pybytes() if chunk.app_metadata is not None else b"")
                 answer = self._lookup.get(self._ids(chunk.data), wanted_of(options))
-                batch = _one_batch(self._lookup.as_table(answer, logits=logits))
+                batch = self._lookup.as_batch(answer, logits=logits)
                 writer.write_with_metadata(batch, b'{"epoch":%d}' % answer.epoch)
             except FreshetError as error:
                 writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
@@ -101,12 +101,12 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             raise BadRequestError(msg)
         return ids_of_column(column)
 
-    def _nothing(self, logits: bool) -> pa.Table:
-        """A table without rows."""
+    def _nothing(self, logits: bool) -> pa.RecordBatch:
+        """No rows."""
         table = self._lookup.table
         rows = np.empty((0, table.width), np.float32)
         ids = self._lookup.ids_of([])
-        return self._lookup.as_table(Answer(0, ids, np.empty(0, np.int64), rows, 0), logits=logits)
+        return self._lookup.as_batch(Answer(0, ids, np.empty(0, np.int64), rows, 0), logits=logits)
 
     def _table(self, request: dict[str, Any]) -> pa.Table:
         wanted, logits = wanted_of(request), bool(request.get("logits"))
@@ -136,12 +136,6 @@ def _chunks(reader: Any) -> Iterator[Any]:
             yield reader.read_chunk()
         except StopIteration:
             return
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    schema = table.schema.remove_metadata()
-    arrays = [column.combine_chunks() for column in table.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc, unused-ignore]

@@ -17,14 +17,13 @@ from job.folder import layout
 from job.folder.run_file import write_json
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import boot_word
-from state.served.layout import T_BOOT, T_JOB, Shape
+from state.served.layout import SHM, T_BOOT, T_JOB, Shape
 from state.served.mapped import NoTableError
 from state.served.plain import PlainReader
 
 if TYPE_CHECKING:
     from state.served.writer import TableWriter
 
-SHM = Path("/dev/shm")
 _LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
 _SPARE = 1.2  # of what is free in memory, for others
 

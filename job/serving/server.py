@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
 _END_S = 1.0
+_KEEP_ALIVE_S = 75  # a connection over which nothing comes
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
 
@@ -143,7 +144,13 @@ class _Servers:
 
         front = Front(self._health, self._options.token)
         config = uvicorn.Config(
-            front, self._host, self.http_port, log_level="warning", access_log=False, lifespan="off"
+            front,
+            self._host,
+            self.http_port,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=_KEEP_ALIVE_S,
         )
         self._http = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._http.run, name="freshet-http", daemon=True)

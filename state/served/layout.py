@@ -13,6 +13,7 @@ Layout:
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 MAGIC, VERSION = 0x4C4254465246, 1  # "FRFTBL"
@@ -41,6 +42,7 @@ U_SLOT = R_SEQ
 ROW_HEAD = 4
 I_AT, I_BYTES, I_HASH = range(3)  # of a string id
 
+SHM = Path("/dev/shm")
 HISTORY_BYTES = 256 << 20  # of the ring, where nothing else is said
 RING_MIN = 4096
 _ROUND = 4096

@@ -139,9 +139,10 @@ def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: 
 def read_numbers(mem: np.ndarray, floats: np.ndarray, ids: np.ndarray, own: np.ndarray, rows: np.ndarray) -> int:
     """Take the rows of these ids, and their epochs (ABSENT: none); the epoch of it all, or MISSED or STUCK."""
     epoch = load_acquire(mem, np.int64(T_EPOCH))
+    for i in range(len(ids)):  # apart from the rows: the processor waits for many places of memory at once
+        own[i] = find_number(mem, ids[i])
     for i in range(len(ids)):
-        slot = find_number(mem, ids[i])
-        own[i] = ABSENT if slot < 0 else read_slot(mem, floats, slot, epoch, rows, i)
+        own[i] = ABSENT if own[i] < 0 else read_slot(mem, floats, own[i], epoch, rows, i)
         if own[i] < ABSENT:
             return own[i]
     return epoch
@@ -155,8 +156,9 @@ def read_texts(
     epoch = load_acquire(mem, np.int64(T_EPOCH))
     for i in range(len(offsets) - 1):
         hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
-        slot = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
-        own[i] = ABSENT if slot < 0 else read_slot(mem, floats, slot, epoch, rows, i)
+        own[i] = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
+    for i in range(len(own)):
+        own[i] = ABSENT if own[i] < 0 else read_slot(mem, floats, own[i], epoch, rows, i)
         if own[i] < ABSENT:
             return own[i]
     return epoch

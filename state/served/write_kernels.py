@@ -101,10 +101,14 @@ def _name(mem: np.ndarray, place: int, slot: int) -> None:
 
 
 @kernel
-def put_numbers(mem: np.ndarray, floats: np.ndarray, epochs: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
-    """Set the rows of these ids, each of its epoch; there is room."""
+def put_numbers(
+    mem: np.ndarray, floats: np.ndarray, epochs: np.ndarray, ids: np.ndarray, rows: np.ndarray, slots: np.ndarray
+) -> None:
+    """Set the rows of these ids, each of its epoch; there is room. `slots` is scratch, as long as ids."""
+    for i in range(len(ids)):  # apart from the rows: the processor waits for many places of memory at once
+        slots[i] = find_number(mem, ids[i])
     for i in range(len(ids)):
-        slot = find_number(mem, ids[i])
+        slot = slots[i] if slots[i] >= 0 else find_number(mem, ids[i])  # new, or put a moment ago
         if slot >= 0:
             _replace(mem, floats, slot, epochs[i], 1, rows, i)
         else:

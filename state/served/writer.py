@@ -18,6 +18,7 @@ from state.served.layout import (
     PAGE,
     POSITION_WORDS,
     POSITIONS_MAX,
+    SHM,
     T_ARRIVED_US,
     T_BEAT_US,
     T_BOOT,
@@ -116,7 +117,9 @@ class TableWriter:
         return self
 
     def _map(self, path: Path, file: int, size: int) -> None:
-        data = np.frombuffer(mmap.mmap(file, size), np.uint8)
+        # A page that is touched first while an epoch is applied costs more than the rows in it.
+        populate = mmap.MAP_POPULATE if path.is_relative_to(SHM) else 0
+        data = np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_SHARED | populate), np.uint8)
         self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
 
     @property
@@ -152,7 +155,7 @@ class TableWriter:
         if isinstance(ids, Texts):
             put_texts(self.mem, self.floats, epochs, ids.offsets, ids.data, rows)
         else:
-            put_numbers(self.mem, self.floats, epochs, frozen(ids), rows)
+            put_numbers(self.mem, self.floats, epochs, frozen(ids), rows, np.empty(len(ids), np.int64))
 
     def remove(self, epoch: int, ids: Ids) -> None:
         """These ids have no row from that epoch on."""

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from job.serving.clients.asked import as_batch, error_of
-from job.serving.columns import ids_of_column
+from job.serving.columns import ids_of_column, rows_of, values_of
 from job.serving.lookup import NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
 from state.served.ids import Ids, Texts
 
+# A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
+_RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
 _ANSWERED = ("bad-request", "not-yet", "not-ready", "failed")
 
@@ -56,9 +58,7 @@ class FlightTransport:
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Ask for rows as arrays."""
         epoch, batch = self._lookup(ids, wanted, False)
-        vectors = batch.column(2)
-        rows = vectors.flatten().to_numpy(zero_copy_only=False).reshape(-1, vectors.type.list_size)
-        return epoch, ids_of_column(batch.column(0)), batch.column(1).to_numpy(), rows
+        return epoch, ids_of_column(batch.column(0)), values_of(batch.column(1)), rows_of(batch.column(2))
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """There is no way but by a request."""
@@ -113,7 +113,7 @@ class FlightTransport:
         """Ask the server; what is no answer of its means that it is away."""
         try:
             if self._client is None:
-                self._client = flight.connect(self._location)
+                self._client = flight.connect(self._location, generic_options=_RECONNECT_MS)
             return ask(self._client)
         except flight.FlightUnauthenticatedError as error:
             raise BadRequestError(_first_line(error)) from error

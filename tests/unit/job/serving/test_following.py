@@ -127,6 +127,8 @@ _FIRST_ANSWERS = """
 import sys
 from pathlib import Path
 from job.serving import flight_server, server
+from job.serving.clients.asked import as_batch, ids_of
+from job.serving.columns import rows_of
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
 from job.serving.place import left_behind
@@ -136,12 +138,14 @@ out = Path(sys.argv[1])
 job, current = ServedJob.read(out), CurrentTable(out / "tables")
 current.begin_with(left_behind(job, out / "tables"))
 lookup = Lookup(current, job.sources, lambda: job.plan)
-answer = lookup.get(lookup.ids_of([2, 3]))
+asked = flight_server.ids_of_column(as_batch(ids_of([2, 3])).column(0))
+answer = lookup.get(asked)
 table = lookup.as_table(answer)
-assert (answer.epoch, table["id"].to_pylist(), table["epoch"].to_pylist()) == (1, [2, 3], [1, 1])
-assert Health(lookup).figures()["epoch"] == 1
+assert rows_of(lookup.as_batch(answer).column(2)).shape == (2, 4)
 slow = {"numba", "pandas", "fastapi", "pyarrow.parquet"} & set(sys.modules)
 assert not slow, slow
+assert (answer.epoch, table["id"].to_pylist(), table["epoch"].to_pylist()) == (1, [2, 3], [1, 1])
+assert Health(lookup).figures()["epoch"] == 1
 """
 
 
