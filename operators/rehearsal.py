@@ -37,7 +37,7 @@ from partitioner.hash_index import FIRST_CAPACITY, grown, make_index
 from state.salt import scratch_salt
 from state.served.ids import Texts, frozen
 from state.served.layout import Shape
-from state.served.reader import TableReader
+from state.served.reader import ChangeReader, TableReader
 from state.served.writer import TableWriter
 from state.table import TableSet
 
@@ -179,6 +179,11 @@ def serve(folder: Path) -> None:
             table.publish(epoch)
         reader = TableReader(path)
         reader.get(ids if isinstance(ids, Texts) else frozen(ids))
+        following = ChangeReader(reader)
+        for epoch in (3, 4):
+            following.next()
+            table.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
+            table.publish(epoch)
         TableWriter.take_over(path).content()
 
 

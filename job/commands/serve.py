@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,13 @@ from job.units import parse_duration, parse_size
 
 def serve(
     tables: Annotated[
-        Path, typer.Option(metavar="O/tables", help="The folder `tables` in the job's --out.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(metavar="O/tables", help="The folder `tables` in the job's --out.", show_default=False),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="HOST:PORT,...", help="Feed from these servers instead, over Flight."),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; others than loopback want a --token.")] = "127.0.0.1",
     port: Annotated[
         int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")
@@ -47,6 +53,7 @@ def serve(
     [bold]Examples[/bold]
 
     [cyan]freshet serve --tables O/tables[/cyan]
+    [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet query 7 9[/cyan]
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
@@ -56,26 +63,46 @@ def serve(
         keep_s = None if keep_changes == "all" else parse_duration(keep_changes)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    sources = _sources(tables, from_)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
-    from job.serving.clients.asked import TOKEN_VARIABLE
+    from job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
     from job.serving.server import ServeOptions
     from job.serving.server import serve as serving
 
-    def compacting() -> object:
-        from job.serving.compaction import compact_log
-
-        return compact_log(tables.absolute().parent, keep_s)
-
+    token = token or os.environ.get(TOKEN_VARIABLE) or None
     options = ServeOptions(
         tables,
         host,
         port,
         http_port,
-        token or os.environ.get(TOKEN_VARIABLE) or None,
+        token,
         history_bytes,
         stale_after_s,
         wait_s,
-        compacting if compact is not None else None,
+        None if compact is None or tables is None or sources else partial(_compact, tables.absolute().parent, keep_s),
         every_s,
+        sources,
+        os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
     )
     raise typer.Exit(serving(options))
+
+
+def _compact(out: Path, keep_s: float | None) -> object:
+    from job.serving.compaction import compact_log
+
+    return compact_log(out, keep_s)
+
+
+def _sources(tables: Path | None, given: str | None) -> tuple[str, ...]:
+    sources = tuple(filter(None, (one.strip() for one in (given or "").split(","))))
+    if tables is None and not sources:
+        msg = "serve: expected --tables O/tables, of a job on this machine or a shared folder, or --from HOST:PORT,..."
+        raise UsageError(msg)
+    if sources and tables is not None and tables.name != "tables":
+        msg = f"--tables {tables}: expected a folder of the name tables, such as C/tables"
+        raise UsageError(msg)
+    for one in sources:
+        if not one.rpartition(":")[2].isdecimal() or not one.rpartition(":")[0]:
+            msg = f"--from {one}: expected HOST:PORT of a server's Flight"
+            raise UsageError(msg)
+    return sources

@@ -8,6 +8,7 @@ metadata is {"epoch": E}, or {"error": ..., "kind": ...} with an empty batch.
 from __future__ import annotations
 
 import hmac
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,12 @@ _ROWS_AT_ONCE = 16_384
 class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]
     """The Flight server; its threads are gRPC's."""
 
-    def __init__(self, location: str, lookup: Lookup, health: Health, token: str | None = None) -> None:
-        """Listens on return; `token`: what every call must bear."""
+    def __init__(
+        self, location: str, lookup: Lookup, health: Health, token: str | None = None, job_id: str = ""
+    ) -> None:
+        """Listens on return; `token`: what every call must bear; `job_id`: what other servers feed from."""
+        self._ending = threading.Event()
+        self._job_id = job_id
         middleware = {"token": _Tokens(token)} if token else {}
         super().__init__(location, middleware=middleware)
         self._lookup, self._health = lookup, health
@@ -40,10 +45,30 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         """Answer one request as a stream of batches, all at one epoch."""
         try:
             request = request_of(ticket.ticket)
+            if request.get("changes") is True:
+                return self._changes(context)
             table = self._table(request)
         except FreshetError as error:
             raise _as_flight(error) from error
         return flight.GeneratorStream(table.schema, iter(table.to_batches(_ROWS_AT_ONCE)))
+
+    def shutdown(self) -> None:
+        """End, and what other servers feed from as well."""
+        self._ending.set()
+        super().shutdown()
+
+    def _changes(self, context: Any) -> flight.FlightDataStream:
+        from job.serving.feeds import change_stream
+
+        table = self._lookup.table
+
+        def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
+            for change, told in change_stream.changes(
+                self._lookup, lambda: self._ending.is_set() or context.is_cancelled()
+            ):
+                yield from change_stream.batches_of(change, told)
+
+        return flight.GeneratorStream(change_stream.schema_of(table.strings, table.width), pieces())
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
@@ -71,15 +96,26 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return self._info(descriptor)
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """`health`: how fresh the table is, as JSON."""
-        if action.type != "health":
-            msg = f"action {action.type!r}: expected health"
+        """`health`: how fresh the table is, `job`: what it is of; as JSON."""
+        if action.type == "job":
+            yield orjson.dumps(self._job())
+        elif action.type == "health":
+            yield orjson.dumps(self._health.figures())
+        else:
+            msg = f"action {action.type!r}: expected health or job"
             raise flight.FlightServerError(msg)
-        yield orjson.dumps(self._health.figures())
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """What `do_action` knows."""
-        return [("health", "How fresh the table is, as JSON.")]
+        return [("health", "How fresh the table is, as JSON."), ("job", "What the table is of, as JSON.")]
+
+    def _job(self) -> dict[str, Any]:
+        try:
+            table = self._lookup.table
+        except FreshetError as error:
+            raise _as_flight(error) from error
+        told = {"job_id": self._job_id, "strings": table.strings, "width": table.width}
+        return told | {"sources": list(self._lookup.sources)}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL

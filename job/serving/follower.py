@@ -31,8 +31,11 @@ _ENDED_S = 1.0  # between two looks at whether the job has ended
 class Follower:
     """The one writer of a job's table: `start`, then `step` again and again; for one thread."""
 
+    origin = "the change log"
+
     def __init__(self, job: ServedJob, tables: Path, history_bytes: int = HISTORY_BYTES) -> None:
         self.job, self.tables, self._history_bytes = job, tables, history_bytes
+        self.table: TableWriter
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")

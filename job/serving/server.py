@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import ipaddress
 import os
 import sys
@@ -13,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnn.user_cache import user_cache
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
+from job.folder import layout
 from job.machine.ports import free_port
 from job.machine.processes import began_s
 from job.machine.signals import stop_signals
@@ -40,7 +43,7 @@ _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that
 class ServeOptions:
     """What a server is told; ports that were not asked for (None) give way to the next free one, 0 is any."""
 
-    tables: Path
+    tables: Path | None
     host: str = "127.0.0.1"
     port: int | None = None
     http_port: int | None = None
@@ -50,6 +53,8 @@ class ServeOptions:
     wait_s: float = 60.0
     compact: Callable[[], object] | None = None
     compact_every_s: float = 0.0
+    sources: tuple[str, ...] = ()  # HOST:PORT of servers to feed from
+    source_token: str | None = None
 
 
 def serve(options: ServeOptions) -> int:
@@ -59,17 +64,16 @@ def serve(options: ServeOptions) -> int:
     """
     if not is_loopback(options.host) and not options.token:
         say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
-    tables = options.tables.absolute()
     with stop_signals() as caught:
-        job = await_job(tables, options.wait_s)
+        tables, job, make = _feed_of(options, lambda: bool(caught))
         with place.only_server(tables):
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             current = CurrentTable(tables)
-            lookup = Lookup(current, job.sources, lambda: job.plan)
+            lookup = Lookup(current, job.sources, (lambda: job.plan) if job.model else None)
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s))
+            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s), job.job_id)
             follower: Follower | None = None
             try:
                 servers.start()
@@ -78,7 +82,7 @@ def serve(options: ServeOptions) -> int:
                 if left is not None:
                     servers.tell(tables)
                 current.go_on()
-                follower = _follower_of(job, tables, options.history_bytes)
+                follower = _started(make)
                 if left is None:
                     servers.tell(tables)
                 _compact_regularly(options, lambda: bool(caught))
@@ -93,15 +97,45 @@ def serve(options: ServeOptions) -> int:
     return EXIT_DONE
 
 
-def _follower_of(job: ServedJob, tables: Path, history_bytes: int) -> Follower:
-    """What keeps the table, once the table can be read."""
-    from job.serving.follower import Follower
+def _feed_of(options: ServeOptions, until: Callable[[], bool]) -> tuple[Path, ServedJob, Callable[[], Follower]]:
+    """Where the table lies, what it is of, and what will keep it."""
+    if not options.sources:
+        assert options.tables is not None
+        tables = options.tables.absolute()
+        own = await_job(tables, options.wait_s)
 
+        def follower() -> Follower:
+            from job.serving.follower import Follower
+
+            return Follower(own, tables, options.history_bytes)
+
+        return tables, own, follower
+    from job.serving.feeds.fed_job import FedJob, Sources
+
+    tables = options.tables.absolute() if options.tables else _folder_for(options.sources)
+    sources = Sources(list(options.sources), options.source_token)
+    fed: FedJob = sources.job(tables, until, options.wait_s)
+
+    def fed_follower() -> Follower:
+        from job.serving.feeds.fed_follower import FedFollower
+
+        return FedFollower(fed, tables, sources, until, options.history_bytes)
+
+    return tables, fed, fed_follower
+
+
+def _folder_for(sources: tuple[str, ...]) -> Path:
+    name = hashlib.sha256(",".join(sorted(sources)).encode()).hexdigest()[:16]
+    return user_cache() / "served" / name / layout.TABLES
+
+
+def _started(make: Callable[[], Follower]) -> Follower:
+    """What keeps the table, once the table can be read."""
     began = time.perf_counter()
-    follower = Follower(job, tables, history_bytes)
+    follower = make()
     follower.start()
     took = time.perf_counter() - began
-    how = "taken over as it stood" if follower.taken_over else "loaded from the change log"
+    how = "taken over as it stood" if follower.taken_over else f"loaded from {follower.origin}"
     say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
     return follower
 
@@ -128,12 +162,12 @@ def _port(wanted: int | None, default: int, host: str, option: str) -> int:
 class _Servers:
     """The Flight server and the HTTP server, on threads of their own."""
 
-    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health) -> None:
+    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job_id: str) -> None:
         host = options.host
         self.flight_port = _port(options.port, FLIGHT_PORT, host, "--port")
         self.http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
         location = f"grpc://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
-        self._flight = EmbeddingFlights(location, lookup, health, options.token)
+        self._flight = EmbeddingFlights(location, lookup, health, options.token, job_id)
         self._lookup, self._health, self._options = lookup, health, options
         self._http: Any = None
         self._host = host

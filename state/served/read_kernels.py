@@ -36,6 +36,7 @@ from state.served.layout import (
     T_ROW_WORDS,
     T_ROWS_AT,
     T_SALT,
+    U_SLOT,
 )
 
 ABSENT = -1  # no such id, or deleted, or added later
@@ -181,6 +182,27 @@ def read_slots(
             slots[count], own[count] = slot, found
             count += 1
     return count
+
+
+@kernel
+def read_these(
+    mem: np.ndarray, floats: np.ndarray, slots: np.ndarray, epoch: int, own: np.ndarray, rows: np.ndarray
+) -> int:
+    """Take the rows of these slots as of `epoch`, and their epochs (ABSENT: none); 0, or a code."""
+    for i in range(len(slots)):
+        own[i] = read_slot(mem, floats, slots[i], epoch, rows, i)
+        if own[i] < ABSENT:
+            return own[i]
+    return 0
+
+
+@kernel
+def slots_in_ring(mem: np.ndarray, first: int, slots: np.ndarray) -> int:
+    """Take the slots of the ring's entries from `first` on; 0, or MISSED where it has moved on."""
+    for k in range(len(slots)):
+        slots[k] = mem[mem[T_RING_AT] + ((first + k) % mem[T_RING]) * mem[T_ROW_WORDS] + U_SLOT]
+    fence_acquire()
+    return MISSED if load_acquire(mem, np.int64(T_RESERVED)) - first > mem[T_RING] else 0
 
 
 @kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,12 @@ from state.served.layout import (
     I_BYTES,
     POSITION_WORDS,
     POSITIONS_MAX,
+    R_EPOCH,
     T_ID_WORDS,
     T_IDS_AT,
+    T_RESERVED,
+    T_ROW_WORDS,
+    T_ROWS_AT,
     T_USED,
 )
 from state.served.mapped import Found, HistoryTooShortError, MappedTable, WriterGoneError
@@ -25,6 +30,8 @@ from state.served.read_kernels import (
     read_positions,
     read_slots,
     read_texts,
+    read_these,
+    slots_in_ring,
 )
 
 _SLOTS_AT_ONCE = 65_536
@@ -85,9 +92,10 @@ class TableReader(MappedTable):
             if got < 0:
                 return got, slots, Found(epoch, own, rows)
             count += got
-        return 0, self._ids(slots[:count]), Found(epoch, own[:count], rows[:count])
+        return 0, self.ids_in(slots[:count]), Found(epoch, own[:count], rows[:count])
 
-    def _ids(self, slots: np.ndarray) -> Ids:
+    def ids_in(self, slots: np.ndarray) -> Ids:
+        """The ids of these slots."""
         words, at = int(self.mem[T_ID_WORDS]), int(self.mem[T_IDS_AT])
         if not self.strings:
             return frozen(self.mem[at + slots])
@@ -109,3 +117,85 @@ class TableReader(MappedTable):
         self.misses += code == MISSED
         time.sleep(0.001)
         return until or now + _PATIENCE_S
+
+
+class Change(NamedTuple):
+    """What is newer than a former epoch, as of a later one; `whole`: all that there is instead.
+
+    Shapes: own (n,) int64, the epochs of the rows that live; rows (n, width) float32
+    """
+
+    epoch: int
+    whole: bool
+    ids: Ids
+    own: np.ndarray
+    rows: np.ndarray
+    dead: Ids
+
+
+class _From(NamedTuple):
+    """From where on changes are looked for: in the ring, in the slots, and in further slots."""
+
+    ring: int
+    used: int
+    slots: np.ndarray
+
+
+_NOWHERE = np.empty(0, np.int64)
+
+
+class ChangeReader:
+    """Takes what has changed in a table, again and again: `next`.
+
+    Invariant: of every epoch past the one that was taken last, each entry of the ring lies behind `_from`, or its slot
+    is in it. Entries of the epoch E + 1 come after E is published, so a look at the ring's end, made before a look
+    that still found an epoch older than E, will do for all that follows E.
+    """
+
+    def __init__(self, table: TableReader) -> None:
+        """Of a table that its writer goes on with."""
+        self.table, self.epoch = table, -1
+        self._from: _From | None = None
+        self._later: _From | None = None
+
+    def next(self) -> Change | None:
+        """The next change, at first the whole table; None while there is none."""
+        if self._from is None:
+            return self._whole()
+        word = self.table.word
+        ring, used, epoch = word(T_RESERVED), word(T_USED), self.table.epoch
+        if epoch <= self.epoch:
+            self._later = _From(ring, used, _NOWHERE)
+            return None
+        found = self._since(self._from, epoch, word(T_RESERVED), word(T_USED))
+        if found is None:  # too slow: the ring has moved on
+            return self._whole()
+        self.epoch, self._from, self._later = epoch, self._later or self._from, None
+        return found
+
+    def nothing(self) -> Change:
+        """No change."""
+        ids = self.table.ids_in(_NOWHERE)
+        return Change(self.epoch, False, ids, _NOWHERE, np.empty((0, self.table.width), np.float32), ids)
+
+    def _whole(self) -> Change:
+        table = self.table
+        ids, found = table.all()
+        ring, used = table.word(T_RESERVED), table.word(T_USED)
+        # What is being applied already; the row of the last entry may not show it yet.
+        words, at = table.word(T_ROW_WORDS), table.word(T_ROWS_AT)
+        epochs = table.mem[at + R_EPOCH : at + used * words : words]
+        self._from = _From(max(0, ring - 1), used, np.flatnonzero(epochs > found.epoch))
+        self._later, self.epoch = None, found.epoch
+        return Change(found.epoch, True, ids, found.own, found.rows, table.ids_in(_NOWHERE))
+
+    def _since(self, begin: _From, epoch: int, ring: int, used: int) -> Change | None:
+        table, entries = self.table, np.empty(ring - begin.ring, np.int64)
+        if slots_in_ring(table.mem, begin.ring, entries) < 0:
+            return None
+        slots = np.unique(np.concatenate([entries, begin.slots, np.arange(begin.used, used)]))
+        own, rows = np.empty(len(slots), np.int64), np.empty((len(slots), table.width), np.float32)
+        if read_these(table.mem, table.floats, slots, epoch, own, rows) < 0:
+            return None
+        newer, gone = own > self.epoch, own < 0
+        return Change(epoch, False, table.ids_in(slots[newer]), own[newer], rows[newer], table.ids_in(slots[gone]))

@@ -16,6 +16,7 @@ from job.folder.run_file import read_run
 from job.run.summary import progress
 from job.serving.clients.client import EmbeddingClient
 from job.serving.place import SHM
+from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.jobs import Input, Job, make_input
 from tests.support.serving import Judge, Sampler, Server
 
@@ -70,6 +71,34 @@ def test_kill_9_of_the_server_and_of_a_task_manager(job: Make, servers: list[Ser
     one.check()
     assert server.stop() == 0
     assert not list(SHM.glob(f"freshet-{judged_id(one)}-*")), "nothing is left in memory"
+
+
+def test_a_server_that_feeds_from_one_that_is_killed(servers: list[Server], tmp_path: Path) -> None:
+    """Processes of their own, and no folder that both know."""
+    hand = HandJob(tmp_path / "O")
+    hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []))
+    source, fed = Server(tmp_path / "O"), Server(tmp_path / "F" / "out")
+    fed.tables.mkdir(parents=True)
+    servers += [source, fed]
+    told = source.start()
+    address = told["flight"]
+    here = fed.start("--from", address, "--stale-after", "1s")
+    with EmbeddingClient(here["flight"], timeout=20) as client:
+        assert client.get([2, 3]).num_rows == 2
+        source.kill()
+        hand.apply(2, ({2: 2.0}, [3]))
+        deadline = time.monotonic() + 20
+        while client.health()["ready"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.rows([2])[1].tolist() == [1]
+        source.start("--port", address.rpartition(":")[2])
+        found = client.rows([2, 3, 4], min_epoch=2, timeout=30)
+        assert (found.epoch, found[0].tolist(), found[1].tolist()) == (2, [2, 4], [2, 1])
+        assert client.health()["ready"]
+    assert (fed.stop(), source.stop()) == (0, 0)
+    hand.close()
+    assert not list(SHM.glob(f"freshet-{JOB_ID}-*"))
 
 
 def has_seen(sampler: Sampler, one: Job) -> bool:

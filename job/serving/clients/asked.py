@@ -14,6 +14,7 @@ from state.served.ids import Ids, Texts, frozen
 
 _ERRORS = {"bad-request": BadRequestError, "not-yet": NotYetError, "not-ready": NotReadyError}
 TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes
+SOURCE_TOKEN_VARIABLE = "FRESHET_SOURCE_TOKEN"  # of the servers that a server feeds from, where it is another one
 AskedIds: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
 
 

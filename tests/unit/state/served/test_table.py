@@ -20,7 +20,7 @@ from state.served.ids import Texts, frozen
 from state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
 from state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError
 from state.served.plain import PlainReader
-from state.served.reader import TableReader
+from state.served.reader import ChangeReader, TableReader
 from state.served.writer import TableFullError, TableWriter
 from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
 
@@ -55,6 +55,7 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
 
     try:
         table, oracle = make(4), {}
+        mirror = Mirror(TableReader(table.path))
         table.publish(0)
         for epoch, changes in enumerate(stream, 1):
             state = {(f"id-{k}" * (k % 3) if strings else k): live for k, live in changes}
@@ -66,6 +67,8 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
                 table.remove(epoch, ids_of(dead + put, strings))  # an id that moves between parts
                 table.put(epoch, ids_of(put, strings), np.full((len(put), 3), epoch, np.float32))
                 assert_is(reader, before, epoch - 1, strings)
+                if epoch % 3:
+                    mirror.follow()
             if again == 2:
                 table = TableWriter.take_over(table.path)
             table.publish(epoch)
@@ -75,6 +78,9 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
                     oracle[name] = epoch
             assert_is(reader, oracle, epoch, strings)
             assert reader.live == len(oracle)
+            if epoch % 4:
+                mirror.follow()
+                assert (mirror.reader.epoch, mirror.rows) == (epoch, oracle)
             if again == 3:
                 ids, found, _ = table.content()
                 table.supersede()
@@ -83,9 +89,27 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
                 table.put(found.own, ids, found.rows)
                 table.publish(found.epoch)
                 assert_is(TableReader(table.path), oracle, epoch, strings)
+                mirror = Mirror(TableReader(table.path))
     finally:
         for one in made:
             one.unlink(missing_ok=True)
+
+
+class Mirror:
+    """What somebody else knows, by changes alone."""
+
+    def __init__(self, table):
+        self.reader, self.rows = ChangeReader(table), {}
+
+    def follow(self):
+        while (change := self.reader.next()) is not None:
+            live, dead = (one.decode() if isinstance(one, Texts) else one.tolist() for one in (change.ids, change.dead))
+            if change.whole:
+                self.rows = {}
+            for name in dead:
+                self.rows.pop(name, None)
+            self.rows |= dict(zip(live, change.own.tolist(), strict=True))
+            assert change.rows.tolist() == [[own] * 3 for own in change.own.tolist()]
 
 
 def assert_is(reader, oracle, epoch, strings):

@@ -1,0 +1,1 @@
+"""How a server feeds from other servers, and what it tells those that feed from it."""

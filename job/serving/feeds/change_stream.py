@@ -1,0 +1,105 @@
+"""What other servers feed from: all rows at one epoch, then what has changed since, taken from the table itself.
+
+The ring of undo entries names every slot that was replaced, and new slots are the last ones: so what an epoch changed
+is found without a look at all rows, whoever made the table, and a reader that is slow gets several epochs as one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from job.serving.columns import column_of_ids, numbers, vectors
+from job.serving.lookup import Lookup, NotReadyError
+from state.served.ids import Ids, slice_of
+from state.served.layout import T_ARRIVED_US, T_ENDED, T_PUBLISHED_US, T_SOURCE_BEAT_US, T_TAIL_FAILURES
+from state.served.plain import PlainReader
+from state.served.reader import Change, ChangeReader
+
+BEAT_S = 0.5  # at least so often something comes, if only to say that nothing has changed
+_POLL_S = 0.004
+_ROWS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What stands beside the rows of the last piece of a change."""
+
+    arrived_us: int
+    published_us: int
+    behind_us: int | None
+    tail_failures: int
+    ended: bool
+    positions: list[list[int]]
+
+
+def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, Told]]:
+    """All rows first, then changes as they come; an empty one as a heartbeat.
+
+    Raises: NotReadyError while there is no table that is kept.
+    """
+    reading, sent = _reading(lookup), 0.0
+    while not until():
+        if lookup.table is not reading.table:
+            reading = _reading(lookup)
+        change = reading.next()
+        if change is None and time.monotonic() - sent < BEAT_S:
+            time.sleep(_POLL_S)
+            continue
+        sent = time.monotonic()
+        yield change if change is not None else reading.nothing(), told_of(lookup)
+
+
+def _reading(lookup: Lookup) -> ChangeReader:
+    table = lookup.table
+    if isinstance(table, PlainReader):
+        msg = "the table is being taken over; try again in a moment"
+        raise NotReadyError(msg)
+    return ChangeReader(table)
+
+
+def told_of(lookup: Lookup) -> Told:
+    """Of the table, as of now."""
+    table = lookup.table
+    beat_us = table.word(T_SOURCE_BEAT_US)
+    return Told(
+        table.word(T_ARRIVED_US),
+        table.word(T_PUBLISHED_US),
+        time.time_ns() // 1000 - beat_us if beat_us else None,
+        table.word(T_TAIL_FAILURES),
+        bool(table.word(T_ENDED)),
+        table.positions().tolist(),
+    )
+
+
+def schema_of(strings: bool, width: int) -> pa.Schema:
+    """Of the batches: ids that live, then those that were deleted, with rows of zeros."""
+    kind = pa.string() if strings else pa.int64()
+    return pa.schema([("id", kind), ("epoch", pa.int64()), ("embedding", pa.list_(pa.float32(), width))])
+
+
+def batches_of(change: Change, told: Told) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    """A change in pieces, each with how many of its rows live; the last one says what stands beside."""
+    width, live, dead = change.rows.shape[1], len(change.own), len(change.dead)
+    pieces = [(_batch(change.ids, change.own, change.rows, a), True) for a in range(0, live, _ROWS_AT_ONCE)]
+    for at in range(0, dead, _ROWS_AT_ONCE):
+        n = min(_ROWS_AT_ONCE, dead - at)
+        gone = slice_of(change.dead, at, at + n)
+        pieces.append((_batch(gone, np.full(n, change.epoch), np.zeros((n, width), np.float32), 0), False))
+    if not pieces:
+        pieces = [(_batch(change.ids, change.own, change.rows, 0), True)]
+    for k, (batch, lives) in enumerate(pieces):
+        head: dict[str, Any] = {"epoch": change.epoch, "whole": change.whole, "lives": lives}
+        yield batch, orjson.dumps(head | ({"told": told} if k == len(pieces) - 1 else {}))
+
+
+def _batch(ids: Ids, own: np.ndarray, rows: np.ndarray, at: int) -> pa.RecordBatch:
+    end = min(at + _ROWS_AT_ONCE, len(own))
+    columns = [column_of_ids(slice_of(ids, at, end)), numbers(own[at:end]), vectors(rows[at:end])]
+    return pa.RecordBatch.from_arrays(columns, ["id", "epoch", "embedding"])
