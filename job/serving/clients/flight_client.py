@@ -46,6 +46,7 @@ class FlightTransport:
         self._headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._lock = threading.Lock()
         self._client: Any = None
+        self._newest = 0
         self._streams: dict[tuple[bool, bool], _Stream] = {}
 
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
@@ -90,9 +91,15 @@ class FlightTransport:
             return client.do_get(ticket, self._options(wanted.timeout_s + 60)).read_all()
 
         table = self._guarded(ask)
-        return int(table.schema.metadata[b"epoch"]), table
+        epoch = int(table.schema.metadata[b"epoch"])
+        self._newest = max(self._newest, epoch)
+        return epoch, table
 
     def _lookup(self, ids: Ids, wanted: Wanted, logits: bool) -> tuple[int, pa.RecordBatch]:
+        if wanted.min_position or wanted.min_epoch > self._newest:  # it may wait: nobody else should wait for it
+            listed = ids.decode() if isinstance(ids, Texts) else ids.tolist()
+            epoch, table = self._get({"ids": listed, "logits": logits}, wanted)
+            return epoch, pa.RecordBatch.from_struct_array(table.to_struct_array().combine_chunks())
         batch, told = as_batch(ids), _told(wanted)
         options = orjson.dumps(told) if told else b""
         key = isinstance(ids, Texts), logits
@@ -107,6 +114,7 @@ class FlightTransport:
             found, rows = self._guarded(ask, locked=True)
         if "error" in found:
             raise error_of(found["kind"], found["error"])
+        self._newest = max(self._newest, int(found["epoch"]))
         return int(found["epoch"]), rows
 
     def _guarded(self, ask: Any, locked: bool = False) -> Any:

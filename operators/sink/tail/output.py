@@ -21,7 +21,7 @@ from operators.limits import TAIL_BYTES
 from operators.outcome import Message
 from operators.sink.epoch_rows import EpochRows
 from operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
-from operators.sink.tail.writer import BeatFile, TailFile, header_of, pieces_of
+from operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
 from operators.telemetry.latency import Latencies
 from operators.telemetry.level import Level
 
@@ -113,8 +113,8 @@ class TailOutput:
             path = self.folder / str(TailName(self.part, number, self._attempt))
             self._file = TailFile(path, header_of(self.part, number, self.width, self.strings, self._job, epoch))
             self._number = number
-        pieces, counts = pieces_of(rows)
-        self._file.append(epoch, arrived_ms, pieces, counts)
+        regions, counts = regions_of(rows)
+        self._file.append(epoch, arrived_ms, regions, counts)
 
     def _fail(self, epoch: int, number: int) -> None:
         """Go on without a tail until the change log begins its next file."""

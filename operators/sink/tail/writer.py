@@ -88,24 +88,30 @@ class TailFile:
         self._open = True
 
     def append(
-        self, epoch: int, arrived_ms: int, pieces: Sequence[np.ndarray], counts: tuple[int, int, int, int]
+        self, epoch: int, arrived_ms: int, regions: Sequence[Sequence[np.ndarray]], counts: tuple[int, int, int, int]
     ) -> None:
-        """Add a record of these pieces and publish it; `counts`: changed, deleted, bytes of text (or -1), positions.
+        """Add a record of these regions, each in pieces, and publish it.
+
+        `counts`: changed, deleted, bytes of text (or -1), positions.
 
         Raises:
             OSError: there is no space for it; the file is as it was.
         """
-        size = 8 * RECORD_WORDS + sum(padded(piece.nbytes) for piece in pieces)
+        sizes = [padded(sum(piece.nbytes for piece in region)) for region in regions]
+        size = 8 * RECORD_WORDS + sum(sizes)
         self._reserve(self.length + size)
         at = self.length // 8
         changed, deleted, text, positions = counts
         words = self._words[at : at + RECORD_WORDS]
         words[[R_BYTES, R_EPOCH, R_CHANGED, R_DELETED]] = size, epoch, changed, deleted
         words[[R_TEXT, R_POSITIONS, R_ARRIVED_MS, R_PUBLISHED_US]] = text, positions, arrived_ms, now_us()
-        byte = self.length + 8 * RECORD_WORDS
-        for piece in pieces:
-            self._bytes[byte : byte + piece.nbytes] = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
-            byte += padded(piece.nbytes)
+        begin = self.length + 8 * RECORD_WORDS
+        for region, room in zip(regions, sizes, strict=True):
+            byte = begin
+            for piece in region:
+                self._bytes[byte : byte + piece.nbytes] = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+                byte += piece.nbytes
+            begin += room
         self.length += size
         publish_word(self._words, W_LAST, epoch)
         publish_word(self._words, W_LENGTH, self.length)
@@ -146,24 +152,23 @@ def header_of(part: int, number: int, width: int, strings: bool, job: int, first
     }
 
 
-def pieces_of(rows: EpochRows) -> tuple[list[np.ndarray], tuple[int, int, int, int]]:
-    """The arrays of an epoch's record, and its counts (see TailFile.append)."""
-    pieces: list[np.ndarray] = []
+def regions_of(rows: EpochRows) -> tuple[list[list[np.ndarray]], tuple[int, int, int, int]]:
+    """The regions of an epoch's record, in the pieces in which they came, and its counts (see TailFile.append)."""
+    regions: list[list[np.ndarray]] = []
     text = -1
     if rows.ids and isinstance(rows.ids[0], tuple):
         lengths = [np.diff(offsets) for offsets, _ in rows.ids]
         joined = np.concatenate([np.zeros(1, np.int64), *lengths]).astype(np.int64)
-        data = np.concatenate([data for _, data in rows.ids])
-        text = data.nbytes
-        pieces += [np.cumsum(joined), data]
+        data = [data for _, data in rows.ids]
+        text = sum(one.nbytes for one in data)
+        regions += [[np.cumsum(joined)], data]
     else:
-        pieces += [np.asarray(ids, np.int64) for ids in rows.ids]
-    flat = [one.reshape(-1) for one in rows.rows]
-    pieces.append(flat[0] if len(flat) == 1 else np.concatenate([np.empty(0, np.float32), *flat]))
+        regions.append([np.asarray(ids, np.int64) for ids in rows.ids])
+    regions.append([np.asarray(one, np.float32) for one in rows.rows])
     positions = 0 if rows.positions is None else len(rows.positions)
     if rows.positions is not None:
-        pieces.append(np.asarray(rows.positions, np.int64))
-    return pieces, (rows.changed, rows.deleted, text, positions)
+        regions.append([np.asarray(rows.positions, np.int64)])
+    return regions, (rows.changed, rows.deleted, text, positions)
 
 
 class BeatFile:

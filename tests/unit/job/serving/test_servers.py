@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet import EmbeddingClient
+from freshet import AsyncEmbeddingClient, EmbeddingClient
 from job.folder import run_file
 from job.machine.ports import server_port
 from job.serving import place
@@ -140,6 +141,24 @@ def test_a_reader_waits_for_what_is_written(served):
             assert found.epoch == epoch + 1
             assert found[1].tolist() == [epoch + 1]
     timer.join()
+
+
+@pytest.mark.parametrize("way", ["flight", "mapped"])
+def test_calls_that_do_not_block(served, way):
+    async def asked():
+        address = f"127.0.0.1:{served.port}" if way == "flight" else served.hand.out / "tables"
+        async with AsyncEmbeddingClient(address) as client:
+            two, epoch = key(served, 2), await client.epoch()
+            waiting = asyncio.create_task(client.rows([two], min_epoch=epoch + 1, timeout=20))
+            tables = await asyncio.gather(*(client.get([two]) for _ in range(8)))
+            assert not waiting.done(), "others are answered while one waits"
+            assert {table["id"].to_pylist()[0] for table in tables} == {two}
+            served.hand.apply(epoch + 1, ({2: 1.0}, []))
+            assert (await waiting).epoch == epoch + 1
+            assert (await client.health())["ready"]
+            assert len(await client.all()) == len(await client.nearest(two, k=3)) == 3
+
+    asyncio.run(asked())
 
 
 def test_an_older_table_is_never_answered_from(served):

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from operators.sink.epoch_rows import EpochRows
 from operators.sink.tail import writer
 from operators.sink.tail.layout import PAGE, W_LENGTH, TailName, beat_name, job_word
 from operators.sink.tail.output import TailOutput
 from operators.sink.tail.reader import NotATailError, TailReader, read_beat
 from state import atomics
+from state.served.ids import Texts
 from tests.support.sunk import WIDTH, block, control, sink_of, vector
 
 JOB = "00000000000000ab"
@@ -38,6 +40,30 @@ def epochs_in(path):
         found.append(one)
     reader.close()
     return found
+
+
+@pytest.mark.parametrize("offsets", [[[0, 1, 3], [0, 2]], None])
+def test_an_epoch_that_comes_in_pieces_lies_in_one_row(tmp_path, offsets):
+    """Each region is padded at its end alone."""
+    rows = [np.full((2, 3), 1, np.float32), np.full((1, 3), 2, np.float32)]
+    texts = [np.frombuffer(text, np.uint8) for text in (b"abc", b"de")]
+    ids = [np.array([7, 8]), np.array([9])]
+    if offsets is not None:
+        ids = [(np.array(one, np.int32), text) for one, text in zip(offsets, texts, strict=True)]
+    regions, counts = writer.regions_of(EpochRows(1, ids, rows, 3, 0, np.array([[0, 0, 5, 5]])))
+    header = writer.header_of(0, 0, 3, offsets is not None, WORD, 1)
+    file = writer.TailFile(tmp_path / "a.tail", header)
+    for epoch in (1, 2):
+        file.append(epoch, 0, regions, counts)
+    file.close()
+    for one in epochs_in(tmp_path / "a.tail"):
+        assert one.rows.tolist() == [[1.0] * 3, [1.0] * 3, [2.0] * 3]
+        assert one.positions.tolist() == [[0, 0, 5, 5]]
+        if one.text is None:
+            assert one.ids.tolist() == [7, 8, 9]
+        else:
+            assert Texts.of(one.ids, one.text).decode() == ["a", "bc", "de"]
+    assert len(epochs_in(tmp_path / "a.tail")) == 2
 
 
 def test_an_epoch_is_readable_as_soon_as_it_was_applied(tmp_path):
