@@ -99,7 +99,8 @@ class FlightTransport:
         if wanted.min_position or wanted.min_epoch > self._newest:  # it may wait: nobody else should wait for it
             listed = ids.decode() if isinstance(ids, Texts) else ids.tolist()
             epoch, table = self._get({"ids": listed, "logits": logits}, wanted)
-            return epoch, pa.RecordBatch.from_struct_array(table.to_struct_array().combine_chunks())
+            columns = [column.combine_chunks() for column in table.columns]
+            return epoch, pa.RecordBatch.from_arrays(columns, table.column_names)
         batch, told = as_batch(ids), _told(wanted)
         options = orjson.dumps(told) if told else b""
         key = isinstance(ids, Texts), logits

@@ -140,6 +140,9 @@ def test_a_reader_waits_for_what_is_written(served):
             found = client.rows([key(served, 2)], min_position={"0": 10 * (epoch + 1) - 1}, timeout=20)
             assert found.epoch == epoch + 1
             assert found[1].tolist() == [epoch + 1]
+            none = client.rows([key(served, 99)], min_position={"0": 10 * (epoch + 1) - 1})
+            assert (none.epoch, [len(part) for part in none]) == (epoch + 1, [0, 0, 0])
+            assert client.get([key(served, 99)], min_position={"0": 0}).num_rows == 0
     timer.join()
 
 
