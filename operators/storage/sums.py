@@ -105,6 +105,23 @@ class SumStore:
             at = int(self._result[1])
         self._recompute(int(self._result[2]))
 
+    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+        """Epoch 0 as `merge` has it, in passes over the edges: each brings messages to so many neighbouring rows.
+
+        The sums of a pass are all that is written at random places; sources are read in order if edges have theirs.
+        """
+        self.merge(0, Block(topology.header), sources, own)
+        rows_of, serial = self._rows.of, stamp_of(0)
+        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
+        at = 0
+        while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
+            self._out.grow()
+            self._inn.grow()
+        rows, views = len(self.z.data), self._views()
+        for first in range(0, rows if added[0].size else 0, rows_at_once):
+            sum_kernels.sum_edges(views, *added, first, first + rows_at_once, serial)
+        self._recompute(sum_kernels.settle_epoch(views, self._again))
+
     def _check(self, status: int, epoch: int) -> None:
         if status != sum_kernels.OK:
             msg = f"{self._place}: epoch {epoch} changes an edge that is not here"
