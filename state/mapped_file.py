@@ -45,10 +45,9 @@ class MappedFile:
             self._memory.madvise(mmap.MADV_DONTNEED)
 
     def finish(self, nbytes: int) -> None:
-        """Cut the file to its length and have it on the disk; nobody may look at its arrays any more."""
+        """Cut the file to its length and close it; nobody may look at its arrays any more."""
         self._memory = None
         os.ftruncate(self._file, nbytes)
-        os.fsync(self._file)
         os.close(self._file)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,16 @@ def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
     return True
 
 
-def finish(out: Path, snapshot: Path, info: Mapping[str, Any]) -> None:
-    """Give the finished files their places; `snapshot.json`, which says that all is there, comes last."""
+def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+    """Give the finished files their places; `snapshot.json`, which says that all is there, comes last.
+
+    `also`: what there is beside the embeddings.
+    """
     work = out / WORK
     take_over(snapshot, work)
-    shutil.rmtree(out / layout.EMBEDDINGS, ignore_errors=True)
-    for name in (*_GRAPH, layout.EMBEDDINGS):
+    for name in (layout.EMBEDDINGS, *also):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in (*_GRAPH, layout.EMBEDDINGS, *also):
         os.replace(work / name, out / name)
     sync_folder(out)
     aside = work / SNAPSHOT

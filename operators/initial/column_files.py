@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -45,11 +44,9 @@ class ColumnWriter:
             raise full_disk(self.folder / name, error) from None
 
     def close(self, meta: Mapping[str, Any] | None = None) -> None:
-        """Have everything on the disk, with what else there is to know of the block."""
+        """Have everything in the files, with what else there is to know of the block."""
         try:
             for file in self._files.values():
-                file.flush()
-                os.fsync(file.fileno())
                 file.close()
         except OSError as error:
             raise full_disk(self.folder, error) from None

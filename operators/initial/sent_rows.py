@@ -42,7 +42,7 @@ class SlotRows:
         self._file.let_go()
 
     def finish(self) -> int:
-        """Have all rows on the disk; the file's checksum."""
+        """Have all rows in the file; its checksum."""
         nbytes, self._rows = self._rows.nbytes, self._rows[:0]
         self._file.finish(nbytes)
         return file_crc32(self._path)
@@ -70,7 +70,7 @@ class SplitRows:
         self._out.add("row", rows)
 
     def finish(self) -> None:
-        """Have all rows on the disk."""
+        """Have all rows in the files."""
         self._out.close()
 
 

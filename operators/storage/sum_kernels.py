@@ -304,13 +304,16 @@ def link_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarr
 def sum_edges(
     syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, first: int, last: int, serial: int
 ) -> None:
-    """Bring the messages of those added edges whose destinations are the rows from `first` up to `last`."""
+    """Bring the messages of those added edges whose destinations are the rows from `first` up to `last`.
+
+    The sums and notes of `syn` are those of these rows alone, and what it lists as touched counts from `first`.
+    """
     count = 0
     for i in range(len(src)):
         u, v = src[i], dst[i]
         if v < first or v >= last or (syn.skip_loops and u == v):
             continue
-        _list_message(syn, count, u, v, weight[i] if syn.weighted else np.float32(1))
+        _list_message(syn, count, u, v - first, weight[i] if syn.weighted else np.float32(1))
         count += 1
         if count == MESSAGES_AT_ONCE:
             _merge_messages(syn, count, serial)

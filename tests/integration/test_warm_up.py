@@ -121,7 +121,9 @@ def test_neither_does_an_embedding(ids: str, cache: Path, tmp_path: Path) -> Non
         graph = random_graph(1, vertices=2000, edges=8000)
         names = [f"v{k}" for k in range(2000)]
         write_graph(given.snapshot, graph, names)
-    for number, options in enumerate((["--passes", "1"], ["--order", "completion", "--eviction", "next-use"])):
+    serving = ["--for", "serving"]
+    kinds = ["--passes", "1", *serving], ["--order", "completion", "--eviction", "next-use", *serving], ["--parts", "2"]
+    for number, options in enumerate(kinds):
         command = [sys.executable, "-m", "job.cli", "embed", "--model", given.model, "--snapshot", given.snapshot]
         command += ["--out", tmp_path / str(number), "--memory", "3MiB", *options]
         environ = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
