@@ -364,11 +364,15 @@ class TableSet:
     def __iter__(self) -> Iterator[Table]:
         return iter(self._tables.values())
 
-    def keep_in(self, folder: Path) -> None:
-        """Have every table in a file of its own, as `write_image` of the folder has it; before anything is restored."""
+    def keep_in(self, folder: Path, but: tuple[str, ...] = ()) -> None:
+        """Have every table in a file of its own, as `write_image` of the folder has it; before anything is restored.
+
+        Those whose names begin so stay in memory.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for table in self:
-            table.keep_in(folder / f"{table.name}.bin")
+            if not table.name.startswith(but):
+                table.keep_in(folder / f"{table.name}.bin")
 
     def let_go(self) -> None:
         """Have the process hold no pages of tables that are kept in files."""

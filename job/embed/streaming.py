@@ -23,7 +23,7 @@ HASH_SEED = "hash seed"  # in what was told
 _MIB = 1 << 20
 # While the graph is placed: of an edge its rows, log, record and column of a block, and its entries of the hash index;
 # of a replica the record; of a vertex its log, record and columns. Measured by scripts/bench_image.py.
-_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES = 72, 48, 120
+_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES = 64, 48, 120
 _EVENT_BYTES = 33  # on the disk
 
 

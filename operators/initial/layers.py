@@ -36,6 +36,7 @@ from state.mapped_file import mapped
 
 EVENTS = "events"
 _MIB = 1 << 20
+_LISTS = "out.", "in."  # tables of edges, which are written at random places and are smaller than what placing took
 
 
 class LayerImages:
@@ -53,7 +54,7 @@ class LayerImages:
         row = self._flow[operator]
         core = make_core(self._settings, self._plan, row, part)
         image = Path(self._settings.image) / str(Place(operator, part))
-        core.tables.keep_in(image)
+        core.tables.keep_in(image, _LISTS)
         block = read_topology(self._work, part)
         following = self._plan.layers[row.layer] if row.layer < len(self._plan.layers) else None
         if isinstance(core, LayerTail):

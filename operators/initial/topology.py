@@ -50,6 +50,7 @@ def place_graph(settings: Settings, plan: Plan, events: Events, work: Path) -> t
     change = core.partition(events)
     refuse_rejected(change, events)
     vertices, edges = core.vertices, core.edges
+    core.forget_indexes()
     rows = np.arange(len(events.x), dtype=np.int32)[:, None]
     blocks = core.split(replace(change, x=rows), control_values(vertices=vertices), 0)
     del change
