@@ -51,13 +51,17 @@ class MappedFile:
         os.close(self._file)
 
 
-def mapped(path: Path, dtype: np.dtype[Any] | str, width: int | None = None, *, private: bool = False) -> np.ndarray:
-    """A file's array, (n,) or (n, width), read-only; `private`: it may be written to, which changes memory alone."""
+def mapped(path: Path, dtype: np.dtype[Any] | str, width: int | None = None, *, writable: bool = False) -> np.ndarray:
+    """A file's array, (n,) or (n, width).
+
+    `writable`: for kernels that are compiled for such arrays. What is written goes to the file, which is shared, since
+    private pages would count as memory before anybody writes to them.
+    """
     shape = (-1,) if width is None else (-1, width)
-    with path.open("rb") as file:
+    with path.open("r+b" if writable else "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             empty = np.empty((0, *shape[1:]), dtype)
-            empty.flags.writeable = private
+            empty.flags.writeable = writable
             return empty
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY if private else mmap.ACCESS_READ)
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     return np.frombuffer(memory, dtype).reshape(shape)

@@ -109,6 +109,8 @@ def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[st
     """
     work = out / WORK
     take_over(snapshot, work)
+    for path in (path for name in also for path in (work / name).rglob("*")):
+        _sync(path)
     for name in (layout.EMBEDDINGS, *also):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (*_GRAPH, layout.EMBEDDINGS, *also):
@@ -125,6 +127,23 @@ def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[st
     os.replace(aside, out / SNAPSHOT)
     sync_folder(out)
     shutil.rmtree(work, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        raise full_disk(path, error) from None
+    finally:
+        os.close(opened)
+
+
+def take_back(out: Path, names: Sequence[str]) -> None:
+    """Have what an attempt that was killed in `finish` had given its place in the work folder again."""
+    for name in names:
+        if (out / name).exists() and not (out / WORK / name).exists():
+            os.replace(out / name, out / WORK / name)
 
 
 def used_bytes(work: Path) -> int:

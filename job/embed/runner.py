@@ -32,6 +32,7 @@ from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from state.seed import new_seed
 
 SERVING, STREAMING = "serving", "streaming"
+_ALSO = layout.IMAGE, layout.EPOCHS  # what a stream gets beside the embeddings
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def _for_streaming(
     partitioning = placement.config(plan, snapshot, seed, undirected=mirror)
     told = _told_of_all(plan, snapshot, memory, mirror) | streaming.told(placement, partitioning)
     _keep_told(options, work, told)
+    folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO))
     pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
     with Progress("embed") as bar:
         try:
@@ -109,8 +111,7 @@ def _for_streaming(
             )
         except EmbedError as error:
             raise JobFailed(str(error)) from None
-    also = (layout.IMAGE, layout.EPOCHS)
-    _finish(work, snapshot, _info(plan, snapshot, STREAMING, report.vertices, mirror), also)
+    _finish(work, snapshot, _info(plan, snapshot, STREAMING, report.vertices, mirror), _ALSO)
     return streaming.line(report, memory, placement.parts)
 
 

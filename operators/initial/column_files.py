@@ -89,11 +89,11 @@ def check_columns(folder: Path) -> None:
             raise EmbedError(msg)
 
 
-def read_columns(folder: Path, *, private: bool = False) -> dict[str, np.ndarray]:
-    """The columns, mapped; `private`: they may be written to, which changes memory alone."""
+def read_columns(folder: Path, *, writable: bool = False) -> dict[str, np.ndarray]:
+    """The columns, mapped; `writable`: see `mapped`."""
     kinds = read_meta(folder)["columns"]
     return {
-        name: mapped(folder / f"{name}.bin", np.dtype(dtype), width, private=private)
+        name: mapped(folder / f"{name}.bin", np.dtype(dtype), width, writable=writable)
         for name, (dtype, width) in kinds.items()
     }
 

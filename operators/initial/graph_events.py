@@ -55,11 +55,11 @@ def _add_ids(out: ColumnWriter, name: str, ids: Ids, base: int) -> int:
 
 
 def read_events(folder: Path, in_width: int, id_kind: str) -> Events:
-    """The events that were written there, mapped privately, since kernels are compiled for writable columns.
+    """The events that were written there, mapped as writable, since kernels are compiled for such columns.
 
     Positions, sources and partitions are left out: no Partitioner reads them.
     """
-    told, columns = read_meta(folder), read_columns(folder, private=True)
+    told, columns = read_meta(folder), read_columns(folder, writable=True)
     if not told["count"]:
         return Events.empty(in_width, id_kind)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gnn.plan import Plan
 from operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator
-from operators.embed.files import EmbedError
+from operators.embed.files import EmbedError, full_disk
 from operators.embed.journal import Journal
 from operators.factory import dataflow_of
 from operators.initial.column_files import check_columns
@@ -65,6 +65,12 @@ class InitialImage:
 
     def run(self, blocks: Callable[[], Iterable[Events]]) -> ImageReport:
         """Do what is left; `blocks` gives the snapshot's events, as often as it is called."""
+        try:
+            return self._run(blocks)
+        except OSError as error:
+            raise full_disk(Path(error.filename or self._work), error) from None
+
+    def _run(self, blocks: Callable[[], Iterable[Events]]) -> ImageReport:
         self._work.mkdir(parents=True, exist_ok=True)
         journal = Journal(self._work)
         report = ImageReport(resumed=len(journal.steps) > 1)

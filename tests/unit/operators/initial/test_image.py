@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,3 +149,24 @@ def test_graphs_without_edges_and_without_vertices(tmp_path: Path) -> None:
             made.append((image_files(settings), epoch_0(settings)))
         assert made[0] == made[1]
         assert len(made[1][1]) == len(ids)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_is_an_error_by_name_and_the_next_attempt_goes_on(
+    snapshot: Path, whole: tuple[dict[str, object], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, calls = told(snapshot, tmp_path), 0
+    fallocate = os.posix_fallocate
+
+    def full(*given: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 100:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fallocate(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(EmbedError, match="no room left on the disk"):
+            out_of_core(settings, snapshot)
+    assert out_of_core(settings, snapshot).resumed
+    assert (image_files(settings), epoch_0(settings)) == whole
