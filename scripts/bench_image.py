@@ -4,15 +4,13 @@
 
 The graph and the model are those of scripts/bench_embed.py. In turn, in a process each, whose private memory is sampled
 from outside: the snapshot as one epoch in memory (`--in-memory`), `freshet embed`, and `freshet run --snapshot S2` with
-one event, of which the seconds to its first epoch are told. `--limit` repeats the embedding with so much private memory
-beside the budget and what an idle process has as a hard limit (as `ulimit -d` sets it).
+one event, of which the seconds to its first epoch are told.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -29,7 +27,6 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from job.units import parse_size  # noqa: E402
 from scripts.bench_embed import FRESHET, Private, save_graph, save_graph_conv  # noqa: E402
 
 _IN_MEMORY = """
@@ -45,22 +42,16 @@ model, snapshot, out, parts = sys.argv[1:]
 settings = Settings(model=model, out=out, image=out + "/base", parts=int(parts))
 build_image(settings, open_snapshot(snapshot, load_plan(model).in_width).blocks())
 """
-_IDLE = "import job.embed.runner, polars, pyarrow.parquet; print(open('/proc/self/status').read())"
 
 
-def measured(command: list[object], limit: int | None = None) -> dict[str, Any]:
+def measured(command: list[object]) -> dict[str, Any]:
     """A process's seconds, the most private memory that it had, and the JSON line at its end."""
     began = time.perf_counter()
-
-    def set_limit() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # type: ignore[arg-type]
-
     process = subprocess.Popen(
         list(map(str, command)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        preexec_fn=set_limit if limit else None,
     )
     private = Private(process.pid)
     answer, errors = process.communicate()
@@ -73,12 +64,6 @@ def measured(command: list[object], limit: int | None = None) -> dict[str, Any]:
         "uss_MiB": private.uss >> 20,
         "line": line,
     }
-
-
-def idle_bytes() -> int:
-    """The private memory that Python and the libraries of an embedding have before they do anything."""
-    found = subprocess.run([sys.executable, "-c", _IDLE], capture_output=True, text=True, check=True, cwd=ROOT)
-    return int(next(line for line in found.stdout.splitlines() if line.startswith("VmData")).split()[1]) << 10
 
 
 class Watched:
@@ -128,7 +113,6 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--in-memory", action="store_true", help="also the pass of one epoch in memory")
-    parser.add_argument("--limit", help="such as 256MiB: a hard limit, beside the budget")
     parser.add_argument("--start", action="store_true", help="also the start of a job in the local runtime")
     parser.add_argument("--flink", action="store_true", help="also the start of a job on Flink")
     parser.add_argument("--work", type=Path)
@@ -164,9 +148,6 @@ def measure(given: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
             embed += ["--memory", memory, "--out"]
             made = work / f"made-{number}-{memory}"
             add("embed", measured([*embed, made]), memory=memory)
-            if given.limit:
-                limit = idle_bytes() + parse_size(memory) + parse_size(given.limit)
-                add(f"embed, limit {limit >> 20} MiB", measured([*embed, f"{made}-limited"], limit), memory=memory)
             for runtime in ["local"] * given.start + ["flink"] * given.flink:
                 out = work / f"{runtime}-{number}-{memory}"
                 add(f"run, {runtime}", started(model, made, out, events, runtime, given.parts), memory=memory)

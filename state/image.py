@@ -116,14 +116,31 @@ def _manifest(folder: Path) -> bytes:
 
 
 def _load_table(table: Table, entry: dict[str, Any], folder: Path, part: int) -> None:
-    path = folder / f"{table.name}.bin"
-    data = np.fromfile(path, table.dtype) if path.is_file() else np.empty(0, table.dtype)
-    shape = entry["shape"]
+    path, shape = folder / f"{table.name}.bin", entry["shape"]
+    size = path.stat().st_size // table.dtype.itemsize if path.is_file() else 0
     fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
-    if not fits or data.size != int(np.prod(shape)):
-        msg = f"base image {folder}: table {table.name} has {data.size} values, its manifest says {entry}"
+    if not fits or size != int(np.prod(shape)):
+        msg = f"base image {folder}: table {table.name} has {size} values, its manifest says {entry}"
         raise DamagedImageError(msg)
-    if data.size and zlib.crc32(data.data) != entry["crc32"]:
+    if table.parts == 1:  # its own memory is what the file has
+        data = table.room_for(shape[0], entry["rows"])
+    else:
+        data = np.empty(shape, table.dtype)
+    if size and _read(path, data) != entry["crc32"]:
         msg = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
         raise DamagedImageError(msg)
-    table.load_rows(data.reshape(shape), entry["rows"], part)
+    if table.parts > 1:
+        table.load_rows(data, entry["rows"], part)
+
+
+def _read(path: Path, out: np.ndarray) -> int:
+    """Fill an array from a file that has as many bytes; returns their CRC-32."""
+    crc32, view = 0, out.reshape(-1).view(np.uint8).data
+    with path.open("rb", buffering=0) as file:
+        for begin in range(0, len(view), _READ_BYTES):
+            some = view[begin : begin + _READ_BYTES]
+            done = 0
+            while done < len(some) and (got := file.readinto(some[done:])):
+                done += got
+            crc32 = zlib.crc32(some, crc32)
+    return crc32

@@ -308,6 +308,12 @@ class Table:
         flat = self.part(part)[first : first + self.page_rows].reshape(-1)
         flat[: held.size], flat[held.size :] = held, self.fill
 
+    def room_for(self, held: int, rows: int) -> np.ndarray:
+        """The first `held` rows of the only part, which is empty and has `rows` rows in use, to be filled (a view)."""
+        self.set_rows(max(held, rows))
+        self.part_rows[0] = rows
+        return self.part(0)[:held]
+
     def load_rows(self, values: np.ndarray, rows: int, part: int = 0) -> None:
         """Fill an empty part, of `rows` rows in use, from its first values: (n,) or (n, width)."""
         size = len(values)
