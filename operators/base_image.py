@@ -9,10 +9,11 @@ from pathlib import Path
 from operators.control import control_values
 from operators.dataflow import PARTITIONER, STORAGE, Place
 from operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
+from operators.initial.edge_order import in_edge_order
+from operators.initial.topology import refuse_rejected
 from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
-from operators.snapshot.reader import SnapshotError
 from partitioner.core import Partitioner
 from partitioner.events import Events
 from state.image import write_image
@@ -38,15 +39,11 @@ def build_image(
         progress("partitioning the snapshot")
         events = Events.concatenate(pieces)
         change = core.partition(events)
-        if change.rejected:
-            row, reason = change.rejected[0]
-            edge = f"{events.a.slice(row, row + 1).to_list()[0]} -> {events.b.slice(row, row + 1).to_list()[0]}"
-            msg = f"the snapshot's edge {edge}: {reason}"
-            raise SnapshotError(msg)
+        refuse_rejected(change, events)
         vertices = core.vertices
     else:
         change, vertices = core.partition(Events.empty(plan.in_width, settings.id_kind)), 0
-    sent = core.split(change, control_values(vertices=core.vertices), 0)
+    sent = [in_edge_order(block) for block in core.split(change, control_values(vertices=core.vertices), 0)]
     network = Network(flow, stages)
     network.send(Place(PARTITIONER, 0), [Message(STORAGE, task, 0, block) for task, block in enumerate(sent)])
     del change, sent, pieces

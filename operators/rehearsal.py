@@ -27,6 +27,7 @@ from operators.base_image import build_image
 from operators.embed.embedding import Embedding
 from operators.embed.engine import EngineOptions, unsupported
 from operators.factory import load_plan, make_outlet
+from operators.initial.image import InitialImage
 from operators.settings import OutletConfig, Settings
 from operators.sink.string_ids import FIRST_ROWS, Names
 from operators.snapshot.reader import open_snapshot
@@ -141,7 +142,10 @@ def play(settings: Settings) -> None:
     plan.warm_up()
     make_outlet(settings, plan, 0).warm_up()
     settings = replace(settings, outlet=None)  # what goes to a topic leaves the network
-    build_image(settings, [throwaway_events(settings, plan).slice(0, 6)])
+    events = throwaway_events(settings, plan).slice(0, 6)
+    initial = replace(settings, image=f"{settings.image}-of-parts")
+    InitialImage(initial, plan, Path(settings.out) / "initial", 1).run(lambda: [events])
+    build_image(settings, [events])
     for image in (settings.image, ""):
         take_events(replace(settings, image=image), plan, sinks=True)
 

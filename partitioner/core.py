@@ -107,6 +107,11 @@ class Partitioner:
         index_edges(self._edges, view.edge.data, edges)
         self._types.after_restore(edges)
 
+    def forget_indexes(self) -> None:
+        """Give back the memory of all but tables and the last change; no events can come before `after_restore`."""
+        self._keys, self._edges = make_index(self._salt), make_index(self._salt)
+        self._log, self._rows = empty_log(), np.empty((2, 0), np.int32)
+
     @property
     def vertices(self) -> int:
         """Live vertices."""

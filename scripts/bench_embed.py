@@ -124,7 +124,19 @@ class Private:
 
 def run_embed(model: Path, snapshot: Path, out: Path, *options: str) -> dict[str, Any]:
     """One `freshet embed`, with its seconds as a process and its private memory."""
-    command = [str(FRESHET), "embed", "--model", str(model), "--snapshot", str(snapshot), "--out", str(out), *options]
+    command = [
+        str(FRESHET),
+        "embed",
+        "--model",
+        str(model),
+        "--snapshot",
+        str(snapshot),
+        "--out",
+        str(out),
+        "--for",
+        "serving",
+        *options,
+    ]
     began = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}

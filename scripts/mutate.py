@@ -84,7 +84,7 @@ MUTATIONS = [
     Mutation("the cut of a restore goes", "state/sweep.py", "{_META}@{self.marker - 1}", "{_META}@{self.marker}"),
     Mutation("a restored table ends with a page", "state/sweep.py", ".set_rows(rows, self.part)", ".part_rows"),
     Mutation("a page is written as it is now", "state/table.py", "if self._copied[place]:", "if False:"),
-    Mutation("checksums are not looked at", "state/image.py", "if data.size and zlib", "if False and zlib"),
+    Mutation("checksums are not looked at", "state/image.py", "if size and _read", "if False and _read"),
     Mutation("an old manifest stays", "state/image.py", '    (folder / "image.json").unlink(missing_ok=True)\n'),
     Mutation("a write may be short", "state/value_log.py", "rest = rest[written:]", "rest = rest[len(rest) :]"),
     Mutation(

@@ -8,6 +8,7 @@ rows, CRC-32) and `TABLE.bin`; rows that were never touched are left out.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import zlib
 from pathlib import Path
@@ -18,9 +19,11 @@ import orjson
 
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
+from state.mapped_file import MappedFile
 from state.table import Table, TableSet
 
 IMAGE_FORMAT = 2
+_READ_BYTES = 4 << 20
 
 
 class DamagedImageError(InputError):
@@ -28,15 +31,21 @@ class DamagedImageError(InputError):
 
 
 def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> None:
-    """Write a part of the tables as they stand; complete once `image.json` is there."""
+    """Write a part of the tables as they stand; complete once `image.json` is there.
+
+    Tables that are kept in files of this folder (`TableSet.keep_in`) are finished, and of no more use.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "image.json").unlink(missing_ok=True)
     entries = {}
     for table in tables:
-        written = _written(table, part)
-        written.tofile(folder / f"{table.name}.bin")
-        crc32 = zlib.crc32(written.data) if written.size else 0
-        shape, rows = list(written.shape), int(table.part_rows[part])
+        if table.file is None:
+            written = _written(table, part)
+            written.tofile(folder / f"{table.name}.bin")
+            shape, crc32 = list(written.shape), zlib.crc32(written.data) if written.size else 0
+        else:
+            shape, crc32 = _finished(table, table.file)
+        rows = int(table.part_rows[part])
         entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32": crc32}
     manifest = orjson.dumps({"format": IMAGE_FORMAT, "epoch": epoch, "tables": entries}, option=orjson.OPT_INDENT_2)
     aside = folder / ".image.json"
@@ -53,6 +62,24 @@ def _written(table: Table, part: int) -> np.ndarray:
     padded = np.full((extent, *written.shape[1:]), table.fill, table.dtype)
     padded[: len(written)] = written
     return padded
+
+
+def _finished(table: Table, file: MappedFile) -> tuple[list[int], int]:
+    """Cut the table's file to what the image has of it; its shape and checksum."""
+    extent = table.extent_of()
+    shape = [extent, *table.data.shape[1:]]
+    table.data = table.data[:0]
+    file.finish(math.prod(shape) * table.dtype.itemsize)
+    return shape, file_crc32(file.path)
+
+
+def file_crc32(path: Path) -> int:
+    """The CRC-32 of a file, which is read in steps."""
+    crc32 = 0
+    with path.open("rb") as file:
+        while data := file.read(_READ_BYTES):
+            crc32 = zlib.crc32(data, crc32)
+    return crc32
 
 
 def load_image(tables: TableSet, folder: Path, part: int = 0) -> int:
@@ -89,14 +116,31 @@ def _manifest(folder: Path) -> bytes:
 
 
 def _load_table(table: Table, entry: dict[str, Any], folder: Path, part: int) -> None:
-    path = folder / f"{table.name}.bin"
-    data = np.fromfile(path, table.dtype) if path.is_file() else np.empty(0, table.dtype)
-    shape = entry["shape"]
+    path, shape = folder / f"{table.name}.bin", entry["shape"]
+    size = path.stat().st_size // table.dtype.itemsize if path.is_file() else 0
     fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
-    if not fits or data.size != int(np.prod(shape)):
-        msg = f"base image {folder}: table {table.name} has {data.size} values, its manifest says {entry}"
+    if not fits or size != int(np.prod(shape)):
+        msg = f"base image {folder}: table {table.name} has {size} values, its manifest says {entry}"
         raise DamagedImageError(msg)
-    if data.size and zlib.crc32(data.data) != entry["crc32"]:
+    if table.parts == 1:  # its own memory is what the file has
+        data = table.room_for(shape[0], entry["rows"])
+    else:
+        data = np.empty(shape, table.dtype)
+    if size and _read(path, data) != entry["crc32"]:
         msg = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
         raise DamagedImageError(msg)
-    table.load_rows(data.reshape(shape), entry["rows"], part)
+    if table.parts > 1:
+        table.load_rows(data, entry["rows"], part)
+
+
+def _read(path: Path, out: np.ndarray) -> int:
+    """Fill an array from a file that has as many bytes; returns their CRC-32."""
+    crc32, view = 0, out.reshape(-1).view(np.uint8).data
+    with path.open("rb", buffering=0) as file:
+        for begin in range(0, len(view), _READ_BYTES):
+            some = view[begin : begin + _READ_BYTES]
+            done = 0
+            while done < len(some) and (got := file.readinto(some[done:])):
+                done += got
+            crc32 = zlib.crc32(some, crc32)
+    return crc32

@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gnn.kernel import inner, quick
+from state.mapped_file import MappedFile
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
@@ -106,6 +108,7 @@ class Table:
         self._where = np.zeros(0, np.int32)
         self._pending: list[list[int]] = [[] for _ in range(parts)]
         self._owed = 0
+        self.file: MappedFile | None = None
         self._no_shadow()
         if parts > 1:
             self._grow(_STRIDE_MIN)
@@ -160,12 +163,14 @@ class Table:
             self.stride = -(-max(need, before + before // 2) // self.page_rows) * self.page_rows
         else:
             self.stride = 1 << (max(need, _STRIDE_MIN) - 1).bit_length()
-        grown = _allocate((self.parts * self.stride, *self._row_shape), self.dtype, self.parts)
+        shape = (self.parts * self.stride, *self._row_shape)
+        grown = _allocate(shape, self.dtype, self.parts) if self.file is None else self.file.array(shape, self.dtype)
         by_part = grown.reshape(self.parts, self.stride, *self._row_shape)
         if self.fill:
             by_part[:, before:] = self.fill
         if self.parts == 1:
-            grown[:before] = self.data
+            if self.file is None:
+                grown[:before] = self.data
         elif before:
             self._lay_out(grown)
         self.data = grown
@@ -202,6 +207,14 @@ class Table:
         wider[copied, :before] = self._shadow[copied]
         wider[copied, before:] = self.fill
         self._shadow = wider
+
+    def keep_in(self, path: Path) -> None:
+        """Have the only part's rows in a file from now on, where they are no private memory."""
+        assert self.parts == 1  # the file is a part's, as `write_image` writes it
+        before, self.file = self.data, MappedFile(path)
+        self.data = self.file.array(before.shape, self.dtype)
+        self.data[:] = before
+        self._view = None
 
     def touch_rows(self, rows: np.ndarray) -> None:
         """Say that these rows are about to change."""
@@ -295,6 +308,12 @@ class Table:
         flat = self.part(part)[first : first + self.page_rows].reshape(-1)
         flat[: held.size], flat[held.size :] = held, self.fill
 
+    def room_for(self, held: int, rows: int) -> np.ndarray:
+        """The first `held` rows of the only part, which is empty and has `rows` rows in use, to be filled (a view)."""
+        self.set_rows(max(held, rows))
+        self.part_rows[0] = rows
+        return self.part(0)[:held]
+
     def load_rows(self, values: np.ndarray, rows: int, part: int = 0) -> None:
         """Fill an empty part, of `rows` rows in use, from its first values: (n,) or (n, width)."""
         size = len(values)
@@ -350,6 +369,22 @@ class TableSet:
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self._tables.values())
+
+    def keep_in(self, folder: Path, but: tuple[str, ...] = ()) -> None:
+        """Have every table in a file of its own, as `write_image` of the folder has it; before anything is restored.
+
+        Those whose names begin so stay in memory.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for table in self:
+            if not table.name.startswith(but):
+                table.keep_in(folder / f"{table.name}.bin")
+
+    def let_go(self) -> None:
+        """Have the process hold no pages of tables that are kept in files."""
+        for table in self:
+            if table.file is not None:
+                table.file.let_go()
 
     @property
     def nbytes(self) -> int:

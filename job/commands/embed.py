@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from job.errors import UsageError
+from job.options.runtime_options import PARTS_MAX
 from job.units import size_in_bytes
+from partitioner.config import STRATEGIES, PartitionerConfig
 
 ORDERS = ("given", "completion")
 EVICTIONS = ("min-pending", "lru", "random", "next-use")
-_SERVING = "serving"
+_STREAMING, _SERVING = "streaming", "serving"
+_PLACED = PartitionerConfig()
 
 
 def embed(
@@ -23,8 +26,20 @@ def embed(
         str | None, typer.Option(metavar="SIZE", help="Budget, such as 2GiB (default: half of the free memory).")
     ] = None,
     for_: Annotated[
-        str, typer.Option("--for", metavar="serving", help="What the embeddings are for; serving alone so far.")
-    ] = _SERVING,
+        str,
+        typer.Option(
+            "--for", metavar="streaming|serving", help="What S2 is for; serving: embeddings alone, of larger graphs."
+        ),
+    ] = _STREAMING,
+    parts: Annotated[
+        int, typer.Option(metavar="P", min=1, max=PARTS_MAX, help="Streaming: --parts of the job to come.")
+    ] = 1,
+    partitioner: Annotated[
+        str, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
+    ] = _PLACED.strategy,
+    hybrid_threshold: Annotated[int, typer.Option(min=1, help="Streaming: as of the job.")] = _PLACED.hybrid_threshold,
+    hdrf_lambda: Annotated[float, typer.Option(min=0, help="Streaming: as of the job.")] = _PLACED.hdrf_lambda,
+    hdrf_epsilon: Annotated[float, typer.Option(help="Streaming: as of the job.")] = _PLACED.hdrf_epsilon,
     passes: Annotated[
         str, typer.Option(metavar="auto|K", help="Times that a layer's rows are read; auto: what is cheapest here.")
     ] = "auto",
@@ -40,25 +55,32 @@ def embed(
 ) -> None:
     """Embed a whole graph on one machine, also one whose features are many times its memory.
 
-    S2 gets the snapshot's files, S2/embeddings (the change log's rows of epoch 0), and snapshot.json with the model's
-    SHA-256: `freshet run` refuses S2 with another model. Sources are read once a layer, in order, and broadcast to
-    their destinations, of which the budget holds some; the rest waits on the disk. The bits of the embeddings do not
-    depend on --memory, --passes or --eviction. What memory and disk it will need is said before it starts. The same
-    command again goes on after a kill or a full disk, at the last finished layer or pass. Prints a JSON line.
+    S2 gets the snapshot's files, S2/embeddings (the change log's rows of epoch 0), S2/base (the state of all operators)
+    and snapshot.json with the model's SHA-256. `freshet run --snapshot S2` starts from that state at once, with the
+    same model, --parts, --partitioner and direction; others are refused. The graph's topology is placed in memory, as
+    the job holds it; features, rows and sums are not. With --for serving the topology stays on disk too, there is no
+    state, and --passes, --order and --eviction say how it goes. The bits of what is written do not depend on --memory.
+    What memory and disk it will need is said before it starts. The same command again goes on after a kill or a full
+    disk, at the last finished operator or pass. Prints a JSON line.
 
     [bold]Examples[/bold]
 
     [cyan]freshet embed --model M --snapshot S --out S2 --memory 2GiB[/cyan]
 
-    [cyan]freshet embed --model M --snapshot S --out S2 --memory 1GiB --passes 1 --order completion[/cyan]
+    [cyan]freshet embed --model M --snapshot S --out S2 --parts 4 --partitioner hdrf[/cyan]
+    for a job with these options.
+
+    [cyan]freshet embed --model M --snapshot S --out S2 --for serving --memory 1GiB --passes 1 --order completion[/cyan]
     one pass a layer, with a cold store, over vertices in the order in which they finish soonest.
     """
-    if for_ != _SERVING:
-        msg = f"--for: got {for_!r}, expected serving; what a streaming job starts from is not in this version"
-        raise UsageError(msg)
+    _one_of("--for", for_, (_STREAMING, _SERVING))
     _one_of("--order", order, ORDERS)
     _one_of("--eviction", eviction, EVICTIONS)
+    _one_of("--partitioner", partitioner, STRATEGIES)
     given = _passes(passes)
+    if for_ == _STREAMING and (given is not None or order != ORDERS[0] or eviction != EVICTIONS[0]):
+        msg = "--passes, --order, --eviction: go with --for serving; leave them out, or give that"
+        raise UsageError(msg)
     budget = _memory(memory)
     from job.run.preflight import check_model, check_snapshot
 
@@ -66,8 +88,12 @@ def embed(
     check_snapshot(snapshot)
     from job.embed.runner import EmbedOptions
     from job.embed.runner import embed as run
+    from job.embed.streaming import Placement
 
-    raise typer.Exit(run(EmbedOptions(model, snapshot, out, budget, given, eviction, order, undirected)))
+    placement = None
+    if for_ == _STREAMING:
+        placement = Placement(parts, partitioner, hybrid_threshold, hdrf_lambda, hdrf_epsilon)
+    raise typer.Exit(run(EmbedOptions(model, snapshot, out, budget, given, eviction, order, undirected, placement)))
 
 
 def _one_of(option: str, given: str, expected: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,18 @@ def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
     return True
 
 
-def finish(out: Path, snapshot: Path, info: Mapping[str, Any]) -> None:
-    """Give the finished files their places; `snapshot.json`, which says that all is there, comes last."""
+def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+    """Give the finished files their places; `snapshot.json`, which says that all is there, comes last.
+
+    `also`: what there is beside the embeddings.
+    """
     work = out / WORK
     take_over(snapshot, work)
-    shutil.rmtree(out / layout.EMBEDDINGS, ignore_errors=True)
-    for name in (*_GRAPH, layout.EMBEDDINGS):
+    for path in (path for name in also for path in (work / name).rglob("*")):
+        _sync(path)
+    for name in (layout.EMBEDDINGS, *also):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in (*_GRAPH, layout.EMBEDDINGS, *also):
         os.replace(work / name, out / name)
     sync_folder(out)
     aside = work / SNAPSHOT
@@ -121,6 +127,23 @@ def finish(out: Path, snapshot: Path, info: Mapping[str, Any]) -> None:
     os.replace(aside, out / SNAPSHOT)
     sync_folder(out)
     shutil.rmtree(work, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        raise full_disk(path, error) from None
+    finally:
+        os.close(opened)
+
+
+def take_back(out: Path, names: Sequence[str]) -> None:
+    """Have what an attempt that was killed in `finish` had given its place in the work folder again."""
+    for name in names:
+        if (out / name).exists() and not (out / WORK / name).exists():
+            os.replace(out / name, out / WORK / name)
 
 
 def used_bytes(work: Path) -> int:

@@ -124,7 +124,7 @@ def memory_lines(needs: Needs, options: EngineOptions) -> list[str]:
         )
         raise UsageError(msg) from None
     job = size(needs.job_memory)
-    lines.append(f"  a later `freshet run` on this graph: about {job} in its tables, twice that while it starts")
+    lines.append(f"  a later `freshet run` on this graph: about {job} in its tables")
     return lines
 
 

@@ -11,13 +11,16 @@ from typing import Any
 
 import orjson
 import psutil
+import pyarrow as pa
 
 from gnn.plan import Plan
 from gnn.processor import running
 from job.console import Progress, say
-from job.embed import folder
+from job.embed import folder, streaming
 from job.embed.needs import check_disk, memory_lines, needs_of
+from job.embed.streaming import Placement
 from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
+from job.folder import layout
 from job.local.malloc import give_freed_memory_back
 from job.machine.signals import handled
 from operators.embed.embedding import Embedding, EmbeddingReport
@@ -26,8 +29,10 @@ from operators.embed.files import EmbedError
 from operators.embed.memory_plan import MemoryError
 from operators.factory import load_plan
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from state.seed import new_seed
 
-SERVING = "serving"
+SERVING, STREAMING = "serving", "streaming"
+_ALSO = layout.IMAGE, layout.EPOCHS  # what a stream gets beside the embeddings
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class EmbedOptions:
     eviction: str = "min-pending"
     order: str = "given"
     undirected: bool | None = None
+    placement: Placement | None = None
+    """Of the state that a streaming job starts from; None: embeddings alone, for serving."""
 
 
 def embed(options: EmbedOptions) -> int:
@@ -59,18 +66,65 @@ def embed(options: EmbedOptions) -> int:
     memory = options.memory or folder.told_before(out).get("--memory") or psutil.virtual_memory().available // 2
     engine = EngineOptions(int(memory), options.passes, options.eviction)
     with handled(_leave, signal.SIGTERM), folder.taken(out) as work:
-        _tell(options, engine, plan, snapshot, work, undirected)
-        if folder.keep_told(work, _told(options, engine, plan, snapshot, undirected)):
-            say(f"{options.out}: going on where an earlier attempt ended")
-        report = _run(options, engine, plan, snapshot, work, undirected)
+        if options.placement is None:
+            line = _for_serving(options, engine, plan, snapshot, work, undirected)
+            end = "a snapshot with its embeddings; `freshet run --snapshot` on it computes the job's state anew"
+        else:
+            line = _for_streaming(options, options.placement, int(memory), plan, snapshot, work, undirected)
+            end = "a snapshot with its embeddings and the state that `freshet run --snapshot` starts from"
+    say(f"{options.out}: {end}")
+    print(orjson.dumps(line | {"seconds": round(time.perf_counter() - began, 2)}).decode(), flush=True)
+    return EXIT_DONE
+
+
+def _for_serving(
+    options: EmbedOptions, engine: EngineOptions, plan: Plan, snapshot: Snapshot, work: Path, undirected: bool
+) -> dict[str, Any]:
+    """Embeddings alone; the JSON line."""
+    _tell(options, engine, plan, snapshot, work, undirected)
+    _keep_told(options, work, _told(options, engine, plan, snapshot, undirected))
+    report = _run(options, engine, plan, snapshot, work, undirected)
+    _finish(work, snapshot, _info(plan, snapshot, SERVING, report.vertices, undirected))
+    return _line(report, engine)
+
+
+def _for_streaming(
+    options: EmbedOptions, placement: Placement, memory: int, plan: Plan, snapshot: Snapshot, work: Path, mirror: bool
+) -> dict[str, Any]:
+    """Embeddings and the base image; the JSON line."""
+    needs = needs_of(plan, snapshot, undirected=mirror)
+    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.in_width} features")
+    for line in streaming.memory_lines(needs, memory, placement.parts):
+        say(line)
+    linked = snapshot.folder.stat().st_dev == work.stat().st_dev
+    say(check_disk(streaming.disk_bytes(needs, linked), work.parent, folder.used_bytes(work)))
+    seed = folder.told_before(work.parent).get(streaming.HASH_SEED, new_seed())
+    partitioning = placement.config(plan, snapshot, seed, undirected=mirror)
+    told = _told_of_all(plan, snapshot, memory, mirror) | streaming.told(placement, partitioning)
+    _keep_told(options, work, told)
+    folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO))
+    pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
+    with Progress("embed") as bar:
         try:
-            folder.finish(out, snapshot.folder, _info(plan, snapshot, report, undirected))
+            report = streaming.make_image(
+                options.model, plan, snapshot, work, memory, placement.parts, partitioning, bar.update
+            )
         except EmbedError as error:
             raise JobFailed(str(error)) from None
-    line = _line(report, engine, time.perf_counter() - began)
-    say(f"{options.out}: a snapshot with its embeddings; `freshet run --snapshot` on it computes the job's state anew")
-    print(orjson.dumps(line).decode(), flush=True)
-    return EXIT_DONE
+    _finish(work, snapshot, _info(plan, snapshot, STREAMING, report.vertices, mirror), _ALSO)
+    return streaming.line(report, memory, placement.parts)
+
+
+def _keep_told(options: EmbedOptions, work: Path, told: dict[str, Any]) -> None:
+    if folder.keep_told(work, told):
+        say(f"{options.out}: going on where an earlier attempt ended")
+
+
+def _finish(work: Path, snapshot: Snapshot, info: dict[str, Any], also: tuple[str, ...] = ()) -> None:
+    try:
+        folder.finish(work.parent, snapshot.folder, info, also)
+    except EmbedError as error:
+        raise JobFailed(str(error)) from None
 
 
 def _leave(_number: int, _frame: object) -> None:
@@ -118,6 +172,11 @@ def _told(
     options: EmbedOptions, engine: EngineOptions, plan: Plan, snapshot: Snapshot, undirected: bool
 ) -> dict[str, Any]:
     """What an attempt that goes on must have been told too: all that decides what lies in the work folder."""
+    told = {"--order": options.order, "--passes": engine.passes}
+    return _told_of_all(plan, snapshot, engine.memory, undirected) | {"--for": SERVING} | told
+
+
+def _told_of_all(plan: Plan, snapshot: Snapshot, memory: int, undirected: bool) -> dict[str, Any]:
     files = {}
     for name in ("vertices.parquet", "edges.parquet"):
         stat = (snapshot.folder / name).stat()
@@ -127,20 +186,18 @@ def _told(
         "snapshot": str(snapshot.folder),
         "snapshot files": files,
         "--undirected": undirected,
-        "--order": options.order,
-        "--memory": engine.memory,
-        "--passes": engine.passes,
+        "--memory": memory,
         "processor": dict(running()),
     }
 
 
-def _info(plan: Plan, snapshot: Snapshot, report: EmbeddingReport, undirected: bool) -> dict[str, Any]:
-    made = {"for": SERVING, "epoch": 0, "vertices": report.vertices, "width": plan.out_width, "undirected": undirected}
+def _info(plan: Plan, snapshot: Snapshot, made_for: str, vertices: int, undirected: bool) -> dict[str, Any]:
+    made = {"for": made_for, "epoch": 0, "vertices": vertices, "width": plan.out_width, "undirected": undirected}
     info = snapshot.info | ({"undirected": True} if undirected else {})
     return info | {MODEL_SHA256: plan.sha256, folder.OF_EMBED: made}
 
 
-def _line(report: EmbeddingReport, engine: EngineOptions, seconds: float) -> dict[str, Any]:
+def _line(report: EmbeddingReport, engine: EngineOptions) -> dict[str, Any]:
     return {
         "vertices": report.vertices,
         "edges": report.edges,
@@ -153,6 +210,5 @@ def _line(report: EmbeddingReport, engine: EngineOptions, seconds: float) -> dic
         "bytes_read": sum(layer.bytes_read for layer in report.layers),
         "bytes_written": sum(layer.bytes_written for layer in report.layers) + report.bytes_written,
         "resumed": report.resumed,
-        "seconds": round(seconds, 2),
         "layers": [layer.record() for layer in report.layers],
     }

@@ -46,6 +46,9 @@ class SynopsisStore(Protocol):
     def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`."""
 
+    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+        """Apply epoch 0 as `merge` does, in passes that each change about so many rows, where that can be."""
+
     def touched(self) -> np.ndarray:
         """The slots whose synopses this epoch changed, each once."""
 

@@ -156,6 +156,10 @@ class FoldStore:
         touched = [fold.settle(edges, serial) for fold in self.folds]
         self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
 
+    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+        """Epoch 0 as `merge` has it; in one pass, whatever `rows_at_once`."""
+        self.merge(0, topology, sources, own)
+
     def _take_out(
         self, topology: Block, reweighted: tuple[np.ndarray, ...], sources: Sources, serial: int
     ) -> tuple[Messages, Moves, int]:

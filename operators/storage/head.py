@@ -129,14 +129,14 @@ def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
         columns: Columns = {}
         if topology is not None:
             columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
-            columns |= _names_of(topology, part, parts)
+            columns |= names_of(topology, part, parts)
         mine, gone = slice(*ends[part : part + 2]), slice(*dead_ends[part : part + 2])
         columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[gone]}
         messages.append(Message(SINK, part, epoch, seal(header, columns)))
     return messages
 
 
-def _names_of(topology: Block, part: int, parts: int) -> Columns:
+def names_of(topology: Block, part: int, parts: int) -> Columns:
     """The string ids of new vertices that belong to a sink part."""
     if "m_name" not in topology.columns:
         return {}

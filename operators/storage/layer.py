@@ -103,6 +103,20 @@ class LayerStorage(Core):
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
         (topology,) = (block for block in blocks if "ctl" in block.columns)
+        self.take_over(topology)
+        sources = read_sources(blocks, self.at, self.shape.layer.message_width)
+        self.synopses.merge(epoch, topology, sources, self.own)
+        touched, own = self.synopses.touched(), sources.masters
+        if epoch == 0:
+            touched.sort()  # a snapshot's, which may be merged in several passes (operators/initial)
+        messages = self._update(epoch, topology, touched, own)
+        if self.shape.tasks.parts > 1:
+            messages += self._partials(epoch, topology, touched, own)
+        self._clear(topology)
+        return messages
+
+    def take_over(self, topology: Block) -> None:
+        """Take over an epoch's masters and replicas, and have room for them."""
         # flags are asked of replicas, too, and a part may have more of those than masters, or no master at all
         self.at.reserve(topology, "m", "r")
         self.owner.topology(topology)
@@ -111,14 +125,6 @@ class LayerStorage(Core):
             self.home.touch_rows(replicas)
             self.home.data[replicas, 0] = topology.get("r_part")
             self.home.data[replicas, 1] = topology.get("r_home")
-        sources = read_sources(blocks, self.at, self.shape.layer.message_width)
-        self.synopses.merge(epoch, topology, sources, self.own)
-        touched, own = self.synopses.touched(), sources.masters
-        messages = self._update(epoch, topology, touched, own)
-        if self.shape.tasks.parts > 1:
-            messages += self._partials(epoch, topology, touched, own)
-        self._clear(topology)
-        return messages
 
     def _update(self, epoch: int, topology: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
@@ -131,13 +137,16 @@ class LayerStorage(Core):
             candidates.append(self.at.of(topology, "c"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        forced = np.concatenate([born, whole_again])
-        if layer.epilogue is not None and self.own is not None and self.synopses.s is not None:
-            changed, x = owner.finish(active, self.synopses.s.data, self.own.data, layer.epilogue, forced)
-        else:
-            x = layer.update(self.synopses.read(active), self._own_rows(active), owner.read_context(active))
-            changed, x = owner.store(active, x, forced)
+        changed, x = self.new_rows(active, np.concatenate([born, whole_again]))
         return hand_on(owner, epoch, changed, x, topology)
+
+    def new_rows(self, active: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """UPDATE these whole vertices; slots and rows of those that changed, or are forced."""
+        layer, owner = self.shape.layer, self.owner
+        if layer.epilogue is not None and self.own is not None and self.synopses.s is not None:
+            return owner.finish(active, self.synopses.s.data, self.own.data, layer.epilogue, forced)
+        x = layer.update(self.synopses.read(active), self._own_rows(active), owner.read_context(active))
+        return owner.store(active, x, forced)
 
     def _own_rows(self, slots: np.ndarray) -> np.ndarray:
         if self.shape.layer.self_is_message:

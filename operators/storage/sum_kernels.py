@@ -282,3 +282,46 @@ def merge_epoch(
     result[1] = add_edges(syn, added[0], added[1], added[2], max(at, 0), serial)
     if result[1] == len(added[0]):
         result[2] = end_epoch(syn, serial, epoch, totals, again, found)
+
+
+@kernel
+def link_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int) -> int:
+    """Add edges from index `start` on, without their messages; returns where it stopped, as pools may have to grow."""
+    n = len(src)
+    for i in range(start, n):
+        _prefetch_adjacency(syn, src, dst, i)
+        u, v = src[i], dst[i]
+        if syn.skip_loops and u == v:
+            continue
+        if not link(syn.out, syn.inn, u, v, weight[i] if syn.weighted else np.float32(1)):
+            return i
+        touch(syn.note, v)
+        syn.note.data[v, IN_EDGES] += 1
+    return n
+
+
+@kernel
+def sum_edges(
+    syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, first: int, last: int, serial: int
+) -> None:
+    """Bring the messages of those added edges whose destinations are the rows from `first` up to `last`.
+
+    The sums and notes of `syn` are those of these rows alone, and what it lists as touched counts from `first`.
+    """
+    count = 0
+    for i in range(len(src)):
+        u, v = src[i], dst[i]
+        if v < first or v >= last or (syn.skip_loops and u == v):
+            continue
+        _list_message(syn, count, u, v - first, weight[i] if syn.weighted else np.float32(1))
+        count += 1
+        if count == MESSAGES_AT_ONCE:
+            _merge_messages(syn, count, serial)
+            count = 0
+    _merge_messages(syn, count, serial)
+
+
+@kernel
+def settle_epoch(syn: Synopses, again: np.ndarray) -> int:
+    """Settle all touched sums, where nothing is scrubbed; returns how many are to be recomputed."""
+    return settle(syn, again)

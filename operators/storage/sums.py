@@ -105,6 +105,43 @@ class SumStore:
             at = int(self._result[1])
         self._recompute(int(self._result[2]))
 
+    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+        """Epoch 0 as `merge` has it, in passes over the edges: each brings messages to so many neighbouring rows.
+
+        The sums of a pass are all that is written at random places; sources are read in order if edges have theirs.
+        """
+        self.merge(0, Block(topology.header), sources, own)
+        rows_of = self._rows.of
+        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
+        at = 0
+        while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
+            self._out.grow()
+            self._inn.grow()
+        touched = [_NO_SLOTS]
+        (rows,) = self._rows.needs.tolist()  # of one part
+        for first in range(0, rows if added[0].size else 0, rows_at_once):
+            touched.append(self._load_pass(added, first, min(rows, first + rows_at_once)))
+        everything = np.concatenate(touched)
+        self._counter[0] = everything.size
+        views = self._views()
+        self._touched[: everything.size] = everything
+        self._recompute(sum_kernels.settle_epoch(views, self._again))
+
+    def _load_pass(self, added: tuple[np.ndarray, np.ndarray, np.ndarray], first: int, last: int) -> np.ndarray:
+        """The sums of some rows, made in memory of their own, where the tables may be in files; the touched rows."""
+        size, sums, notes = last - first, Table("s", "f8", self.s.width), Table("note", "i4", 4)
+        for table in (sums, notes):
+            table.reserve(size)
+        notes.data[:size] = self.note.data[first:last]
+        self._counter[:] = 0
+        views = self._views()._replace(s=sums.view, note=notes.view)
+        sum_kernels.sum_edges(views, *added, first, last, stamp_of(0))
+        touched = self._touched[: self._counter[0]] + np.int32(first)
+        for table, made in ((self.s, sums), (self.note, notes)):
+            table.touch_rows(touched)
+            table.data[first:last] = made.data[:size]
+        return touched
+
     def _check(self, status: int, epoch: int) -> None:
         if status != sum_kernels.OK:
             msg = f"{self._place}: epoch {epoch} changes an edge that is not here"

@@ -94,8 +94,8 @@ class LayerTail(Core):
         self.scalars = tables.add("scalars", "i8")
         self.scalars.reserve(2)
         self.index = tables.add("index", "i4", shape.tasks.parts, fill=-1)
-        self._own_width = layer.message_width if layer.self_is_message else layer.self_width
-        self.own = tables.add("own", "f4", max(1, self._own_width))
+        self.own_width = layer.message_width if layer.self_is_message else layer.self_width
+        self.own = tables.add("own", "f4", max(1, self.own_width))
         self.at.keep(self.index, self.own)
         self._merge_partials = capability_of(layer.synopsis).merge_partials
         self.touched = 0
@@ -118,31 +118,39 @@ class LayerTail(Core):
         """Merge the partials of an epoch, update, and hand on what changed."""
         (topology,) = (block for block in blocks if "ctl" in block.columns)
         owner, layer, at = self.owner, self.shape.layer, self.at
-        at.reserve(topology, "m")
-        owner.topology(topology)
-        self._drop(np.concatenate([at.of(topology, "u"), at.of(topology, "d")]))
+        self.take_over(topology)
         splits, t_slots = at.of(topology, "s"), at.of(topology, "t")
         selves = owner.mine(t_slots)
-        if selves.size and self._own_width:
+        if selves.size and self.own_width:
             self.own.touch_rows(selves)
             self.own.data[t_slots] = topology.columns["t"]
-        candidates = [splits, *map(self._take, blocks)]
+        candidates = [splits, *map(self.keep, blocks)]
         if layer.reads_self:
             candidates.append(selves)
         if layer.reads_context:
             candidates.append(at.of(topology, "c"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        merged = np.empty((active.size, layer.synopsis_width), np.float32)
-        self._merge_partials(self.index.data, self.partial.data, active, merged, *self._shifts[:2])
-        own = self.own.data[active, : self._own_width]
-        x = layer.update(merged, own, owner.read_context(active))
-        changed, x = owner.store(active, x, splits)
+        changed, x = self.new_rows(active, splits)
         messages = hand_on(owner, epoch, changed, x, topology)
         owner.clear(topology)
         return messages
 
-    def _take(self, block: Block) -> np.ndarray:
+    def take_over(self, topology: Block) -> None:
+        """Take over an epoch's masters, and have room for them."""
+        self.at.reserve(topology, "m")
+        self.owner.topology(topology)
+        self._drop(np.concatenate([self.at.of(topology, "u"), self.at.of(topology, "d")]))
+
+    def new_rows(self, active: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """UPDATE these split vertices; slots and rows of those that changed, or are forced."""
+        layer, owner = self.shape.layer, self.owner
+        merged = np.empty((active.size, layer.synopsis_width), np.float32)
+        self._merge_partials(self.index.data, self.partial.data, active, merged, *self._shifts[:2])
+        x = layer.update(merged, self.own.data[active, : self.own_width], owner.read_context(active))
+        return owner.store(active, x, forced)
+
+    def keep(self, block: Block) -> np.ndarray:
         """Keep the partials of a block; returns the split masters that they are of."""
         slots, rows = self.at.of(block, "p"), block.columns.get("p")
         kept = np.flatnonzero(self.owner.flags.data[slots] == self.owner.owned)

@@ -45,7 +45,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Input:
 
 
 def start(given: Input, out: Path, *options: str, **popen: Any) -> subprocess.Popen[str]:
-    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
+    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out]
+    command += ["--for", "serving", *options]
     popen = {"preexec_fn": die_with_parent} | popen
     return subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen

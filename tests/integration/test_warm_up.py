@@ -121,9 +121,15 @@ def test_neither_does_an_embedding(ids: str, cache: Path, tmp_path: Path) -> Non
         graph = random_graph(1, vertices=2000, edges=8000)
         names = [f"v{k}" for k in range(2000)]
         write_graph(given.snapshot, graph, names)
-    for number, options in enumerate((["--passes", "1"], ["--order", "completion", "--eviction", "next-use"])):
+    serving = ["--memory", "3MiB", "--for", "serving"]
+    kinds = (
+        ["--passes", "1", *serving],
+        ["--order", "completion", "--eviction", "next-use", *serving],
+        ["--parts", "2", "--memory", "8MiB"],
+    )
+    for number, options in enumerate(kinds):
         command = [sys.executable, "-m", "job.cli", "embed", "--model", given.model, "--snapshot", given.snapshot]
-        command += ["--out", tmp_path / str(number), "--memory", "3MiB", *options]
+        command += ["--out", tmp_path / str(number), *options]
         environ = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
         done = subprocess.run(list(map(str, command)), cwd=ROOT, env=environ, capture_output=True, timeout=DEADLINE_S)
         assert done.returncode == 0, done.stderr.decode()

@@ -23,6 +23,7 @@ FLOORS = {
         "stage settings",
         "sink network",
         "factory embed",
+        "initial",
         "warm_up base_image live_graph",
         "rehearsal",
         "flink",

@@ -193,7 +193,12 @@ def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: An
         (["compact", "--keep-changes", "5", "nowhere"], "--keep-changes: got '5'"),
         (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--memory", "2"], "--memory: got '2'"),
         (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--passes", "0"], "--passes: got '0'"),
-        (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--for", "x"], "--for: got 'x', expected serving"),
+        (
+            ["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--for", "x"],
+            "--for: got 'x', expected streaming",
+        ),
+        (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--passes", "2"], "go with --for serving"),
+        (["embed", "--model", "M", "--snapshot", "S", "--out", "O", "--partitioner", "x"], "--partitioner: got 'x'"),
         (["stop", "nowhere"], "nowhere: no run.json"),
         (["model", "describe", "nowhere"], "--model nowhere: no such folder"),
         (["model", "import", "pkg.mod", "--weights", "w.pt", "--out", "x"], "expected PACKAGE.MODULE:FACTORY"),

@@ -1,0 +1,145 @@
+"""The state that a streaming job starts from: what it is told, what it needs, and the making of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnn.plan import Plan
+from gnn.processor import running
+from job.embed.needs import Needs, size
+from job.errors import UsageError
+from job.folder import layout
+from job.folder.made_image import MadeImage
+from job.units import format_size
+from operators.initial.image import ImageReport, InitialImage
+from operators.settings import Settings
+from operators.snapshot.reader import Snapshot
+from partitioner.config import PartitionerConfig
+
+HASH_SEED = "hash seed"  # in what was told
+_MIB = 1 << 20
+# While the graph is placed: of an edge its rows, log, record and column of a block, and its entries of the hash index;
+# of a replica the record; of a vertex its log, record and columns. Measured by scripts/bench_image.py.
+_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES = 64, 48, 120
+_EVENT_BYTES = 33  # on the disk
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a later job will place the graph; the names are those of PartitionerConfig."""
+
+    parts: int = 1
+    strategy: str = "hybrid"
+    hybrid_threshold: int = PartitionerConfig().hybrid_threshold
+    hdrf_lambda: float = PartitionerConfig().hdrf_lambda
+    hdrf_epsilon: float = PartitionerConfig().hdrf_epsilon
+
+    def config(self, plan: Plan, snapshot: Snapshot, hash_seed: int, *, undirected: bool) -> PartitionerConfig:
+        """What the Partitioner is told.
+
+        Raises: UsageError for a value out of range.
+        """
+        try:
+            return PartitionerConfig(
+                strategy=self.strategy,
+                hybrid_threshold=self.hybrid_threshold,
+                hdrf_lambda=self.hdrf_lambda,
+                hdrf_epsilon=self.hdrf_epsilon,
+                undirected=undirected,
+                id_kind=snapshot.id_kind,
+                forbid_typed_loops=any(layer.reads_loop for layer in plan.layers),
+                edge_types=tuple(plan.edge_types) or None,
+                hash_seed=hash_seed,
+            )
+        except ValueError as error:
+            msg = f"--partitioner: {error}"
+            raise UsageError(msg) from None
+
+
+def placing_memory(needs: Needs, parts: int) -> int:
+    """The private memory of the step that takes most: the graph's topology is placed as a whole."""
+    edge = _EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1)
+    return edge * needs.edges + (_VERTEX_BYTES + 16 * parts) * needs.vertices + 2 * needs.text + 4 * _MIB
+
+
+def memory_lines(needs: Needs, memory: int, parts: int) -> list[str]:
+    """For people: what the steps take of the budget.
+
+    Raises: UsageError when it is too small.
+    """
+    placing = placing_memory(needs, parts)
+    if placing > memory:
+        msg = (
+            f"--memory {format_size(memory)}: too little to place {needs.vertices:,} vertices and {needs.edges:,} "
+            f"edges, which a streaming job holds in memory; give {format_size(-(-placing // _MIB) * _MIB)} or more, "
+            "or --for serving"
+        )
+        raise UsageError(msg)
+    return [
+        f"memory: {size(memory)}, beside what Python and its libraries take",
+        f"  placing the graph: up to {size(placing)}",
+        f"  layers: tables in mapped files, of which sums in {size(memory // 2)} are written at random at a time",
+        f"  a later `freshet run` on this graph: about {size(needs.job_memory)} in its tables",
+    ]
+
+
+def disk_bytes(needs: Needs, linked: bool) -> int:
+    """The most that lies on the disk at a time."""
+    kept = needs.job_memory + 4 * needs.shapes[-1].out * needs.vertices
+    sent = 4 * max(needs.in_width, *(shape.sent + shape.out for shape in needs.shapes)) * needs.vertices
+    events = _EVENT_BYTES * (needs.edges + needs.vertices) + 4 * needs.in_width * needs.vertices + 2 * needs.text
+    return kept + kept // 2 + 2 * sent + events + (0 if linked else needs.files)
+
+
+def make_image(
+    model: Path,
+    plan: Plan,
+    snapshot: Snapshot,
+    work: Path,
+    memory: int,
+    parts: int,
+    partitioning: PartitionerConfig,
+    progress: Callable[[str], None],
+) -> ImageReport:
+    """Write base image, embeddings and epochs into the work folder, or go on with that.
+
+    Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
+    """
+    base = work / layout.IMAGE
+    settings = Settings(
+        model=str(model.absolute()), out=str(work), image=str(base), parts=parts, partitioning=partitioning
+    )
+    width = 16 * max(plan.in_width, 8)
+    rows = max(256, min(65_536, memory // 32 // width))
+    made = InitialImage(settings, plan, work / "steps", memory, progress)
+    report = made.run(lambda: snapshot.blocks(rows, mapped=False))
+    MadeImage.describe(base, parts, partitioning, report.vertices, running())
+    return report
+
+
+def told(placement: Placement, partitioning: PartitionerConfig) -> dict[str, Any]:
+    """What an attempt that goes on must have been told too."""
+    return {
+        "--parts": placement.parts,
+        "--partitioner": placement.strategy,
+        "--hybrid-threshold": placement.hybrid_threshold,
+        "--hdrf-lambda": placement.hdrf_lambda,
+        "--hdrf-epsilon": placement.hdrf_epsilon,
+        "--for": "streaming",
+        HASH_SEED: partitioning.hash_seed,
+    }
+
+
+def line(report: ImageReport, memory: int, parts: int) -> dict[str, Any]:
+    """What it came to, for the JSON line."""
+    return {
+        "vertices": report.vertices,
+        "edges": report.edges,
+        "for": "streaming",
+        "memory": memory,
+        "parts": parts,
+        "resumed": report.resumed,
+    }

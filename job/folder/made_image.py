@@ -1,0 +1,130 @@
+"""The base image in a snapshot folder that `freshet embed` wrote: what it was made with, and a job's start from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gnn.processor import told
+from job.errors import UsageError
+from job.folder import layout
+from partitioner.config import PartitionerConfig
+from state.image import IMAGE_FORMAT, DamagedImageError, image_id
+
+MADE = f"{layout.IMAGE}/made.json"
+# The options that decide an image, by the names of their values here.
+_FLAGS = {
+    "strategy": "--partitioner",
+    "hybrid_threshold": "--hybrid-threshold",
+    "hdrf_lambda": "--hdrf-lambda",
+    "hdrf_epsilon": "--hdrf-epsilon",
+    "undirected": "--undirected",
+    "id_kind": "--id-type",
+}
+_FOLDERS = (layout.IMAGE, layout.EMBEDDINGS, layout.EPOCHS)
+
+
+@dataclass(frozen=True)
+class MadeImage:
+    """An image in a snapshot's folder; `images` has the hash of each operator's part, by their folders."""
+
+    folder: Path
+    parts: int
+    partitioning: PartitionerConfig
+    processor: dict[str, str]
+    vertices: int
+    images: dict[str, str]
+
+    @staticmethod
+    def describe(base: Path, parts: int, partitioning: PartitionerConfig, vertices: int, processor: Any) -> None:
+        """Write what a finished image in the folder `base` was made with."""
+        images = {path.parent.name: image_id(path.parent).decode() for path in sorted(base.glob("*/image.json"))}
+        told_of = {
+            "format": IMAGE_FORMAT,
+            "parts": parts,
+            "partitioning": asdict(partitioning),
+            "processor": dict(processor),
+            "vertices": vertices,
+            "images": images,
+        }
+        (base / Path(MADE).name).write_bytes(orjson.dumps(told_of, option=orjson.OPT_INDENT_2))
+
+    @staticmethod
+    def of(snapshot: Path) -> MadeImage | None:
+        """The image in a snapshot's folder; None where there is none.
+
+        Raises: UsageError for one of another format.
+        """
+        try:
+            content = orjson.loads((snapshot / MADE).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, orjson.JSONDecodeError) as error:
+            msg = f"{snapshot / MADE}: can't be read: {error}; embed the snapshot again"
+            raise UsageError(msg) from error
+        if content.pop("format", None) != IMAGE_FORMAT:
+            msg = f"{snapshot / MADE}: of another version of Freshet; embed the snapshot again"
+            raise UsageError(msg)
+        given = content.pop("partitioning")
+        if given["edge_types"] is not None:
+            given["edge_types"] = tuple(given["edge_types"])
+        return MadeImage(snapshot, partitioning=PartitionerConfig(**given), **content)
+
+    def check(self, parts: int, partitioning: PartitionerConfig, processor: Any) -> None:
+        """Check that a job with these options would have made the same image; its hash seed is the image's.
+
+        Raises: UsageError naming the first option that would not.
+        """
+        differing = [("--parts", self.parts, parts)] if parts != self.parts else []
+        ours, theirs = asdict(partitioning), asdict(self.partitioning)
+        for name, value in theirs.items():
+            if name != "hash_seed" and ours[name] != value:
+                differing.append((_FLAGS.get(name, name), value, ours[name]))
+        for flag, made, given in differing:
+            msg = (
+                f"--snapshot {self.folder}: its state was made with {_option(flag, made)}, this job has "
+                f"{_option(flag, given)}; give {_option(flag, made)}, or the snapshot that was embedded"
+            )
+            raise UsageError(msg)
+        if processor and dict(processor) != self.processor:
+            msg = (
+                f"--snapshot {self.folder}: its state was computed with {told(self.processor)}, this process computes "
+                f"with {told(processor)}; embed the snapshot here, or give the one that was embedded"
+            )
+            raise UsageError(msg)
+
+    def start(self, out: Path) -> None:
+        """Put the image and the change log's epoch 0 into the folder of a new job, by links where the disk allows it.
+
+        Raises: DamagedImageError when it is not what was written.
+        """
+        for place, expected in self.images.items():
+            if image_id(self.folder / layout.IMAGE / place).decode() != expected:
+                msg = f"{self.folder / layout.IMAGE / place}: is not the image that was made; embed the snapshot again"
+                raise DamagedImageError(msg)
+        for source in self._files():
+            target = out / source.relative_to(self.folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copyfile(source, target)
+
+    def _files(self) -> Iterator[Path]:
+        for name in _FOLDERS:
+            for path in sorted((self.folder / name).rglob("*")):
+                if path.is_file() and path.name[0] not in "._" and path != self.folder / MADE:
+                    yield path
+
+
+def _option(flag: str, value: Any) -> str:
+    if flag == "--undirected":
+        return flag if value else "--directed"
+    return f"{flag} {value}"

@@ -1,0 +1,103 @@
+"""Blocks in folders, a raw file for each column; read as arrays that are mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+
+from operators.embed.files import EmbedError, full_disk
+from state.codec import Block, Header
+from state.image import file_crc32
+from state.mapped_file import mapped
+
+_COLUMNS = "columns.json"
+
+
+class ColumnWriter:
+    """Writes columns piece by piece; whole after `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder is made, or emptied."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.iterdir():
+            left.unlink()
+        self.folder = folder
+        self._files: dict[str, BinaryIO] = {}
+        self._kinds: dict[str, tuple[str, int | None]] = {}
+
+    def add(self, name: str, values: np.ndarray) -> None:
+        """Add rows to a column, (n,) or (n, width).
+
+        Raises: EmbedError when the disk is full.
+        """
+        if name not in self._files:
+            self._files[name] = (self.folder / f"{name}.bin").open("wb", buffering=1 << 20)
+            self._kinds[name] = values.dtype.str, values.shape[1] if values.ndim == 2 else None
+        try:
+            self._files[name].write(np.ascontiguousarray(values).data.cast("B") if values.size else b"")
+        except OSError as error:
+            raise full_disk(self.folder / name, error) from None
+
+    def close(self, meta: Mapping[str, Any] | None = None) -> None:
+        """Have everything in the files, with what else there is to know of the block."""
+        try:
+            for file in self._files.values():
+                file.close()
+        except OSError as error:
+            raise full_disk(self.folder, error) from None
+        sums = {name: file_crc32(self.folder / f"{name}.bin") for name in self._files}
+        told = {"columns": self._kinds, "crc32": sums, **(meta or {})}
+        (self.folder / _COLUMNS).write_bytes(orjson.dumps(told))
+
+    def __enter__(self) -> ColumnWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What is known of a folder's columns.
+
+    Raises: EmbedError when it is not there.
+    """
+    try:
+        told: dict[str, Any] = orjson.loads((folder / _COLUMNS).read_bytes())
+    except FileNotFoundError:
+        msg = f"{folder}: is missing; remove the folder above it and embed again"
+        raise EmbedError(msg) from None
+    return told
+
+
+def check_columns(folder: Path) -> None:
+    """Check that the files are what was written.
+
+    Raises: EmbedError naming the one that is not.
+    """
+    for name, crc32 in read_meta(folder)["crc32"].items():
+        path = folder / f"{name}.bin"
+        if not path.is_file() or file_crc32(path) != crc32:
+            msg = f"{path}: does not match its checksum; remove the folder and embed again"
+            raise EmbedError(msg)
+
+
+def read_columns(folder: Path, *, writable: bool = False) -> dict[str, np.ndarray]:
+    """The columns, mapped; `writable`: see `mapped`."""
+    kinds = read_meta(folder)["columns"]
+    return {
+        name: mapped(folder / f"{name}.bin", np.dtype(dtype), width, writable=writable)
+        for name, (dtype, width) in kinds.items()
+    }
+
+
+def read_block(folder: Path, header: Header) -> Block:
+    """The columns as a block; empty ones are left out as everywhere."""
+    return Block(header, {name: column for name, column in read_columns(folder).items() if column.size})

@@ -1,0 +1,51 @@
+"""The order in which a snapshot's edges reach the Storages: by source, then destination.
+
+So sources are read in order, and edges may be merged in several passes, each for some of the destinations: what a sum
+adds up, and where a list has its entries, stays the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.kernel import kernel
+from operators.storage.part_rows import frozen
+from state.codec import Block
+
+ADDED = ("add_to", "add_src", "add_dst", "add_w")
+
+
+@kernel
+def _count(slots: np.ndarray, counts: np.ndarray) -> None:
+    for slot in slots:
+        counts[slot + 1] += 1
+
+
+@kernel
+def _deal(slots: np.ndarray, order: np.ndarray, at: np.ndarray, dealt: np.ndarray) -> None:
+    for edge in order:
+        slot = slots[edge]
+        dealt[at[slot]] = edge
+        at[slot] += 1
+
+
+def edge_order(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """The edges by source slot, of one source by destination slot, and else as they came; (n,) int32.
+
+    Shapes: src, dst (n,) int32, read-only
+    """
+    order = np.arange(len(src), dtype=np.int32)
+    for slots in (dst, src) if len(src) else ():
+        counts = np.zeros(int(slots.max()) + 2, np.int64)
+        _count(slots, counts)
+        dealt = np.empty_like(order)
+        _deal(slots, order, np.cumsum(counts), dealt)
+        order = dealt
+    return order
+
+
+def in_edge_order(block: Block) -> Block:
+    """The TOPOLOGY block with its added edges in that order."""
+    order = edge_order(block.get("add_src"), block.get("add_dst"))
+    moved = {name: frozen(block.columns[name][order]) for name in ADDED if name in block.columns}
+    return Block(block.header, block.columns | moved)

@@ -1,0 +1,206 @@
+"""The Storages' and Tails' part of epoch 0: one operator's part at a time, its tables in files, its rows in chunks.
+
+Each core does with its own methods and kernels what it does in `apply`; what differs is that messages lie in files by
+slot, and that rows are computed and handed on some at a time.
+Invariant: the image is that of `build_image`, bit by bit (tests/unit/operators/initial).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gnn.plan import LayerPlan, Plan
+from operators.dataflow import Place
+from operators.factory import dataflow_of, make_core
+from operators.initial.column_files import ColumnWriter, read_block, read_columns
+from operators.initial.graph_events import X
+from operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, remove_sent, rows_path
+from operators.initial.topology import read_topology
+from operators.settings import Settings
+from operators.storage.layer import FeatureStorage, LayerStorage
+from operators.storage.owner import SPLIT
+from operators.storage.part_rows import frozen
+from operators.storage.routing import route_partials
+from operators.storage.row_kernels import gather, put
+from operators.storage.sources import Sources
+from operators.storage.tail import LayerTail
+from state.block_columns import PARTIAL
+from state.codec import Block, Header
+from state.image import write_image
+from state.mapped_file import mapped
+
+EVENTS = "events"
+_MIB = 1 << 20
+_LISTS = "out.", "in."  # tables of edges, which are written at random places and are smaller than what placing took
+
+
+class LayerImages:
+    """Writes the images of Storages and Tails, which are made in their order; `work` holds what is sent between them.
+
+    Units: `memory` bytes, of which chunks of rows take a part and the sums of a pass another.
+    """
+
+    def __init__(self, settings: Settings, plan: Plan, work: Path, memory: int) -> None:
+        self._settings, self._plan, self._work, self._memory = replace(settings, tasks=()), plan, work, memory
+        self._flow = dataflow_of(self._settings, plan)
+
+    def make(self, operator: str, part: int) -> dict[str, int]:
+        """Write the image of one part of an operator, and what it sends; checksums of that by file."""
+        row = self._flow[operator]
+        core = make_core(self._settings, self._plan, row, part)
+        image = Path(self._settings.image) / str(Place(operator, part))
+        core.tables.keep_in(image, _LISTS)
+        block = read_topology(self._work, part)
+        following = self._plan.layers[row.layer] if row.layer < len(self._plan.layers) else None
+        if isinstance(core, LayerTail):
+            sums = self._make_tail(core, part, row.layer, block, following)
+        elif isinstance(core, LayerStorage):
+            sums = self._make_storage(core, part, row.layer, block, following)
+        else:
+            assert isinstance(core, FeatureStorage) and following is not None
+            sums = self._make_features(core, part, block, following)
+        write_image(core.tables, image, 0)
+        return sums
+
+    def _rows(self, *widths: int) -> int:
+        """Rows of a chunk that has arrays of these widths."""
+        return max(16, min(32 * _MIB, self._memory // 16) // (4 * sum(widths) + 64))
+
+    def _make_features(self, core: FeatureStorage, part: int, block: Block, following: LayerPlan) -> dict[str, int]:
+        owner, width = core.owner, following.in_width
+        core.at.reserve(block, "m")
+        owner.topology(block)
+        features = read_columns(self._work / EVENTS)[X]
+        slots, rows = block.get("x0_slot"), block.get("x0").reshape(-1)
+        size = self._rows(3 * width)
+        for some, of in zip(in_chunks(slots, size), in_chunks(rows, size), strict=True):
+            owner.store(some, gather(features, of), some)
+            core.tables.let_go()
+        chunks = ((some, gather(owner.x.data, some)) for some in in_chunks(block.get("m_slot"), size))
+        return self._send(core, part, 0, chunks, following)
+
+    def _send(
+        self,
+        core: FeatureStorage | LayerStorage,
+        part: int,
+        number: int,
+        chunks: Iterator[tuple[np.ndarray, np.ndarray]],
+        following: LayerPlan | None,
+    ) -> dict[str, int]:
+        """Write what these vertices, given as slots and rows, send to the next layer, or their embeddings."""
+        path = rows_path(self._work, number, part)
+        width = self._plan.out_width if following is None else following.message_width + following.self_width
+        out = SlotRows(path, int(core.at.needs[0]), width)
+        for slots, x in chunks:
+            out.put(slots, x if following is None else following.send(x, core.owner.send_context(slots)))
+            core.tables.let_go()
+        return {path.name: out.finish()}
+
+    def _make_storage(
+        self, core: LayerStorage, part: int, number: int, block: Block, following: LayerPlan | None
+    ) -> dict[str, int]:
+        layer, owner = core.shape.layer, core.owner
+        core.take_over(block)
+        sent = self._sent(number, layer)
+        incoming = self._work / f"incoming-{number}-{part}"
+        sources = self._sources(core, block, sent, part, incoming)
+        row_bytes = 8 * layer.message_width + 16
+        core.synopses.load(block, sources, core.own, max(16, self._memory // 2 // row_bytes))
+        del sources
+        incoming.unlink(missing_ok=True)
+        core.tables.let_go()
+        touched = core.synopses.touched()
+        touched.sort()
+        active = owner.choose(0, [touched, block.get("m_slot")])
+        active.sort()
+        size = self._rows(layer.synopsis_width, layer.message_width, layer.self_width, 3 * layer.out_width)
+        chunks = ((some, core.new_rows(some, some)[1]) for some in in_chunks(active, size))
+        sums = self._send(core, part, number, chunks, following)
+        if self._settings.parts > 1:
+            self._write_partials(core, part, number, block, touched)
+        return sums
+
+    def _sent(self, number: int, layer: LayerPlan) -> list[Sent]:
+        """What the layer before sends, by part."""
+        width = layer.message_width + layer.self_width
+        return [Sent(self._work, number - 1, part, width) for part in range(self._settings.parts)]
+
+    def _sources(self, core: LayerStorage, block: Block, sent: list[Sent], part: int, path: Path) -> Sources:
+        """The values of the part's masters and replicas; own rows go to their table."""
+        masters, width = block.get("m_slot"), core.shape.layer.message_width
+        size = self._rows(2 * sent[part].whole.shape[1])
+        if core.own is not None:
+            for some in in_chunks(masters, size):
+                put(core.own.view, some, frozen(sent[part].gather(some)), width)
+                core.tables.let_go()
+        if self._settings.parts == 1:
+            return Sources(masters, masters, sent[0].whole, [])
+        slots = np.concatenate([masters, block.get("r_slot")])
+        rows = SlotRows(path, len(slots), width)
+        places = np.arange(len(slots), dtype=np.int32)
+        for some, at in zip(in_chunks(masters, size), in_chunks(places[: len(masters)], size), strict=True):
+            rows.put(at, sent[part].gather(some, width))
+        places = places[len(masters) :]
+        for of, one in enumerate(sent):
+            mine = np.flatnonzero(block.get("r_part") == of)
+            for some in in_chunks(mine, size):
+                rows.put(places[some], one.gather(block.get("r_home")[some], width))
+        rows.finish()
+        order = np.argsort(slots, kind="stable").astype(np.int32)
+        return Sources(frozen(slots[order]), frozen(order), mapped(path, "f4", width), [])
+
+    def _write_partials(self, core: LayerStorage, part: int, number: int, block: Block, touched: np.ndarray) -> None:
+        """The partial synopses of the part's split vertices, for the tails of their masters."""
+        owner, splits = core.owner, block.get("s_slot")
+        slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]])
+        partials = route_partials(slots, owner.flags.data, owner.owned | SPLIT, core.home.data, core.at)
+        size = self._rows(2 * core.shape.layer.synopsis_width)
+        for to in range(self._settings.parts):
+            chosen = slice(*partials.ends[to : to + 2])
+            with ColumnWriter(self._partials(number, part, to)) as out:
+                rows, there = partials.rows[chosen], partials.slot[chosen]
+                for some, slot in zip(in_chunks(rows, size), in_chunks(there, size), strict=True):
+                    out.add("p_slot", slot)
+                    out.add("p_count", core.synopses.in_edges(some))
+                    out.add("p", core.synopses.read(some))
+                    core.tables.let_go()
+                out.close()
+
+    def _partials(self, number: int, part: int, to: int) -> Path:
+        return self._work / f"partials-{number}-{part}-{to}"
+
+    def _make_tail(
+        self, core: LayerTail, part: int, number: int, block: Block, following: LayerPlan | None
+    ) -> dict[str, int]:
+        layer, owner, parts = core.shape.layer, core.owner, range(self._settings.parts)
+        core.take_over(block)
+        splits = np.sort(block.get("s_slot"))
+        size = self._rows(layer.synopsis_width, 2 * core.own_width, 3 * layer.out_width)
+        sent = self._sent(number, layer)[part]
+        own_from = 0 if layer.self_is_message else layer.message_width
+        for some in in_chunks(splits, size) if core.own_width else ():
+            core.own.touch_rows(some)
+            core.own.data[some] = sent.gather(some)[:, own_from : own_from + core.own_width]
+            core.tables.let_go()
+        blocks = [read_block(self._partials(number, one, part), Header(PARTIAL, 0, number, one)) for one in parts]
+        active = owner.choose(0, [splits, *map(core.keep, blocks)])
+        active.sort()
+        out = SplitRows(self._work, number, part)
+        for some in in_chunks(active, size):
+            slots, x = core.new_rows(some, some)
+            out.put(slots, x if following is None else following.send(x, owner.send_context(slots)))
+            core.tables.let_go()
+        out.finish()
+        return {}
+
+    def forget(self, number: int) -> None:
+        """Remove what was sent to a layer, and partials of it, once all its parts are done."""
+        parts = range(self._settings.parts)
+        remove_sent(self._work, number - 1, parts)
+        for folder in (self._partials(number, part, to) for part in parts for to in parts):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,105 @@
+"""What a part's masters send to the next layer, in files: rows by slot, and those of split vertices beside them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from operators.embed.files import full_disk
+from operators.initial.column_files import ColumnWriter, read_columns
+from operators.storage.part_rows import frozen
+from operators.storage.row_kernels import gather
+from state.image import file_crc32
+from state.mapped_file import MappedFile, mapped
+
+_ROWS = np.dtype(np.float32)
+
+
+def in_chunks(values: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """The values, so many at a time."""
+    for first in range(0, len(values), size):
+        yield values[first : first + size]
+
+
+class SlotRows:
+    """A file of rows by slot that is being written. Slots without a row hold zeros."""
+
+    def __init__(self, path: Path, slots: int, width: int) -> None:
+        """Raises: EmbedError when the disk has too little room."""
+        self._path = path
+        self._file = MappedFile(path)
+        try:
+            self._rows = self._file.array((slots, width), _ROWS)
+        except OSError as error:
+            raise full_disk(path, error) from None
+
+    def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        """Write the rows of these slots; the process holds none of them afterwards."""
+        self._rows[slots] = rows
+        self._file.let_go()
+
+    def finish(self) -> int:
+        """Have all rows in the file; its checksum."""
+        nbytes, self._rows = self._rows.nbytes, self._rows[:0]
+        self._file.finish(nbytes)
+        return file_crc32(self._path)
+
+
+def rows_path(work: Path, layer: int, part: int) -> Path:
+    """Of what a part's whole vertices send to the layer after this one."""
+    return work / f"sent-{layer}-{part}"
+
+
+def split_folder(work: Path, layer: int, part: int) -> Path:
+    """Of what its split vertices send there."""
+    return work / f"split-{layer}-{part}"
+
+
+class SplitRows:
+    """Rows of split vertices that are being written, in the order of their slots."""
+
+    def __init__(self, work: Path, layer: int, part: int) -> None:
+        self._out = ColumnWriter(split_folder(work, layer, part))
+
+    def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        """Add rows of the next slots."""
+        self._out.add("slot", slots)
+        self._out.add("row", rows)
+
+    def finish(self) -> None:
+        """Have all rows in the files."""
+        self._out.close()
+
+
+class Sent:
+    """What all masters of a part send, mapped.
+
+    Shapes: whole (slots, message_width + self_width) float32, read-only
+    """
+
+    def __init__(self, work: Path, layer: int, part: int, width: int) -> None:
+        self.whole = mapped(rows_path(work, layer, part), _ROWS, width)
+        folder = split_folder(work, layer, part)
+        columns = read_columns(folder) if folder.is_dir() else {}
+        self._slots = columns.get("slot", np.empty(0, np.int32))
+        self._rows = columns.get("row", self.whole[:0])
+
+    def gather(self, slots: np.ndarray, width: int | None = None) -> np.ndarray:
+        """The rows of these slots, or their first `width` columns."""
+        rows = gather(self.whole, slots, width)
+        if len(self._slots):
+            at = np.searchsorted(self._slots, slots)
+            at[at == len(self._slots)] = 0
+            found = np.flatnonzero(self._slots[at] == slots)
+            rows[found] = gather(self._rows, frozen(at[found].astype(np.int32)), rows.shape[1])
+        return rows
+
+
+def remove_sent(work: Path, layer: int, parts: range) -> None:
+    """Remove what was sent to the layer after this one."""
+    for part in parts:
+        rows_path(work, layer, part).unlink(missing_ok=True)
+        shutil.rmtree(split_folder(work, layer, part), ignore_errors=True)

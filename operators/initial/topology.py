@@ -1,0 +1,83 @@
+"""The Partitioner's part of epoch 0: the graph and its placement, and for each part what its operators are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gnn.plan import Plan
+from operators.control import control_values
+from operators.dataflow import PARTITIONER, Place
+from operators.initial.column_files import ColumnWriter, read_block
+from operators.initial.edge_order import in_edge_order
+from operators.settings import Settings
+from operators.snapshot.reader import SnapshotError
+from partitioner.core import Partitioner
+from partitioner.events import Events
+from partitioner.net_change import EpochChange
+from state.block_columns import TOPOLOGY
+from state.codec import Block, Header
+from state.image import write_image
+from state.task_parts import TaskParts
+
+_NEVER = ("d_slot", "f_slot", "rd_slot", "u_slot", "del_src", "rew_src")
+
+
+def refuse_rejected(change: EpochChange, events: Events) -> None:
+    """Refuse a snapshot whose graph breaks a rule.
+
+    Raises: SnapshotError naming the first such edge.
+    """
+    if change.rejected:
+        row, reason = change.rejected[0]
+        ends = [ids.slice(row, row + 1).to_list()[0] for ids in (events.a, events.b)]
+        msg = f"the snapshot's edge {ends[0]} -> {ends[1]}: {reason}"
+        raise SnapshotError(msg)
+
+
+def place_graph(settings: Settings, plan: Plan, events: Events, work: Path) -> tuple[int, int]:
+    """Write the Partitioner's image, and the blocks of epoch 0 into `work`; returns the numbers of vertices and edges.
+
+    In place of features a block has their rows in `events.x`.
+    Raises: SnapshotError for a graph that breaks a rule.
+    """
+    parts = settings.parts
+    core = Partitioner(parts, plan.in_width, settings.partitioning, TaskParts.dealt(parts, parts))
+    image = Path(settings.image) / str(Place(PARTITIONER, 0))
+    core.tables.keep_in(image)
+    change = core.partition(events)
+    refuse_rejected(change, events)
+    vertices, edges = core.vertices, core.edges
+    core.forget_indexes()
+    rows = np.arange(len(events.x), dtype=np.int32)[:, None]
+    blocks = core.split(replace(change, x=rows), control_values(vertices=vertices), 0)
+    del change
+    core.tables.let_go()
+    for part in range(parts):
+        save_topology(work, part, in_edge_order(blocks[part]))
+        blocks[part] = Block(blocks[part].header)  # its memory is what the next one takes
+    write_image(core.tables, image, 0)
+    return vertices, edges
+
+
+def _folder(work: Path, part: int) -> Path:
+    return work / f"topology-{part}"
+
+
+def save_topology(work: Path, part: int, block: Block) -> None:
+    """Write a part's block.
+
+    Raises: EmbedError when the disk is full.
+    """
+    assert not any(block.get(name).size for name in _NEVER)  # a snapshot only adds
+    with ColumnWriter(_folder(work, part)) as out:
+        for name, column in block.columns.items():
+            out.add(name, column)
+        out.close()
+
+
+def read_topology(work: Path, part: int) -> Block:
+    """A part's block, mapped."""
+    return read_block(_folder(work, part), Header(TOPOLOGY, 0, 0, part))
