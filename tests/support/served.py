@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,8 @@ def write_epoch(table: TableWriter, epoch: int, own: np.ndarray, lives: np.ndarr
     table.publish(epoch)
 
 
-def main(path: str) -> None:
-    """Go on with the table at `path`, or make it, and write epochs until killed or done."""
+def main(path: str, until: int) -> None:
+    """Go on with the table at `path`, or make it, and write epochs; behind `until` wait to be killed."""
     own, lives = histories()
     if Path(path).exists():
         table = TableWriter.take_over(Path(path))
@@ -49,7 +50,9 @@ def main(path: str) -> None:
     print("ready", flush=True)
     for epoch in range(table.epoch + 1, EPOCHS + 1):
         write_epoch(table, epoch, own, lives)
+        while epoch == until < EPOCHS:
+            time.sleep(1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -131,8 +131,8 @@ def assert_shows(reader, oracle, epoch, strings):
     assert dict(zip(listed, found.own.tolist(), strict=True)) == oracle
 
 
-def child(path: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.support.served", str(path)]
+def child(path: Path, until: int = EPOCHS) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.support.served", str(path), str(until)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -156,11 +156,11 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
     rng, deadline = random.Random(3), time.monotonic() + 100
     while last < EPOCHS:
         assert time.monotonic() < deadline
-        process = child(path)
+        kill_at = EPOCHS + 1 if kills == 8 else last + rng.randrange(1, 300)
+        process = child(path, kill_at + 30)
         reader = TableReader(path)
         while reader.epoch < 0:
             time.sleep(0.001)
-        kill_at = time.monotonic() + rng.uniform(0.002, 0.03)
         while process.poll() is None:
             found = reader.get(everyone)
             expected = np.where(lives[found.epoch], own[found.epoch], -1)
@@ -173,14 +173,14 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
                 ids, all_found = reader.all()
                 live = np.flatnonzero(lives[all_found.epoch])
                 assert sorted(ids.tolist()) == live.tolist()
-            if time.monotonic() > kill_at and kills < 6:
+            if last >= kill_at:
                 process.kill()
                 process.wait()
                 kills += 1
                 assert_plain_reads(path, own, lives)
         process.stdout.close()
         last = max(last, TableReader(path).epoch)
-    assert kills > 3, kills
+    assert kills == 8
     assert reads > 100, reads
 
 
