@@ -72,7 +72,7 @@ def test_many_seeds() -> None:
 
 
 def test_a_page_that_a_sweep_leaves_out_is_noticed() -> None:
-    wrong, _ = wrong_seeds(range(40), "page")
+    wrong, _ = wrong_seeds(range(60), "page")
     kinds = {text.split(":")[0] for text in wrong.values()}
     assert len(wrong) >= 4, "a page matters only if a restore reads it and it had changed"
     assert kinds <= {"AssertionError", "LostUpdateError", "IndexError", "BadEpochError"}
