@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from job.flink.checkpoints import complete_states
 from job.folder.run_file import read_run
 from job.run.summary import progress
-from tests.support.jobs import NO_SUMS, Input, Job, assert_as_uninterrupted, make_input
+from tests.support.jobs import NO_SUMS, NO_SUMS_EITHER, Input, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -87,8 +88,9 @@ def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input
     assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
 
 
-def test_attention_extrema_and_kept_rows_survive_the_death_of_a_task_manager(job: Make, tmp_path: Path) -> None:
-    one = job(make_input(tmp_path / "in", 6_000, layers=NO_SUMS, snapshot=True))
+@pytest.mark.parametrize("layers", [NO_SUMS, NO_SUMS_EITHER], ids=["attention-extrema-kept", "variances-gates"])
+def test_what_is_no_sum_survives_the_death_of_a_task_manager(layers: Any, job: Make, tmp_path: Path) -> None:
+    one = job(make_input(tmp_path / "in", 6_000, layers=layers, snapshot=True))
     one.start(*SHAPE, *TWO, faults=SLOW)
     one.until(under_way(one))
     os.kill(read_run(one.out)["pids"]["taskmanagers"][1], signal.SIGKILL)
