@@ -1,7 +1,7 @@
 """A conv that rows of earlier layers are carried across: residuals, jumping knowledge, APPNP, TAGConv and the like.
 
-Source: shared algebra 1.6. The row between two layers is [x_l | what is carried]. A master's own task gets the carried
-columns beside the conv's self input; replicas get the message alone, so that carrying sends nothing to other parts.
+The row between two layers is [x_l | what is carried] (algebra.md 1.6). A master's own task gets the carried columns
+beside the conv's self input; replicas get the message alone, so that carrying sends nothing more to other parts.
 """
 
 from __future__ import annotations
