@@ -11,7 +11,7 @@ from gnn.chain import Chain
 from gnn.dense import Rows
 from gnn.model import Model
 from gnn.rows import kernels
-from gnn.rows.jumps import CURRENT, Join, Keep, Operation
+from gnn.rows.jumps import Join, Keep, Operation
 
 _PAIRS = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -60,7 +60,7 @@ class Segment:
             if isinstance(piece, Keep):
                 kept[piece.name], own = rows, False
             elif isinstance(piece, Join):
-                found = [rows if name == CURRENT else kept[name] for name in piece.of]
+                found = piece.picked(rows, kept)
                 rows, own = joined(piece.operation, found), len(found) > 1
             else:
                 rows, own = piece.apply(rows, own=own), own or len(piece) > 0

@@ -31,7 +31,7 @@ from gnn.model import Model
 from gnn.oracles.attention import attention_conv
 from gnn.oracles.edges import Edges
 from gnn.rows import full_pass
-from gnn.rows.jumps import CURRENT, Join, Keep
+from gnn.rows.jumps import Join, Keep
 
 Array = np.ndarray
 
@@ -70,7 +70,7 @@ def forward(
                 kept[layer.name] = rows
             else:
                 if isinstance(layer, Join):
-                    rows = _join(layer, [rows if name == CURRENT else kept[name] for name in layer.of])
+                    rows = _join(layer, layer.picked(rows, kept))
                 else:
                     rows = dense(layer, weights, rows)
                 if outputs:

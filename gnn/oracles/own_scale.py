@@ -34,7 +34,7 @@ from gnn.model import Model
 from gnn.oracles import attention, oracle
 from gnn.oracles.edges import Edges
 from gnn.rows import scales
-from gnn.rows.jumps import CURRENT, Join, Keep
+from gnn.rows.jumps import Join, Keep
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -74,7 +74,7 @@ def forward(
             if isinstance(layer, Keep):
                 kept[layer.name] = at
             elif isinstance(layer, Join):
-                at = _join(layer, [at if name == CURRENT else kept[name] for name in layer.of], step)
+                at = _join(layer, layer.picked(at, kept), step)
             elif isinstance(layer, Conv):
                 at = _conv(layer, weights, at, edges, step)
             else:

@@ -30,7 +30,7 @@ from gnn.declarations import (
 )
 from gnn.model import Model
 from gnn.pyg.rows import function_of
-from gnn.rows.jumps import CURRENT, Join, Keep
+from gnn.rows.jumps import Join, Keep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +76,7 @@ def forward(
                 kept[layer.name] = rows
             else:
                 if isinstance(layer, Join):
-                    rows = _join(layer, [rows if name == CURRENT else kept[name] for name in layer.of])
+                    rows = _join(layer, layer.picked(rows, kept))
                 else:
                     rows = _dense(layer, weights, rows)
                 if outputs:

@@ -7,7 +7,7 @@ under which a later `Join` finds them again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -16,6 +16,7 @@ from gnn.rows.layer import Layer
 CURRENT = "."
 """In `Join.of`: the rows of the layer before."""
 
+Rows = TypeVar("Rows")
 Operation = Literal["cat", "sum", "product", "max", "min", "times_length"]
 
 
@@ -44,6 +45,10 @@ class Join(Layer):
     type: Literal["join"] = "join"
     operation: Operation = "cat"
     of: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    def picked(self, current: Rows, kept: Mapping[str, Rows]) -> list[Rows]:
+        """Return the rows that it reads, in its order: those of the layer before, and those kept under its names."""
+        return [current if name == CURRENT else kept[name] for name in self.of]
 
     def width_of(self, widths: Mapping[str, int]) -> int:
         """Return the width of its rows, given those of the kept ones and of `CURRENT`.
