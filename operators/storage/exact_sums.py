@@ -156,13 +156,19 @@ def compensate(fresh: np.ndarray) -> np.int64:
 
 
 @inner
+def begin_afresh(fresh: np.ndarray) -> None:
+    """Set a row that is to be summed afresh, and what its additions round away, to 0."""
+    for j in range(fresh.shape[1]):
+        fresh[0, j] = 0.0
+        fresh[1, j] = 0.0
+
+
+@inner
 def sum_in_edges(fresh: np.ndarray, values: np.ndarray, inn: ListsView, row: int) -> np.int64:
     """Sum the messages of a row's in-edges in its part into `fresh[0]`; returns the lossy channels."""
     pool, base, at = inn.pool.data, base_of(inn, row), place_of(inn, row)
     end = at + inn.head.data[row, 1]
-    for j in range(fresh.shape[1]):
-        fresh[0, j] = 0.0
-        fresh[1, j] = 0.0
+    begin_afresh(fresh)
     for k in range(at, end):
         if k + _AHEAD < end:
             prefetch_row(values, np.int64(base + pool[k + _AHEAD]))

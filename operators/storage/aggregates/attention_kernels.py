@@ -28,6 +28,7 @@ from operators.storage.exact_sums import (
     LOSSY,
     add_term,
     add_term_compensated,
+    begin_afresh,
     clear_sum,
     compensate,
     forget_loss,
@@ -248,9 +249,7 @@ def _sum_afresh(att: Attention, edges: Edges, row: int) -> None:
     base, at = base_of(edges.inn, row), place_of(edges.inn, row)
     end = at + edges.inn.head.data[row, 1]
     _find_shifts(att, edges, row, at, end)
-    for j in range(fresh.shape[1]):
-        fresh[0, j] = 0.0
-        fresh[1, j] = 0.0
+    begin_afresh(fresh)
     for i in range(at, end):
         if i + _AHEAD < end:
             prefetch_row(z, np.int64(base + pool[i + _AHEAD]))

@@ -21,6 +21,7 @@ from operators.storage.exact_sums import (
     LAST_SERIAL,
     add_term,
     add_term_compensated,
+    begin_afresh,
     clear_sum,
     compensate,
     forget_loss,
@@ -117,9 +118,7 @@ def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
     z, pool, fresh = edges.z.data, edges.inn.pool.data, gates.fresh
     base, at = base_of(edges.inn, row), place_of(edges.inn, row)
     end = at + edges.inn.head.data[row, 1]
-    for c in range(fresh.shape[1]):
-        fresh[0, c] = 0.0
-        fresh[1, c] = 0.0
+    begin_afresh(fresh)
     for k in range(at, end):
         if k + _AHEAD < end:
             prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
