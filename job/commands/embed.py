@@ -15,6 +15,7 @@ from partitioner.config import STRATEGIES, PartitionerConfig
 ORDERS = ("given", "completion")
 EVICTIONS = ("min-pending", "lru", "random", "next-use")
 _STREAMING, _SERVING = "streaming", "serving"
+_LOCAL, _FLINK = "local", "flink"
 _PLACED = PartitionerConfig()
 
 
@@ -52,6 +53,15 @@ def embed(
     undirected: Annotated[
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge.", show_default=False)
     ] = None,
+    runtime: Annotated[
+        str, typer.Option(metavar="local|flink", help="Streaming: flink makes it a batch job, parts side by side.")
+    ] = _LOCAL,
+    parallelism: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Parts that Flink has made at a time; --memory is shared.")
+    ] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of a Flink cluster that sees the same folders.")
+    ] = None,
 ) -> None:
     """Embed a whole graph on one machine, also one whose features are many times its memory.
 
@@ -63,6 +73,9 @@ def embed(
     What memory and disk it will need is said before it starts. The same command again goes on after a kill or a full
     disk, at the last finished operator or pass. Prints a JSON line.
 
+    With --runtime flink it is a PyFlink batch job: Flink deals the parts of each operator to --parallelism processes,
+    on this machine or in --cluster, and does again what fails. The bits are the same.
+
     [bold]Examples[/bold]
 
     [cyan]freshet embed --model M --snapshot S --out S2 --memory 2GiB[/cyan]
@@ -70,35 +83,61 @@ def embed(
     [cyan]freshet embed --model M --snapshot S --out S2 --parts 4 --partitioner hdrf[/cyan]
     for a job with these options.
 
+    [cyan]freshet embed --model M --snapshot S --out S2 --parts 4 --runtime flink --parallelism 4[/cyan]
+    four parts at a time.
+
     [cyan]freshet embed --model M --snapshot S --out S2 --for serving --memory 1GiB --passes 1 --order completion[/cyan]
     one pass a layer, with a cold store, over vertices in the order in which they finish soonest.
     """
-    _one_of("--for", for_, (_STREAMING, _SERVING))
-    _one_of("--order", order, ORDERS)
-    _one_of("--eviction", eviction, EVICTIONS)
-    _one_of("--partitioner", partitioner, STRATEGIES)
+    _check_choices(for_, order, eviction, partitioner, runtime)
+    _check_spread(for_, runtime, parallelism, cluster, parts)
     given = _passes(passes)
     if for_ == _STREAMING and (given is not None or order != ORDERS[0] or eviction != EVICTIONS[0]):
         msg = "--passes, --order, --eviction: go with --for serving; leave them out, or give that"
         raise UsageError(msg)
     budget = _memory(memory)
-    from job.run.preflight import check_model, check_snapshot
-
-    check_model(model)
-    check_snapshot(snapshot)
+    _check_inputs(model, snapshot)
+    from job.embed.batch_job import Spread
     from job.embed.runner import EmbedOptions
     from job.embed.runner import embed as run
     from job.embed.streaming import Placement
 
-    placement = None
-    if for_ == _STREAMING:
-        placement = Placement(parts, partitioner, hybrid_threshold, hdrf_lambda, hdrf_epsilon)
-    raise typer.Exit(run(EmbedOptions(model, snapshot, out, budget, given, eviction, order, undirected, placement)))
+    placed = Placement(parts, partitioner, hybrid_threshold, hdrf_lambda, hdrf_epsilon)
+    placement = placed if for_ == _STREAMING else None
+    spread = Spread(parallelism, cluster) if runtime == _FLINK else None
+    options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, undirected, placement, spread)
+    raise typer.Exit(run(options))
 
 
-def _one_of(option: str, given: str, expected: tuple[str, ...]) -> None:
-    if given not in expected:
-        msg = f"{option}: got {given!r}, expected {', '.join(expected)}"
+def _check_choices(for_: str, order: str, eviction: str, partitioner: str, runtime: str) -> None:
+    for option, given, expected in (
+        ("--for", for_, (_STREAMING, _SERVING)),
+        ("--order", order, ORDERS),
+        ("--eviction", eviction, EVICTIONS),
+        ("--partitioner", partitioner, STRATEGIES),
+        ("--runtime", runtime, (_LOCAL, _FLINK)),
+    ):
+        if given not in expected:
+            msg = f"{option}: got {given!r}, expected {', '.join(expected)}"
+            raise UsageError(msg)
+
+
+def _check_inputs(model: Path, snapshot: Path) -> None:
+    from job.run.preflight import check_model, check_snapshot
+
+    check_model(model)
+    check_snapshot(snapshot)
+
+
+def _check_spread(for_: str, runtime: str, parallelism: int, cluster: str | None, parts: int) -> None:
+    if runtime == _LOCAL and (parallelism > 1 or cluster is not None):
+        msg = "--parallelism, --cluster: go with --runtime flink; give that, or leave them out"
+        raise UsageError(msg)
+    if runtime == _FLINK and for_ == _SERVING:
+        msg = "--runtime flink: goes with --for streaming; --for serving is one process"
+        raise UsageError(msg)
+    if parallelism > parts:
+        msg = f"--parallelism {parallelism}: more than --parts {parts}; a part is made by one process"
         raise UsageError(msg)
 
 

@@ -17,6 +17,7 @@ from gnn.plan import Plan
 from gnn.processor import running
 from job.console import Progress, say
 from job.embed import folder, streaming
+from job.embed.batch_job import Spread
 from job.embed.needs import check_disk, memory_lines, needs_of
 from job.embed.streaming import Placement
 from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
@@ -50,6 +51,8 @@ class EmbedOptions:
     undirected: bool | None = None
     placement: Placement | None = None
     """Of the state that a streaming job starts from; None: embeddings alone, for serving."""
+    spread: Spread | None = None
+    """How Flink deals the steps; None: one after the other, without Flink."""
 
 
 def embed(options: EmbedOptions) -> int:
@@ -106,13 +109,13 @@ def _for_streaming(
     pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
     with Progress("embed") as bar:
         try:
-            report = streaming.make_image(
-                options.model, plan, snapshot, work, memory, placement.parts, partitioning, bar.update
+            report, more = streaming.make_image(
+                options.model, snapshot, work, memory, placement.parts, partitioning, bar.update, options.spread
             )
         except EmbedError as error:
             raise JobFailed(str(error)) from None
     _finish(work, snapshot, _info(plan, snapshot, STREAMING, report.vertices, mirror), _ALSO)
-    return streaming.line(report, memory, placement.parts)
+    return streaming.line(report, memory, placement.parts) | more
 
 
 def _keep_told(options: EmbedOptions, work: Path, told: dict[str, Any]) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 from gnn.plan import Plan
 from gnn.processor import running
+from job.embed.batch_job import Spread, make_image_on_flink
 from job.embed.needs import Needs, size
+from job.embed.step import Told, initial_image, settings_of
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.made_image import MadeImage
 from job.units import format_size
-from operators.initial.image import ImageReport, InitialImage
-from operators.settings import Settings
+from operators.initial.image import ImageReport
 from operators.snapshot.reader import Snapshot
 from partitioner.config import PartitionerConfig
 
@@ -96,28 +97,30 @@ def disk_bytes(needs: Needs, linked: bool) -> int:
 
 def make_image(
     model: Path,
-    plan: Plan,
     snapshot: Snapshot,
     work: Path,
     memory: int,
     parts: int,
     partitioning: PartitionerConfig,
     progress: Callable[[str], None],
-) -> ImageReport:
-    """Write base image, embeddings and epochs into the work folder, or go on with that.
+    spread: Spread | None = None,
+) -> tuple[ImageReport, dict[str, Any]]:
+    """Write base image, embeddings and epochs into the work folder, or go on with that; on Flink if it is spread.
 
-    Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
+    Returns what it came to, and more for the JSON line.
+    Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file; JobFailed.
     """
-    base = work / layout.IMAGE
-    settings = Settings(
-        model=str(model.absolute()), out=str(work), image=str(base), parts=parts, partitioning=partitioning
-    )
-    width = 16 * max(plan.in_width, 8)
-    rows = max(256, min(65_536, memory // 32 // width))
-    made = InitialImage(settings, plan, work / "steps", memory, progress)
-    report = made.run(lambda: snapshot.blocks(rows, mapped=False))
-    MadeImage.describe(base, parts, partitioning, report.vertices, running())
-    return report
+    settings = settings_of(model, work, parts, partitioning)
+    told_steps = Told(settings.to_dict(), str(snapshot.folder), memory, str(work))
+    more: dict[str, Any] = {"runtime": "local"}
+    if spread is None:
+        made, blocks = initial_image(told_steps, snapshot, progress)
+        report = made.run(blocks)
+    else:
+        report, peak = make_image_on_flink(told_steps, snapshot, spread, progress)
+        more = {"runtime": "flink", "parallelism": spread.parallelism, "memory_peak": peak}
+    MadeImage.describe(work / layout.IMAGE, parts, partitioning, report.vertices, running())
+    return report, more
 
 
 def told(placement: Placement, partitioning: PartitionerConfig) -> dict[str, Any]:

@@ -256,12 +256,13 @@ def run_job(
     started: Callable[[FlinkRun], None] | None = None,
     progress: Callable[[], None] | None = None,
     restarted: Callable[[str], None] | None = None,
+    draw: Callable[[Any, JobSpec], None] = build,
 ) -> RunResult:
     """Run a job to its end; SIGINT and SIGTERM stop it with a savepoint. Call it from the main thread.
 
     Raises: JobFailed with the root cause.
     """
-    run = FlinkRun(spec)
+    run = FlinkRun(spec, draw)
     with stop_signals() as caught:
         try:
             run.start()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gnn.plan import Plan
 from operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator
@@ -25,6 +26,9 @@ from operators.initial.topology import place_graph
 from operators.settings import Settings
 from partitioner.events import Events
 from state.image import file_crc32
+
+PLACED = PARTITIONER  # the first step, by its name in the journal: the topology is placed
+Blocks = Callable[[], Iterable[Events]]
 
 
 class Step(NamedTuple):
@@ -63,41 +67,74 @@ class InitialImage:
         self._layers = LayerImages(settings, plan, work, memory)
         self._flow = dataflow_of(settings, plan)
 
-    def run(self, blocks: Callable[[], Iterable[Events]]) -> ImageReport:
+    @property
+    def waves(self) -> list[list[str]]:
+        """The steps by name: those of a wave read what the waves before have written, and may go side by side."""
+        return [[PLACED], *([step.name for step in self._steps(operator)] for operator in self._flow.staged)]
+
+    def run(self, blocks: Blocks) -> ImageReport:
         """Do what is left; `blocks` gives the snapshot's events, as often as it is called."""
+        resumed = self.begin()
+        for wave in self.waves:
+            for name in wave:
+                self.do(name, blocks)
+        return self.report(resumed=resumed)
+
+    def begin(self) -> bool:
+        """Check what an earlier attempt has left; whether it has left anything."""
+        self._work.mkdir(parents=True, exist_ok=True)
+        journal = Journal(self._work)
+        self._check(journal)
+        return len(journal.steps) > 1
+
+    def report(self, *, resumed: bool) -> ImageReport:
+        """What the finished image came to.
+
+        Raises: EmbedError naming the steps that are missing.
+        """
+        journal = Journal(self._work)
+        missing = [name for wave in self.waves for name in wave if journal.get(name) is None]
+        if missing:
+            msg = f"{self._work}: {', '.join(missing[:5])} not done, of {sum(map(len, self.waves))} steps"
+            raise EmbedError(msg)
+        return ImageReport(**journal.get(PLACED), resumed=resumed)
+
+    def do(self, name: str, blocks: Blocks) -> dict[str, int]:
+        """Do one step, unless it is finished, whose wave's turn it is; checksums of what it has left by file.
+
+        Processes may do the steps of a wave side by side. The first of them removes what only waves before have read.
+        """
         try:
-            return self._run(blocks)
+            journal = Journal(self._work)
+            if name == PLACED:
+                return self._place(journal, blocks)
+            step = next(one for operator in self._flow.staged for one in self._steps(operator) if one.name == name)
+            if step.part == 0:
+                self._forget_before(step.operator)
+            found: dict[str, int] | None = journal.get(name)
+            if found is None:
+                self._progress(f"{step.operator.name}, part {step.part + 1} of {self._settings.parts}")
+                found = self._do(step, journal.get(PLACED)["vertices"])
+                journal.put(name, found)
+            return found
         except OSError as error:
             raise full_disk(Path(error.filename or self._work), error) from None
 
-    def _run(self, blocks: Callable[[], Iterable[Events]]) -> ImageReport:
-        self._work.mkdir(parents=True, exist_ok=True)
-        journal = Journal(self._work)
-        report = ImageReport(resumed=len(journal.steps) > 1)
-        self._check(journal)
+    def _place(self, journal: Journal, blocks: Blocks) -> dict[str, int]:
+        """Write the snapshot's events to files, and place its topology."""
         width, kind = self._plan.in_width, self._settings.id_kind
         events = self._work / EVENTS
         if journal.get(EVENTS) is None:
             write_events(blocks(), events, width, kind, self._progress)
             journal.put(EVENTS, {})
-        placed: dict[str, Any] | None = journal.get(PARTITIONER)
-        if placed is None:
+        if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")
             vertices, edges = place_graph(self._settings, self._plan, read_events(events, width, kind), self._work)
-            placed = {"vertices": vertices, "edges": edges}
-            journal.put(PARTITIONER, placed)
-        report.vertices, report.edges = placed["vertices"], placed["edges"]
-        for step in self._steps():
-            if journal.get(step.name) is None:
-                self._progress(f"{step.operator.name}, part {step.part + 1} of {self._settings.parts}")
-                journal.put(step.name, self._do(step, report.vertices))
-            if step.part == self._settings.parts - 1:
-                self._forget(step.operator)
-        return report
+            journal.put(PLACED, {"vertices": vertices, "edges": edges})
+        return {}
 
-    def _steps(self) -> Iterator[Step]:
-        for operator in self._flow.staged:
-            yield from (Step(operator, part) for part in range(self._settings.parts))
+    def _steps(self, operator: Operator) -> Iterator[Step]:
+        return (Step(operator, part) for part in range(self._settings.parts))
 
     def _do(self, step: Step, vertices: int) -> dict[str, int]:
         if step.operator.kind == SINK:
@@ -105,12 +142,13 @@ class InitialImage:
             return {}
         return self._layers.make(step.operator.name, step.part)
 
-    def _forget(self, operator: Operator) -> None:
-        """All parts of an operator are done: remove what only they have read."""
-        if operator.name == FEATURES:
-            shutil.rmtree(self._work / EVENTS, ignore_errors=True)
-        elif operator.kind == TAIL or (operator.kind == STORAGE and self._settings.parts == 1):
-            self._layers.forget(operator.layer)
+    def _forget_before(self, operator: Operator) -> None:
+        """All operators before this one are done: remove what only they have read."""
+        for done in takewhile(lambda other: other != operator, self._flow.staged):
+            if done.name == FEATURES:
+                shutil.rmtree(self._work / EVENTS, ignore_errors=True)
+            elif done.kind == TAIL or (done.kind == STORAGE and self._settings.parts == 1):
+                self._layers.forget(done.layer)
 
     def _check(self, journal: Journal) -> None:
         """Check that what an earlier attempt has left is what it wrote.
@@ -118,7 +156,7 @@ class InitialImage:
         Raises: EmbedError naming the file.
         """
         for name, files in journal.steps.items():
-            for file, crc32 in files.items() if isinstance(files, dict) and name != PARTITIONER else ():
+            for file, crc32 in files.items() if isinstance(files, dict) and name != PLACED else ():
                 path = self._work / file
                 if path.exists() and file_crc32(path) != crc32:
                     msg = f"{path}: does not match its checksum; remove the folder and embed again"

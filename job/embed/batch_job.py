@@ -1,0 +1,158 @@
+"""`freshet embed` as a PyFlink batch job: a wave of steps for each operator, a step for each part.
+
+    numbers -> place the graph -> barrier -> storage0, part by part -> barrier -> ... -> sink, part by part
+
+Flink deals the steps of a wave to its slots, keeps what they say between waves (blocking exchanges), and does again
+what failed; rows go through files, which all slots must see. A step that was finished before is not done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from job.console import say
+from job.embed.step import Told, failure_of, initial_image
+from job.errors import JobFailed
+from job.flink.dataflow import discard, named
+from job.flink.job_spec import JobSpec
+from job.flink.options import python_path
+from job.flink.runtime import run_job
+from operators.embed.journal import Journal
+from operators.initial.image import ImageReport
+from operators.snapshot.reader import Snapshot
+
+if TYPE_CHECKING:
+    from pyflink.datastream import StreamExecutionEnvironment
+
+_FLINK = "flink"  # in the work folder: logs, and what Flink needs meanwhile
+_RESTARTS = 20
+_HEAP_MB, _MANAGED_MB, _NETWORK_MB = 512, 64, 64
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where the steps of a wave run: so many at a time, in the job's own Flink or in a cluster (HOST:PORT)."""
+
+    parallelism: int = 1
+    cluster: str | None = None
+
+
+def make_image_on_flink(
+    told: Told, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
+) -> tuple[ImageReport, int]:
+    """Make the image that is told, or go on with it; `told.memory` is shared by the steps of a wave.
+
+    Returns what it came to, and the private memory of all processes on this machine at most, in bytes.
+
+    Raises: SnapshotError for bad rows; EmbedError or JobFailed for a full disk or a damaged file.
+    """
+    told = replace(told, memory=told.memory // spread.parallelism)
+    made, _ = initial_image(told, snapshot)
+    resumed = made.begin()
+    told.failed.unlink(missing_ok=True)
+    told.write()
+    waves, out, memory = made.waves, Path(told.work) / _FLINK, Memory()
+
+    def look() -> None:
+        if (error := failure_of(told)) is not None:  # Flink would try again and again
+            raise error
+        memory.sample()
+        progress(_how_far(Journal(told.folder), waves))
+
+    try:
+        run_job(
+            _spec(out, spread),
+            progress=look,
+            restarted=lambda cause: say(f"{cause}; Flink does it again"),
+            draw=lambda env, _: draw(env, waves, told, spread.parallelism),
+        )
+    except JobFailed as failed:
+        raise failure_of(told) or failed from None
+    return made.report(resumed=resumed), memory.peak
+
+
+def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: Told, parallelism: int) -> None:
+    """Draw the waves on an environment."""
+    from pyflink.common import WatermarkStrategy
+    from pyflink.common.typeinfo import Types
+    from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+
+    from operators.flink.step_shells import BarrierShell, FirstShell, StepShell
+
+    # an environment in which Python finds the packages where this process has them
+    command = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-P", "-m", "job.embed.step", str(told.path)]
+    source = NumberSequenceSource(0, len(waves[0]) - 1)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "steps", type_info=Types.LONG())
+    stream = named(named(numbers, "steps", 1).process(FirstShell(waves[0]), Types.STRING()), "first", 1)
+    for number, wave in enumerate(waves):
+        name = _name(wave)
+        spread = min(parallelism, len(wave))
+        stream = named(stream.rebalance().process(StepShell(name, command), Types.STRING()), name, spread)
+        following = waves[number + 1] if number + 1 < len(waves) else []
+        barrier = stream.rebalance().process(BarrierShell(wave, following), Types.STRING())
+        stream = named(barrier, f"all of {name}", 1)
+    discard(stream)
+
+
+def _spec(out: Path, spread: Spread) -> JobSpec:
+    options = {
+        "execution.runtime-mode": "BATCH",
+        "execution.batch-shuffle-mode": "ALL_EXCHANGES_BLOCKING",
+        "jobmanager.scheduler": "Default",  # the adaptive one would choose how many slots a wave gets
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": str(_RESTARTS),
+        "restart-strategy.fixed-delay.delay": "500 ms",
+    }
+    if spread.cluster is None:  # steps have processes of their own: slots of one process will do
+        options["taskmanager.numberOfTaskSlots"] = str(spread.parallelism)
+    return JobSpec(
+        name="freshet embed",
+        out=str(out),
+        layers=1,
+        cluster=spread.cluster,
+        checkpoint_interval_ms=0,
+        heap_mb=_HEAP_MB,
+        managed_mb=_MANAGED_MB,
+        network_mb=_NETWORK_MB,
+        options=options,
+    )
+
+
+def _how_far(journal: Journal, waves: list[list[str]]) -> str:
+    """The first wave that is not done."""
+    for number, wave in enumerate(waves, 1):
+        done = sum(journal.get(name) is not None for name in wave)
+        if done < len(wave):
+            return f"wave {number} of {len(waves)}: {_name(wave)}, {done} of {len(wave)} done"
+    return f"{len(waves)} waves done"
+
+
+def _name(wave: list[str]) -> str:
+    """That of the operator whose parts are the steps."""
+    return wave[0].rpartition("-")[0] or wave[0]
+
+
+class Memory:
+    """The private memory of this process and all below it, at most, as it is sampled."""
+
+    def __init__(self) -> None:
+        self.peak, self._next = 0, 0.0
+
+    def sample(self) -> None:
+        """Look, twice a second at most."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next, total, root = now + 0.5, 0, psutil.Process()
+        for process in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().uss
+        self.peak = max(self.peak, total)

@@ -1,0 +1,137 @@
+"""One step of an embedding in a process of its own, so that its memory is its own: `python -m job.embed.step FILE`.
+
+FILE says what all steps are told. The step's name and the manifests of the steps before it come on standard input; its
+own manifest goes to standard output: its name, and size and checksum of each file that it has left for others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gnn.errors import FreshetError, InputError
+from job.errors import EXIT_DONE, JobFailed, exit_code, one_line
+from job.folder import layout
+from job.machine.processes import die_with_parent
+from operators.embed.files import EmbedError
+from operators.factory import load_plan
+from operators.initial.image import InitialImage
+from operators.settings import Settings
+from operators.snapshot.reader import Snapshot, open_snapshot
+
+STEPS, TOLD_FILE, FAILED_FILE = "steps", "steps.json", "failed.json"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What all steps are told; `memory` is that of one step, in bytes, `work` the folder of the embedding."""
+
+    settings: dict[str, Any]
+    snapshot: str
+    memory: int
+    work: str
+
+    @property
+    def path(self) -> Path:
+        """The file that says it."""
+        return Path(self.work) / TOLD_FILE
+
+    @property
+    def failed(self) -> Path:
+        """The file that says why no step will succeed: another attempt would fail in the same way."""
+        return Path(self.work) / FAILED_FILE
+
+    @property
+    def folder(self) -> Path:
+        """Where what steps leave for others lies."""
+        return Path(self.work) / STEPS
+
+    def write(self) -> None:
+        """Write the file."""
+        self.path.write_bytes(orjson.dumps(self))
+
+    @staticmethod
+    def read(path: Path) -> Told:
+        """Read such a file."""
+        return Told(**orjson.loads(path.read_bytes()))
+
+
+def initial_image(told: Told, snapshot: Snapshot, progress: Any = lambda _: None) -> tuple[InitialImage, Any]:
+    """The image that is to be made, and what gives the snapshot's events in blocks."""
+    settings = Settings.from_dict(told.settings)
+    plan = load_plan(settings.model)
+    rows = max(256, min(65_536, told.memory // 32 // (16 * max(plan.in_width, 8))))
+    return InitialImage(settings, plan, told.folder, told.memory, progress), lambda: snapshot.blocks(rows, mapped=False)
+
+
+def settings_of(model: Path, work: Path, parts: int, partitioning: Any) -> Settings:
+    """What operators are told, in the folder of an embedding."""
+    model, image = model.absolute(), work / layout.IMAGE
+    return Settings(model=str(model), out=str(work), image=str(image), parts=parts, partitioning=partitioning)
+
+
+def do_step(told: Told, name: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Do a step, unless it is finished; returns its manifest.
+
+    Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
+    """
+    plan = load_plan(Settings.from_dict(told.settings).model)
+    snapshot = open_snapshot(Path(told.snapshot), plan.in_width, edge_types=plan.edge_types or None)
+    made, blocks = initial_image(told, snapshot)
+    for manifest in inputs:
+        _check_input(told.folder, manifest)
+    found = made.do(name, blocks)
+    files = {file: [(told.folder / file).stat().st_size, crc32] for file, crc32 in found.items()}
+    return {"step": name, "files": files}
+
+
+def _check_input(folder: Path, manifest: dict[str, Any]) -> None:
+    """Check that files that are still there have the size that their step says; a later wave may have removed them."""
+    for file, (size, _) in manifest["files"].items():
+        path = folder / file
+        if path.exists() and path.stat().st_size != size:
+            msg = f"{path}: {path.stat().st_size:,} bytes, {manifest['step']} left {size:,}; is the folder shared?"
+            raise EmbedError(msg)
+
+
+def main() -> int:
+    """Do the step that standard input names."""
+    die_with_parent()
+    told, asked = Told.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
+    if told.failed.exists():
+        return int(orjson.loads(told.failed.read_bytes())["exit"])
+    try:
+        manifest = do_step(told, asked["step"], asked["inputs"])
+    except FreshetError as error:
+        _note_failure(told, error)
+        print(one_line(error), file=sys.stderr)
+        return exit_code(error)
+    print(orjson.dumps(manifest).decode(), flush=True)
+    return EXIT_DONE
+
+
+def _note_failure(told: Told, error: FreshetError) -> None:
+    aside = told.failed.with_suffix(f".{os.getpid()}")
+    try:
+        aside.write_bytes(orjson.dumps({"exit": exit_code(error), "message": one_line(error)}))
+        os.replace(aside, told.failed)
+    except OSError:  # a full disk, most likely: then Flink tries again, and gives up by itself
+        aside.unlink(missing_ok=True)
+
+
+def failure_of(told: Told) -> FreshetError | None:
+    """Why a step has said that no attempt will succeed."""
+    if not told.failed.exists():
+        return None
+    found = orjson.loads(told.failed.read_bytes())
+    error = JobFailed(found["message"])
+    return error if found["exit"] == exit_code(error) else InputError(found["message"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""`freshet embed --runtime flink`: the same bits as without Flink, over the death of a step, and clear ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import orjson
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnn.model import load_model
+from gnn.plan import compile_plan
+from job.embed import folder, streaming
+from job.embed.batch_job import Spread
+from job.embed.streaming import Placement
+from job.folder import layout
+from job.machine.processes import die_with_parent
+from operators.snapshot.reader import open_snapshot
+from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job, make_input
+
+pytestmark = pytest.mark.slow
+PARTS = 3
+MEMORY = 64 << 20
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Input:
+    return make_input(tmp_path_factory.mktemp("input"), 2000, snapshot=True)
+
+
+def images(work: Path) -> dict[str, bytes]:
+    """All that a job takes over, by file."""
+    files = (path for name in (layout.IMAGE, layout.EMBEDDINGS, layout.EPOCHS) for path in (work / name).rglob("*"))
+    return {path.relative_to(work).as_posix(): path.read_bytes() for path in files if path.is_file()}
+
+
+def made(given: Input, work: Path, spread: Spread | None) -> dict[str, bytes]:
+    """Make the image of the snapshot, always with the same seed."""
+    work.mkdir()
+    plan = compile_plan(load_model(given.model))
+    snapshot = open_snapshot(given.snapshot, plan.in_width)
+    partitioning = Placement(PARTS, "hdrf").config(plan, snapshot, 5, undirected=False)
+    streaming.make_image(given.model, snapshot, work, MEMORY, PARTS, partitioning, lambda _: None, spread)
+    return images(work)
+
+
+def kill_a_step(done: threading.Event, killed: list[str]) -> None:
+    """Kill the process of the first step of a layer that is seen."""
+    while not done.is_set() and not killed:
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if "job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
+                    process.kill()
+                    killed.append(process.name())
+                    break
+            except psutil.Error:
+                continue
+        time.sleep(0.02)
+
+
+def test_the_image_is_the_same_bit_by_bit_though_a_step_is_killed(given: Input, tmp_path: Path) -> None:
+    expected = made(given, tmp_path / "local", None)
+    done, killed = threading.Event(), list[str]()
+    killer = threading.Thread(target=kill_a_step, args=(done, killed))
+    killer.start()
+    try:
+        found = made(given, tmp_path / "flink", Spread(2))
+    finally:
+        done.set()
+        killer.join()
+    assert killed
+    log = (tmp_path / "flink" / "flink" / "logs" / "flink.log").read_text()
+    assert "killed by signal 9" in log
+    assert found.keys() == expected.keys()
+    assert len([name for name in found if name.startswith(f"{layout.IMAGE}/storage1-")]) > PARTS
+    assert [name for name in found if found[name] != expected[name]] == []
+
+
+def embed(given: Input, out: Path, *options: str) -> subprocess.Popen[str]:
+    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
+    return subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(given: Input, tmp_path: Path) -> None:
+    out, options = tmp_path / "S2", ("--parts", "2", "--memory", "64MiB", "--runtime", "flink", "--parallelism", "2")
+    process = embed(given, out, *options)
+    until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
+    while not journal.exists() or "storage0-1" not in orjson.loads(journal.read_bytes()):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.01)
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    process = embed(given, out, *options)
+    said, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    assert "going on where an earlier attempt ended" in errors
+    line = orjson.loads(said.splitlines()[-1])
+    assert (line["runtime"], line["parallelism"], line["resumed"]) == ("flink", 2, True)
+    assert line["memory_peak"] > 100 << 20
+    assert not (out / folder.WORK).exists()
+    job = Job(Input(given.model, given.events, given.count, out), tmp_path / "O")
+    try:
+        job.done("--parts", "2", "--runtime", "local")
+        assert "state taken over" in job.log()
+        job.check()
+    finally:
+        job.end()
+
+
+def test_a_bad_row_ends_it_at_once_by_name(given: Input, tmp_path: Path) -> None:
+    bad = tmp_path / "S"
+    bad.mkdir()
+    (bad / "edges.parquet").write_bytes((given.snapshot / "edges.parquet").read_bytes())
+    vertices = pq.read_table(given.snapshot / "vertices.parquet")
+    rows = vertices.column("x").to_pylist()
+    rows[7] = [float("nan")] * len(rows[7])
+    index = vertices.schema.get_field_index("x")
+    pq.write_table(
+        vertices.set_column(index, "x", pa.array(rows, vertices.schema.field("x").type)), bad / "vertices.parquet"
+    )
+    process = embed(Input(given.model, given.events, given.count, bad), tmp_path / "S2", "--runtime", "flink")
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, errors
+    assert "vertices.parquet" in errors.splitlines()[-1] and "row 7" in errors.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--parallelism", "2", "--parts", "2"), "--runtime flink"),
+        (("--runtime", "flink", "--parallelism", "3", "--parts", "2"), "--parts 2"),
+        (("--runtime", "flink", "--for", "serving"), "--for serving"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    given: Input, tmp_path: Path, options: tuple[str, ...], named: str
+) -> None:
+    process = embed(given, tmp_path / "S2", *options)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2
+    assert named in errors
