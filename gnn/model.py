@@ -198,7 +198,7 @@ def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
         if kind not in supported:
             msg = f"{where}.{i}: layer type {kind!r} is not supported; supported are {', '.join(supported)}"
             raise ModelError(msg)
-        if kind == "gin_conv" and isinstance(layer, dict):
+        if kind in ("gin_conv", "edge_conv") and isinstance(layer, dict):
             _check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gnn.declarations import (
     AGNNConv,
+    EdgeConv,
     GATConv,
     GATv2Conv,
     GCNConv,
@@ -28,6 +29,7 @@ from gnn.layers.attention_convs import (
     TransformerConvPlan,
 )
 from gnn.layers.base import LayerPlan
+from gnn.layers.edge_conv import EdgeConvPlan
 from gnn.layers.gcn_conv import GCNConvPlan
 from gnn.layers.gin_conv import GINConvPlan
 from gnn.layers.neighbour_conv import NeighbourConvPlan
@@ -36,6 +38,7 @@ from gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
 
 PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     AGNNConv: AGNNConvPlan,
+    EdgeConv: EdgeConvPlan,
     GATConv: GATConvPlan,
     GATv2Conv: GATv2ConvPlan,
     GCNConv: GCNConvPlan,

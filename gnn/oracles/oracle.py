@@ -6,7 +6,7 @@ It reads the model as it is declared and shares no code with the plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from gnn.declarations import (
     AttentionConv,
     Conv,
     DegreeScaledConv,
+    EdgeConv,
     Elu,
     Gelu,
     GINConv,
@@ -95,14 +96,13 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
     if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
-        rows = (1 + layer.eps) * x + edges.sum_at_destinations(x, None)
-        for i, inner in enumerate(layer.nn):
-            start = f"nn.{i}."
-            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            rows = dense(inner, own, rows.astype(x.dtype))
-        return rows
+        return chain(
+            layer.nn, weights, "nn.", ((1 + layer.eps) * x + edges.sum_at_destinations(x, None)).astype(x.dtype)
+        )
     if isinstance(layer, PNAConv):
         return _pna_conv(layer, weights, x, edges)
+    if isinstance(layer, EdgeConv):
+        return _edge_conv(layer, weights, x, edges)
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer, weights, x, edges)
     if isinstance(layer, AttentionConv):
@@ -141,17 +141,23 @@ def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges)
         found = []
         for vertices, _, part in edges.pieces():
             messages, by_edge = target[vertices][part.dst] + source[part.src], part.of_messages()
+            messages = chain(layer.pre, weights, f"pre.{t}.", messages)
             found.append(np.concatenate([by_edge.aggregate(kind, messages) for kind in layer.aggregators], axis=1))
         aggregates = np.concatenate(found)
         scaled = [factor * aggregates for factor in degree_factors(layer, weights, edges)]
         rows = np.concatenate([mine, *scaled], axis=1)
         rows = rows @ weights[f"post.{t}.first.weight"].T + weights[f"post.{t}.first.bias"]
-        for i, inner in enumerate(layer.post):
-            start = f"post.{t}.{i}."
-            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            rows = dense(inner, own, rows)
-        made.append(rows)
+        made.append(chain(layer.post, weights, f"post.{t}.", rows))
     return np.concatenate(made, axis=1) @ weights["lin.weight"].T + weights["lin.bias"]
+
+
+def _edge_conv(layer: EdgeConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    found, kinds = [], (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+    for vertices, _, part in edges.pieces():
+        target, source = x[vertices][part.dst], x[part.src]
+        messages = chain(layer.nn, weights, "nn.", np.concatenate([target, source - target], axis=1))
+        found.append(np.concatenate([part.of_messages().aggregate(kind, messages) for kind in kinds], axis=1))
+    return np.concatenate(found)
 
 
 def _gated_conv(layer: ResGatedGraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
@@ -222,6 +228,14 @@ def _join(layer: Join, rows: list[Array]) -> Array:
     ufunc: np.ufunc = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}[layer.operation]
     result: Array = ufunc.reduce(rows)
     return result
+
+
+def chain(layers: Sequence[Layer], weights: dict[str, Array], prefix: str, x: Array) -> Array:
+    """Return what layers without neighbours make of rows; their weights begin with the prefix and their number."""
+    for i, layer in enumerate(layers):
+        start = f"{prefix}{i}."
+        x = dense(layer, {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}, x)
+    return x
 
 
 def dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:

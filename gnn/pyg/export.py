@@ -32,9 +32,9 @@ def export_model(
 ) -> Model:
     """Write a trained module as a model folder and return the model.
 
-    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, LightGCN), a torch_geometric.nn.Sequential, a
-    torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[, edge_weight]) torch.fx can trace;
-    a layer may read the rows of any earlier one. It is left as it is. Dropout is dropped, BatchNorm keeps the
+    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, PNA, EdgeCNN, LightGCN), a
+    torch_geometric.nn.Sequential, a torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[,
+    edge_weight]) torch.fx can trace; a layer may read the rows of any earlier one. It is left as it is. Dropout is dropped, BatchNorm keeps the
     statistics it was trained with. Where the module does not hand edge weights on to a conv, the job ignores them
     there too.
 

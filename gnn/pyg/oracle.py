@@ -10,6 +10,7 @@ from gnn.declarations import (
     AGNNConv,
     Conv,
     DenseLayer,
+    EdgeConv,
     Elu,
     GATConv,
     GATv2Conv,
@@ -119,6 +120,9 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
         weights = {"eps": module.eps.to(x.dtype)}
     elif isinstance(layer, PNAConv):
         (module, weights), weighted = _pna_conv(layer, weights), False
+    elif isinstance(layer, EdgeConv):
+        aggr = layer.aggr if isinstance(layer.aggr, str) else list(layer.aggr)
+        module, weighted, weights = pyg.EdgeConv(_chain(layer.nn, weights, "nn."), aggr=aggr), False, {}
     elif isinstance(layer, ResGatedGraphConv):
         options = layer.model_dump(include={"root_weight", "bias"})
         module, weighted = pyg.ResGatedGraphConv(*sizes, **options), False
@@ -168,6 +172,7 @@ def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str
     named["aggr_module.avg_deg_lin"] = weights["average_degree"]
     named["aggr_module.avg_deg_log"] = weights["average_log_degree"]
     for t in range(layer.towers):
+        module.pre_nns[t].append(_chain(layer.pre, weights, f"pre.{t}."))
         module.post_nns[t].append(_chain(layer.post, weights, f"post.{t}."))
         for kind in ("weight", "bias"):
             named[f"pre_nns.{t}.0.{kind}"] = weights[f"pre.{t}.{kind}"]

@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "width unknown": (lambda: nn.ModuleList([pyg.LGConv()]), "hop1: the width of its rows is unknown"),
     "skip in gin": (
         lambda: nn.ModuleList([pyg.GINConv(nn.Sequential(nn.Linear(IN, IN), Skip()))]),
-        "0.nn: .* a head and GINConv's nn are straight lines",
+        "0.nn: .* a head and a conv's nn are straight lines",
     ),
     "overwritten": (InPlace, "differs from the module"),
     "cheb": (lambda: nn.ModuleList([pyg.ChebConv(IN, 3, 2)]), "ChebConv is not supported: .* Nearest: TAGConv"),
