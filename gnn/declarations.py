@@ -34,13 +34,14 @@ from gnn.rows.dense import Tanh as Tanh
 from gnn.rows.jumps import Join, Keep
 from gnn.rows.layer import Layer as Layer
 from gnn.rows.layer import Shape as Shape
+from gnn.rows.layer import Width
 from gnn.rows.norms import BatchNorm as BatchNorm
 
 
-class GraphConv(Conv):
-    """W_root x_v + W_rel aggr(w_uv x_u) + b."""
+class RootedConv(Conv):
+    """Base of W_root x_v + W_rel aggr(w_uv x_u) + b."""
 
-    type: Literal["graph_conv"] = "graph_conv"
+    type: str
     aggr: Aggregator = "sum"
     bias: bool = True
     edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
@@ -49,6 +50,38 @@ class GraphConv(Conv):
         """Names and shapes of its weights."""
         relation = linear_shapes("lin_rel.", self.in_channels, self.out_channels, bias=self.bias)
         return relation | linear_shapes("lin_root.", self.in_channels, self.out_channels, bias=False)
+
+
+class GraphConv(RootedConv):
+    """W_root x_v + W_rel aggr(w_uv x_u) + b."""
+
+    type: Literal["graph_conv"] = "graph_conv"
+
+
+class CommNetConv(RootedConv):
+    """W_root x_v + W_rel sum x_u: CommNet as NeutronRT has it (table II); PyG's GraphConv without bias and weights."""
+
+    type: Literal["comm_net_conv"] = "comm_net_conv"
+    aggr: Literal["sum"] = "sum"
+    bias: Literal[False] = False
+    edge_weights: Literal[False] = False
+
+
+class PinSAGEConv(Conv):
+    """W [x_v | sum w_uv relu(Q x_u + q) / sum w_uv] + b: PinSAGE as NeutronRT has it (table II).
+
+    The weights of edges are how important a neighbour is; where they add up to 0, as without neighbours, the mean is 0.
+    What follows in PinSAGE, a relu and rows of length 1, are layers of their own.
+    """
+
+    type: Literal["pin_sage_conv"] = "pin_sage_conv"
+    hidden_channels: Width
+    edge_weights: bool = Field(True, description="false where all neighbours are equally important")
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        shapes = linear_shapes("lin_neighbour.", self.in_channels, self.hidden_channels, bias=True)
+        return shapes | linear_shapes("lin.", self.in_channels + self.hidden_channels, self.out_channels, bias=True)
 
 
 class SAGEConv(Conv):
@@ -166,9 +199,10 @@ class ResGatedGraphConv(Conv):
         return shapes
 
 
-AnySum = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | PNAConv | EdgeConv | ResGatedGraphConv
+AnySum = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | ResGatedGraphConv | CommNetConv | PinSAGEConv
+AnyNetwork = PNAConv | EdgeConv
 AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
-AnyConv = AnySum | AnyAttention
+AnyConv = AnySum | AnyNetwork | AnyAttention
 AnyJump = Keep | Join
 AnyLayer = Annotated[AnyConv | AnyDense | AnyJump, Field(discriminator="type")]
 

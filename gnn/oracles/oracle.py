@@ -19,13 +19,14 @@ from gnn.declarations import (
     Elu,
     Gelu,
     GINConv,
-    GraphConv,
     Layer,
     LeakyRelu,
     Linear,
+    PinSAGEConv,
     PNAConv,
     PRelu,
     ResGatedGraphConv,
+    RootedConv,
     SAGEConv,
 )
 from gnn.model import Model
@@ -89,10 +90,12 @@ def logits(model: Model, embedding: Array) -> Array:
 
 
 def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, RootedConv):
         return _graph_conv(layer, weights, x, edges)
     if isinstance(layer, SAGEConv):
         return _sage_conv(layer, weights, x, edges)
+    if isinstance(layer, PinSAGEConv):
+        return _pin_sage_conv(layer, weights, x, edges)
     if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
@@ -111,7 +114,7 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
     raise TypeError(msg)
 
 
-def _graph_conv(layer: GraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+def _graph_conv(layer: RootedConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
     aggregate = edges.aggregate(layer.aggr, x, edges.weight if layer.edge_weights else None)
     out = aggregate @ weights["lin_rel.weight"].T + x @ weights["lin_root.weight"].T
     return out + weights["lin_rel.bias"] if layer.bias else out
@@ -131,6 +134,20 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
     if layer.normalize:
         out = out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
     return out
+
+
+def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    source = _SIMPLE["relu"](x @ weights["lin_neighbour.weight"].T + weights["lin_neighbour.bias"])
+    factor, total = importances(layer, edges)
+    mean = edges.sum_at_destinations(source, factor) / total[:, None]
+    return np.concatenate([x, mean], axis=1) @ weights["lin.weight"].T + weights["lin.bias"]
+
+
+def importances(layer: PinSAGEConv, edges: Edges) -> tuple[Array, Array]:
+    """Return how important the source of each edge is, and the sum of that at each vertex; infinity where it is 0."""
+    factor = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    total = np.bincount(edges.dst, factor, minlength=edges.vertices).astype(factor.dtype)
+    return factor, np.where(total == 0, np.inf, total)
 
 
 def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:

@@ -22,12 +22,13 @@ from gnn.declarations import (
     DegreeScaledConv,
     EdgeConv,
     GINConv,
-    GraphConv,
     Identity,
     Layer,
     Linear,
+    PinSAGEConv,
     PNAConv,
     ResGatedGraphConv,
+    RootedConv,
     SAGEConv,
     TransformerConv,
 )
@@ -84,12 +85,14 @@ def forward(
 
 
 def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, RootedConv):
         sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None, step)
         own = _linear(x, weights["lin_root.weight"])
         return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
     if isinstance(layer, SAGEConv):
         return _sage_conv(layer, weights, x, edges, step)
+    if isinstance(layer, PinSAGEConv):
+        return _pin_sage_conv(layer, weights, x, edges, step)
     if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
@@ -120,6 +123,14 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
     if layer.root_weight:
         at = _added(at, _linear(x, weights["lin_r.weight"]))
     return _normalized(at) if layer.normalize else at
+
+
+def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    source = _linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"])
+    factor, total = oracle.importances(layer, edges)
+    sums = _gathered(_activated(source, lambda rows: np.maximum(rows, 0), step), edges, factor)
+    mean = Scaled(sums.rows / total[:, None], sums.scale / np.abs(total)[:, None])
+    return _linear(_beside([x, mean]), weights["lin.weight"], weights["lin.bias"])
 
 
 def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:

@@ -17,14 +17,15 @@ from gnn.declarations import (
     GCNConv,
     Gelu,
     GINConv,
-    GraphConv,
     Layer,
     LeakyRelu,
     Linear,
+    PinSAGEConv,
     PNAConv,
     PRelu,
     Propagation,
     ResGatedGraphConv,
+    RootedConv,
     SAGEConv,
     SuperGATConv,
     TransformerConv,
@@ -101,7 +102,9 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     from torch_geometric import nn as pyg
 
     sizes = (layer.in_channels, layer.out_channels)
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, PinSAGEConv):
+        return _pin_sage_conv(layer, weights, x, edge_index, edge_weight)
+    if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
     elif isinstance(layer, SAGEConv):
@@ -152,6 +155,23 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     module = module.to(x.dtype).eval()
     module.load_state_dict(weights, strict=not isinstance(layer, GINConv))
     return module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
+
+
+def _pin_sage_conv(
+    layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor, edge_weight: Tensor
+) -> Tensor:
+    """Return its rows by PyG's sum of neighbours, since PyG has no layer of its own for it."""
+    import torch
+    from torch.nn import functional
+    from torch_geometric.nn import SimpleConv
+
+    if not layer.edge_weights:
+        edge_weight = torch.ones_like(edge_weight)
+    source = functional.linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"]).relu()
+    add = SimpleConv(aggr="sum")
+    sums, total = (add(rows, edge_index, edge_weight) for rows in (source, torch.ones_like(x[:, :1])))
+    mean = torch.where(total == 0, 0, sums / total)
+    return functional.linear(torch.cat([x, mean], dim=1), weights["lin.weight"], weights["lin.bias"])
 
 
 def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:

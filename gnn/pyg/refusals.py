@@ -16,11 +16,24 @@ _TYPED = (
     "those of one type"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
+_ATTRIBUTED = (
+    "is not supported: it reads attributes of edges, and edges have none here yet. Nearest: {}, or GraphConv with a "
+    "weight for each edge"
+)
 _HINTS: dict[str, str] = {
     "HeteroJumpingKnowledge": _TYPED,
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "ChebConv": "is not supported: it scales by the degrees of sources, and Freshet counts in-edges. Nearest: TAGConv",
+    "GMMConv": _ATTRIBUTED.format("GATConv"),
+    "NNConv": _ATTRIBUTED.format("EdgeConv"),
+    "ECConv": _ATTRIBUTED.format("EdgeConv"),
+    "GINEConv": _ATTRIBUTED.format("GINConv"),
+    "CGConv": _ATTRIBUTED.format("ResGatedGraphConv"),
+    "SplineConv": _ATTRIBUTED.format("EdgeConv"),
+    "PDNConv": _ATTRIBUTED.format("GATConv"),
+    "DynamicEdgeConv": "is not supported: it makes its own edges, of nearest rows, and Freshet takes them from the "
+    "stream. Nearest: EdgeConv",
     "DiffGroupNorm": "is not supported. Nearest: BatchNorm, or LayerNorm(mode='node')",
     "HeteroBatchNorm": _TYPED,
     "HeteroLayerNorm": _TYPED,

@@ -16,12 +16,12 @@ from gnn.declarations import (
     DenseLayer,
     EdgeConv,
     GINConv,
-    GraphConv,
     Identity,
     LeakyRelu,
     Linear,
     PRelu,
     Relu,
+    RootedConv,
     SAGEConv,
 )
 from gnn.model import Model, build_model
@@ -172,6 +172,9 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "graph_conv-std": {"aggr": "std"},
     "graph_conv-unweighted": {"edge_weights": False},
     "graph_conv-no_bias": {"bias": False},
+    "comm_net_conv-default": {},
+    "pin_sage_conv-default": {"hidden_channels": 4},
+    "pin_sage_conv-unweighted": {"hidden_channels": 7, "edge_weights": False},
     "sage_conv-mean": {"aggr": "mean"},
     "sage_conv-sum": {"aggr": "sum"},
     "sage_conv-max": {"aggr": "max"},
@@ -271,6 +274,10 @@ def _longer() -> dict[str, list[Spec]]:
         "transformer_conv-4-heads": _stack(
             conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
         ),
+        "pin_sage_conv-as-published": [
+            *(conv("pin_sage_conv", width, 4, hidden_channels=9), relu, {"type": "normalize"}),
+            *(conv("pin_sage_conv", 4, 5, hidden_channels=3), relu, {"type": "normalize"}),
+        ],
         **_pna_models(),
         **_edge_networks(),
         "super_gat_conv-4-heads": _stack(
@@ -337,7 +344,7 @@ def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, EdgeConv):
         kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
         return set(kinds) <= _EXACT_AGGREGATORS and all(_exact_layer(inner) for inner in layer.nn)
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, RootedConv):
         return layer.aggr in _EXACT_AGGREGATORS
     if isinstance(layer, SAGEConv):
         kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr

@@ -29,6 +29,12 @@ def pna(*sizes: Any, **options: Any) -> Any:
     return pyg.PNA(IN, *sizes, **{"aggregators": PNA, "scalers": SCALERS, "deg": DEGREES} | options)
 
 
+def nearest(conv: Any) -> Any:
+    """PyG makes no DynamicEdgeConv without a library of its own; the class is what is refused."""
+    conv.__class__ = pyg.DynamicEdgeConv
+    return conv
+
+
 def alone(conv: Any) -> Any:
     return pyg.Sequential("x, edge_index", [(conv, "x, edge_index -> x"), nn.ELU()])
 
@@ -89,6 +95,15 @@ REFUSED = {
     "pna with attributes": (
         lambda: pyg.PNAConv(IN, 8, PNA, SCALERS, DEGREES, edge_dim=4),
         "PNAConv with edge_dim=4 is not supported yet: edges have no attributes here",
+    ),
+    "kernels of attributes": (
+        lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3),
+        "torch_geometric.nn.GMMConv is not supported: it reads attributes of edges, and edges have none here yet. "
+        "Nearest: GATConv, or GraphConv with a weight for each edge",
+    ),
+    "edges of its own": (
+        lambda: nearest(pyg.EdgeConv(nn.Linear(2 * IN, 4))),
+        "torch_geometric.nn.DynamicEdgeConv is not supported: it makes its own edges, .* Nearest: EdgeConv",
     ),
     "edges by median": (
         lambda: pyg.EdgeConv(nn.Linear(2 * IN, 4), aggr="median"),
