@@ -13,6 +13,7 @@ from gnn.pyg.check import check
 from gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from gnn.pyg.forward.trace import trace
 from gnn.pyg.layers import convert_chain
+from gnn.pyg.running_sums import with_running_sums
 from gnn.pyg.statistics import gather, graph_of
 from gnn.pyg.steps import ExportError, Step
 from gnn.pyg.tensors import Weights
@@ -58,7 +59,7 @@ def export_model(
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
     body, tail = ([step._replace(frozen=frozen) for step in part] for part in split)
-    layers, weights = convert_chain(body, None, "layers")
+    layers, weights = with_running_sums(*convert_chain(body, None, "layers"), "layers")
     head_layers, head_weights = convert_chain(tail, None, "head")
     model = _build(layers, head_layers, weights | head_weights, list(edge_types or []))
     check(module, traced, model, head, statistics)

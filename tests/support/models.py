@@ -274,12 +274,9 @@ def _longer() -> dict[str, list[Spec]]:
         "transformer_conv-4-heads": _stack(
             conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
         ),
-        "pin_sage_conv-as-published": [
-            *(conv("pin_sage_conv", width, 4, hidden_channels=9), relu, {"type": "normalize"}),
-            *(conv("pin_sage_conv", 4, 5, hidden_channels=3), relu, {"type": "normalize"}),
-        ],
         **_pna_models(),
         **_edge_networks(),
+        **_published(),
         "super_gat_conv-4-heads": _stack(
             conv("super_gat_conv", width, 8, heads=4), conv("super_gat_conv", 8, 6, heads=2, attention_type="SD")
         ),
@@ -298,6 +295,12 @@ def _pna_models() -> dict[str, list[Spec]]:
             conv("pna_conv", 6, 4, aggregators=["var", "sum"], scalers=["linear", "inverse_linear"], towers=2),
         ),
     }
+
+
+def _published() -> dict[str, list[Spec]]:
+    width, behind = IN_WIDTH, [{"type": "relu"}, {"type": "normalize"}]
+    first, second = conv("pin_sage_conv", width, 4, hidden_channels=9), conv("pin_sage_conv", 4, 5, hidden_channels=3)
+    return {"pin_sage_conv-as-published": [first, *behind, second, *behind]}
 
 
 def _edge_networks() -> dict[str, list[Spec]]:
