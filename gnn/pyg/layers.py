@@ -25,7 +25,7 @@ from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, t
 from gnn.pyg.forward.fx import dense_steps
 from gnn.pyg.functions import MODULES
 from gnn.pyg.norms import NORMS
-from gnn.pyg.refusals import why_not_module
+from gnn.pyg.refusals import HOW_WIDE, why_not_module
 from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name
 from gnn.pyg.tensors import Converted, Weights, tensors
 from gnn.rows.chains import chain_width
@@ -34,8 +34,32 @@ from gnn.rows.jumps import CURRENT, Join, Keep
 _AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
 
 
+def first_width(steps: Sequence[Step]) -> int | None:
+    """Return the width of the rows that the first of these steps reads, as the first that says it does.
+
+    What comes before that one keeps the width; None where something does not, or none of the steps says it.
+    """
+    for step in steps:
+        if isinstance(step.op, Hop):
+            if step.op.channels is not None:
+                return step.op.channels
+        elif isinstance(step.op, Join):
+            if step.op.operation == "cat" and len(step.op.of) > 1:
+                return None
+        elif class_name(step.op) in _SIZED:
+            try:
+                return convert(step._replace(frozen=None), None)[0].in_width
+            except (ExportError, ValueError):  # of which the conversion itself says more
+                return None
+        elif isinstance(step.op, Layer) and step.op.in_width is not None:
+            return step.op.in_width
+    return None
+
+
 def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tuple[list[Layer], Weights]:
     """Return the layers of these steps, what does nothing left out, and their weights as `prefix.index.name`.
+
+    `width` is that of the rows that the first step reads, where it is known.
 
     Raises: ExportError naming the first step that has no layer here, or an option of it.
     """
@@ -102,7 +126,7 @@ def convert(step: Step, width: int | None) -> Converted:
 def _hop(step: Step, hop: Hop, width: int | None) -> Propagation:
     channels = hop.channels or width
     if channels is None:
-        msg = f"{step.name}: the width of its rows is unknown; put a linear layer before it"
+        msg = f"{step.name}: the width of its rows is unknown, since no layer says it; {HOW_WIDE}"
         raise ExportError(msg)
     return Propagation(
         in_channels=channels,
@@ -235,7 +259,7 @@ def _nn(step: Step, width: int | None) -> tuple[list[Layer], Weights, int]:
     read = next((layer.in_width for layer in layers if layer.in_width is not None), width)
     if read is None:
         kind = class_name(conv).rsplit(".", 1)[1]
-        msg = f"{step.name}: the width of {kind}'s nn is unknown; put a linear layer in it or before it"
+        msg = f"{step.name}: the width of {kind}'s nn is unknown, since no layer says it; {HOW_WIDE}"
         raise ExportError(msg)
     return layers, weights, read
 
@@ -339,3 +363,5 @@ _DENSE: dict[str, Callable[[Step], Converted]] = {
     "torch.nn.PReLU": _prelu,
     **NORMS,
 }
+# What says how wide the rows are that it reads, whatever is around it.
+_SIZED = {*_CONVS, "torch.nn.Linear", "torch_geometric.nn.Linear"} - {"torch_geometric.nn.AGNNConv"}

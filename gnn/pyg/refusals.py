@@ -9,6 +9,10 @@ TAKEN = (
     "without branches on data"
 )
 
+HOW_WIDE = (
+    "give export_model the width of the features: features=N (freshet model import: --features N or a snapshot), or "
+    "put a linear layer before it"
+)
 LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
 _SEVERAL = "reads the rows of several layers, and is called with those of one"
 _TYPED = (

@@ -111,7 +111,7 @@ REFUSED = {
     ),
     "edges of unknown width": (
         lambda: pyg.EdgeConv(nn.ReLU()),
-        "the width of EdgeConv's nn is unknown; put a linear layer in it or before it",
+        "the width of EdgeConv's nn is unknown, since no layer says it; give export_model the width of the features: ",
     ),
     "edges of an odd width": (
         lambda: pyg.EdgeConv(nn.Linear(2 * IN + 1, 4)),
