@@ -19,6 +19,7 @@ import numpy as np
 
 from gnn.kernel import inner, kernel
 from gnn.synopses import MonotonicSynopsis
+from operators.storage.aggregates.extrema_remaking import Remaking, finish_extrema, list_exposed, remake_extrema
 from operators.storage.edge_messages import Edges, Messages, Moves
 from state.adjacency import base_of, place_of
 from state.prefetch import prefetch, prefetch_row
@@ -205,46 +206,6 @@ def settle(ext: Extrema, edges: Edges) -> int:
 
 
 @kernel
-def list_exposed(ext: Extrema, edges: Edges, found: np.ndarray) -> int:
-    """List the touched rows with an exposed channel; returns how many."""
-    count = 0
-    for i in range(ext.counter[0]):
-        row, exposed = ext.touched[i], False
-        for j in range(ext.s.data.shape[1]):
-            exposed |= ext.holders.data[row, j] == 0
-        if exposed and edges.in_edges.data[row] > 0:
-            found[count] = row
-            count += 1
-    return count
-
-
-@kernel
-def remake_extrema(ext: Extrema, edges: Edges, rows: np.ndarray, serial: int) -> None:
-    """Read all channels of these rows anew."""
-    for i in range(len(rows)):
-        _mark(ext, rows[i], serial)
-        for j in range(ext.s.data.shape[1]):
-            ext.columns[j] = j
-        _read_anew(ext, edges, rows[i], ext.s.data.shape[1])
-
-
-@kernel
-def finish_extrema(ext: Extrema, edges: Edges) -> int:
-    """As `settle`, of rows whose exposed channels were read anew."""
-    count = 0
-    for i in range(ext.counter[0]):
-        row = ext.touched[i]
-        if edges.in_edges.data[row] == 0:
-            for j in range(ext.s.data.shape[1]):
-                ext.s.data[row, j], ext.holders.data[row, j] = _NOTHING, 0
-            ext.altered[row] = 1
-        if ext.altered[row]:
-            ext.touched[count] = row
-            count += 1
-    return count
-
-
-@kernel
 def read_extrema(s: np.ndarray, sign: float, count: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
     """Write the extrema of these rows to `out`, from column `first` on; 0 where there are no messages."""
     for i in range(len(slots)):
@@ -296,6 +257,7 @@ class ExtremaFold:
         self._sign = sign_of(synopsis)
         self._counter = np.zeros(1, np.int64)
         self._memory = np.empty(width, np.int32), np.empty(width, np.float32), np.empty(width, np.int32)
+        self._fresh = np.empty(width, np.float32), np.empty(width, np.int32)
         self._stamp = np.zeros(0, np.int64)
         self._altered, self._touched = np.zeros(0, np.uint8), np.zeros(0, np.int32)
 
@@ -334,15 +296,19 @@ class ExtremaFold:
     def worn(self, edges: Edges) -> np.ndarray:
         """The touched rows with exposed channels."""
         found = np.empty(self._counter[0], np.int32)
-        return found[: list_exposed(self._view(), edges, found)]
+        return found[: list_exposed(self._remaking(), edges, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
-        """Read these rows anew."""
-        remake_extrema(self._view(), edges, rows, serial)
+        """Make these rows anew from all their messages."""
+        remake_extrema(self._remaking(), edges, rows, serial)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
-        """As `settle`, without reading."""
-        return self._touched[: finish_extrema(self._view(), edges)].copy()
+        """End the epoch without reading; the rows that have other bits than before."""
+        return self._touched[: finish_extrema(self._remaking(), edges)].copy()
+
+    def _remaking(self) -> Remaking:
+        by_row = self._stamp, self._altered, self._touched
+        return Remaking(self.s.view, self.holders.view, *by_row, self._counter, self._sign, *self._fresh)
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write extrema to `out`, 0 where there are no messages."""
