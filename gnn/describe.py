@@ -26,7 +26,8 @@ _ALGEBRA = {
     "made afresh from its in-edges",
     "monotonic": "a message that does not pass the extremum changes nothing, "
     "a channel whose last holder goes is read anew from its in-edges",
-    READS_BOTH: "a network makes each message of both ends, the messages of a changed target are all made anew",
+    READS_BOTH: "a network makes each message of both ends; of a changed target, or a row that is read anew, "
+    "it makes all",
 }
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
 

@@ -75,4 +75,4 @@ def test_what_a_network_costs_on_each_edge_is_said(tmp_path: Path) -> None:
     assert (third["on_each_edge"][1:], third["multiplications_per_edge"]) == (["relu", "linear 2 > 2"], 2 * 2 * 2)
     text = " ".join(describe_text(tmp_path, width=200).split())
     assert "and 123 for the messages of an edge" in text and "each message: both ends' terms added, relu" in text
-    assert "the messages of a changed target are all made anew" in text
+    assert "a network makes each message of both ends; of a changed target" in text
