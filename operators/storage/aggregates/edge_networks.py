@@ -24,9 +24,8 @@ from state.adjacency import base_of, place_of
 from state.prefetch import prefetch_row
 from state.table import Table
 
-MADE, AFRESH, REREAD = range(
-    3
-)  # what is counted: messages of edges that change, rows made anew, messages made for that
+# What is counted: messages of edges that change; rows that are made anew, and messages for that.
+MADE, AFRESH, REREAD = range(3)
 _BLOCK = 4096  # messages that are made at a time: 64 blocks of a matrix product
 _AT_ONCE = 4 * _BLOCK  # messages at a time of rows that are made anew, unless one row has more
 _AHEAD = 8

@@ -128,6 +128,12 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "appnp": lambda: Called(pyg.APPNP(4, 0.1, dropout=0.5)),
     "appnp, no teleport": lambda: Called(pyg.APPNP(2, 0.0, add_self_loops=False)),
     "lg": lambda: Called(pyg.LGConv()),
+    "mix hop": lambda: Called(pyg.MixHopConv(4, 3)),
+    "mix hop, some": lambda: Called(pyg.MixHopConv(4, 3, powers=[3, 1], add_self_loops=True, bias=False)),
+    "simple": lambda: Called(pyg.SimpleConv()),
+    "simple, loops": lambda: Called(pyg.SimpleConv(combine_root="self_loop")),
+    "simple, root": lambda: Called(pyg.SimpleConv(combine_root="sum")),
+    "simple, beside": lambda: Called(pyg.SimpleConv(combine_root="cat")),
     "sequential": lambda: pyg.Sequential(
         "x, e, w",
         [
@@ -196,6 +202,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nn.ModuleList([pyg.GINConv(nn.Sequential(nn.Linear(IN, IN), Skip()))]),
         "0.nn: .* a head and a conv's nn are straight lines",
     ),
+    "simple mean": (
+        lambda: nn.ModuleList([pyg.SimpleConv(aggr="mean")]),
+        "0: SimpleConv with aggr='mean' is not supported; supported: add",
+    ),
+    "gru": (lambda: nn.ModuleList([pyg.GatedGraphConv(4, 2)]), "its hops share a GRU. Nearest: ResGatedGraphConv"),
     "overwritten": (InPlace, "differs from the module"),
     "cheb": (lambda: nn.ModuleList([pyg.ChebConv(IN, 3, 2)]), "ChebConv is not supported: .* Nearest: TAGConv"),
 }
