@@ -73,6 +73,6 @@ def test_what_a_network_costs_on_each_edge_is_said(tmp_path: Path) -> None:
     assert second["on_each_edge"][:2] == ["both ends side by side", "linear 8 > 9"]
     assert (second["message_width"], second["multiplications_per_edge"]) == (4, 8 * 9 + 9 * 3)
     assert (third["on_each_edge"][1:], third["multiplications_per_edge"]) == (["relu", "linear 2 > 2"], 2 * 2 * 2)
-    text = " ".join(describe_text(tmp_path, width=200).split())
+    assert first["incremental"][1].startswith("a network makes each message of both ends; of a changed target")
+    text = " ".join(describe_text(tmp_path, width=300).split())
     assert "and 123 for the messages of an edge" in text and "each message: both ends' terms added, relu" in text
-    assert "a network makes each message of both ends; of a changed target" in text
