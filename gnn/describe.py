@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from gnn.declarations import AnyLayer, Conv, Layer
+from gnn.declarations import AnyLayer, Conv, EdgeConv, Layer
+from gnn.edge_network import READS_BOTH, EdgeNetwork, NetworkSynopsis
 from gnn.layers.base import LayerPlan
 from gnn.model import Model, load_model
 from gnn.plan import Plan, compile_plan
@@ -26,6 +26,8 @@ _ALGEBRA = {
     "made afresh from its in-edges",
     "monotonic": "a message that does not pass the extremum changes nothing, "
     "a channel whose last holder goes is read anew from its in-edges",
+    READS_BOTH: "a network makes each message of both ends; of a changed target, or a row that is read anew, "
+    "it makes all",
 }
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
 
@@ -51,6 +53,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "parameters": int(sum(weight.size for weight in model.weights.values())),
         "hops": len(layers),
         "multiplications_per_row": sum(layer["multiplications_per_row"] for layer in layers),
+        "multiplications_per_edge": sum(layer["multiplications_per_edge"] for layer in layers),
         "layers": layers,
         "head": [_label(layer) for layer in model.head],
         "state_bytes_per_vertex": 4 * plan.in_width + sum(layer["state_bytes_per_vertex"] for layer in layers),
@@ -68,6 +71,7 @@ def describe(folder: str | Path) -> Group:
         table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
     for layer in data["layers"]:
         dense = [f"before: {', '.join(layer['before'])}"] if layer["before"] else []
+        dense += [f"each message: {', '.join(layer['on_each_edge'])}"] if layer["on_each_edge"] else []
         dense += [f"then: {', '.join(layer['then'])}"] if layer["then"] else []
         table.add_row(
             f"{layer['layer']} {layer['type']}\n{layer['in_width']} > {layer['out_width']}",
@@ -108,6 +112,8 @@ def _footer(data: dict[str, Any]) -> str:
         f"out-edges; a row computed anew in all layers takes {data['multiplications_per_row']:,} multiplications",
         state,
     ]
+    if data["multiplications_per_edge"]:
+        lines[0] += f", and {data['multiplications_per_edge']:,} for the messages of an edge"
     if data["approximate"]:
         lines.insert(0, "approximate: norms over all vertices keep the statistics of the graph given at the export")
     return "\n".join(lines)
@@ -130,6 +136,8 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     layer = plan.layers[number - 1]
     own = layer.self_width
     context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
+    network = layer.synopsis.network if isinstance(layer.synopsis, NetworkSynopsis) else None
+    on_edges, per_edge = (_on_edges(conv, network), network.multiplications) if network else ([], 0)
     message, synopsis, out = (
         4 * layer.message_width,
         layer.synopsis.state_bytes(layer.message_width),
@@ -138,9 +146,10 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     return {
         "layer": number,
         "type": layer.name,
-        "options": conv.model_dump(mode="json", exclude={"type", "in_channels", "out_channels", "nn"}),
+        "options": conv.model_dump(mode="json", exclude={"type", "in_channels", "out_channels", "nn", "pre"}),
         "before": [_label(one) for one in before],
-        "then": [_label(one) for one in [*getattr(conv, "nn", []), *after]],
+        "on_each_edge": on_edges,
+        "then": [_label(one) for one in [*([] if network else getattr(conv, "nn", [])), *after]],
         "in_width": layer.in_width,
         "out_width": layer.out_width,
         "message_width": layer.message_width,
@@ -150,15 +159,19 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "class": layer.synopsis.algebra,
         "edge_weights": _weights_text(conv),
         "incremental": _incremental(layer),
-        "multiplications_per_row": sum(_multiplications(one) for one in (*before, conv, *after)),
+        "multiplications_per_row": sum(one.multiplications for one in (*before, conv, *after)) - per_edge,
+        "multiplications_per_edge": per_edge,
         "replica_bytes": message,
         "state_bytes_per_vertex": synopsis + message + 4 * own + out + context,
     }
 
 
-def _multiplications(layer: Layer) -> int:
-    """How many numbers its matrices have: a row is multiplied by each of them once."""
-    return sum(math.prod(shape) for shape in layer.tensors().values() if len(shape) == 2)
+def _on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
+    """What makes a message, layer by layer; a first linear layer is two terms that are made once per vertex."""
+    begin = "both ends' terms added" if network.added else "both ends side by side"
+    inside = conv.nn if isinstance(conv, EdgeConv) else getattr(conv, "pre", [])
+    first = 1 if isinstance(conv, EdgeConv) and network.added else 0
+    return [begin, *(_label(layer) for layer in inside[first:])]
 
 
 def _weights_text(conv: Conv) -> str:

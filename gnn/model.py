@@ -24,6 +24,8 @@ VERSION = 1
 MAX_CONVS = 16
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
+_ATTRIBUTED = "weighs messages by attributes of edges, which no layer here reads yet; nearest: gat_conv, or graph_conv"
+_NOT_YET = dict.fromkeys(("gmm_conv", "mo_net_conv", "monet"), f"{_ATTRIBUTED} with a weight for each edge")
 
 
 class ModelError(InputError, ValueError):
@@ -195,10 +197,13 @@ def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
         raise ModelError(msg)
     for i, layer in enumerate(layers):
         kind = layer.get("type") if isinstance(layer, dict) else getattr(layer, "type", None)
+        if kind in _NOT_YET:
+            msg = f"{where}.{i}: layer type {kind!r} {_NOT_YET[kind]}"
+            raise ModelError(msg)
         if kind not in supported:
             msg = f"{where}.{i}: layer type {kind!r} is not supported; supported are {', '.join(supported)}"
             raise ModelError(msg)
-        if kind == "gin_conv" and isinstance(layer, dict):
+        if kind in ("gin_conv", "edge_conv") and isinstance(layer, dict):
             _check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
 
 

@@ -267,7 +267,7 @@ class ProductSynopsis(Synopsis):
         return np.concatenate([factor.whole(messages, dst, targets) for factor in self.factors], axis=1)
 
 
-def synopsis_of(kinds: Kind | tuple[Kind, ...], weighted: bool) -> Synopsis:
+def synopsis_of(kinds: Kind | tuple[Kind, ...], weighted: bool) -> Factor | ProductSynopsis:
     """Return the synopsis of an aggregator's name, or of several names."""
     names = (kinds,) if isinstance(kinds, str) else kinds
     factors = tuple(_one(kind, weighted) for kind in names)

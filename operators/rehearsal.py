@@ -76,12 +76,13 @@ def _conv(kind: str, **options: Any) -> dict[str, Any]:
 
 _RELU = {"type": "relu"}
 # Between them: sums with weights and without, own inputs and none, sums and means, rows of length 1; extrema, several
-# aggregators, scores that are additive and others; variances.
+# aggregators, scores that are additive and others; variances; messages of a network.
 _MODELS: tuple[list[dict[str, Any]], ...] = (
     [_RELU, _conv("graph_conv"), *_ACTIVATIONS, _conv("sage_conv", normalize=True), _RELU, _conv("gin_conv", nn=[])],
     [_conv("gcn_conv"), _RELU, _conv("sage_conv"), _RELU, _conv("graph_conv", aggr="mean", edge_weights=False)],
     [_conv("sage_conv", aggr=["max", "sum"]), _conv("graph_conv", aggr="min"), _conv("gat_conv"), _conv("gatv2_conv")],
     [_conv("graph_conv", aggr="std"), _conv("res_gated_graph_conv"), _conv("pna_conv", aggregators=["std", "mean"])],
+    [_conv("edge_conv", aggr=["max", "std", "sum"], nn=[{"type": "linear", "in_channels": 6, "out_channels": 1}])],
 )
 
 
@@ -94,6 +95,7 @@ _SHAPES = (
     ("int", (1,), 2),
     ("int", (2, 1), 2),
     ("int", (2, 1), 3),
+    ("int", (2, 1), 4),
 )
 
 

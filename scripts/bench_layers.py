@@ -41,8 +41,9 @@ from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
 from operators.stage import Stage
-from operators.storage.aggregates import attention_kernels, extrema, gates
+from operators.storage.aggregates import attention_kernels, edge_networks, extrema, gates
 from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.edge_networks import NetworkFold
 from operators.storage.aggregates.extrema import ExtremaFold
 from operators.storage.aggregates.gates import GatedFold
 from operators.storage.layer import LayerStorage
@@ -67,6 +68,7 @@ LAYERS: dict[str, Kind] = {
     # not roots, which jump to 0 where the variance is 1e-5: of millions one lies just there
     "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
     "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
+    "edge": {"type": "edge_conv"},
 }
 PEERS = {"recompute": "RC", "ripple": "RP"}
 OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
@@ -158,6 +160,8 @@ class Engine:
                     names = {n: getattr(attention_kernels, n.upper()) for n in found_names}
                 elif isinstance(fold, GatedFold):
                     names = {n: getattr(gates, n.upper()) for n in ("deltas", "afresh", "reread")}
+                elif isinstance(fold, NetworkFold):
+                    names = {n: getattr(edge_networks, n.upper()) for n in ("made", "afresh", "reread")}
                 for name, place in names.items():
                     found[name] = found.get(name, 0) + int(fold.counts[place])
         return found
@@ -187,6 +191,8 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
     rng = np.random.default_rng(3)
     for i, ((own, neighbour, bias), vectors) in enumerate(zip(peers.weights(width), peers.gat_vectors(), strict=True)):
         conv = kind | {"in_channels": own.shape[0], "out_channels": own.shape[1]}
+        if kind["type"] == "edge_conv":
+            conv["nn"] = mlp(2 * own.shape[0], own.shape[1])
         layers += [conv] if i == 0 else [{"type": "relu"}, conv]
         at = f"layers.{2 * i}."
         aggregators = len(kind["aggr"]) if isinstance(kind.get("aggr"), list) else 1
@@ -204,6 +210,13 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
             shape = (1, value.size) if name.startswith("att_") else value.shape
             weights[at + name] = np.ascontiguousarray(value, np.float32).reshape(shape)
     return build_model(layers=layers, head=[], edge_types=[], weights=weights)
+
+
+def mlp(width: int, out: int) -> list[Kind]:
+    """What makes a message of both ends, as PyG's EdgeCNN has it."""
+    sizes = ((width, out), (out, out))
+    first, last = ({"type": "linear", "in_channels": a, "out_channels": b} for a, b in sizes)
+    return [first, {"type": "relu"}, last]
 
 
 def build_shapes(conv: Kind) -> dict[str, tuple[int, ...]]:

@@ -57,11 +57,15 @@ TESTS = {
     "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
     "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
     "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
+    "operators/storage/aggregates/edge_networks.py": f"{_STORAGE}edge_networks.py",
+    "operators/storage/aggregates/extrema_remaking.py": f"{_STORAGE}edge_networks.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
 }
 _MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage/aggregates/gates.py"
+_NETWORKS = "operators/storage/aggregates/edge_networks.py"
+_REMAKING = "operators/storage/aggregates/extrema_remaking.py"
 _EXTREMA, _ATTENTION = "operators/storage/aggregates/extrema.py", "operators/storage/aggregates/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
@@ -146,7 +150,13 @@ MUTATIONS = [
     Mutation(
         "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(count)):", "elif False:", plain=True
     ),
-    Mutation("what squares lost is not durable", _MOMENTS, "            touch(mom.lost, v)\n", "", PAGES),
+    Mutation("what squares lost is not durable", _MOMENTS, "        touch(mom.lost, row)\n", "", PAGES),
+    Mutation("messages of a changed target stay", _NETWORKS, "self._turned, *", "*", plain=True),
+    Mutation(
+        "worn rows of a network's messages stay", _NETWORKS, "*(fold.worn(edges) for fold in self.folds)", plain=True
+    ),
+    Mutation("an exposed row is not listed", _REMAKING, "        if exposed and", "        if False and", plain=True),
+    Mutation("extrema made anew are not durable", _REMAKING, "        touch(ext.s, row)\n", "", PAGES),
     Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),
     Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
     Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),

@@ -1,4 +1,4 @@
-"""GraphConv and SAGEConv: a linear function of the aggregate plus a linear function of the vertex itself."""
+"""GraphConv, CommNet and SAGEConv: a linear function of the aggregate plus a linear function of the vertex itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from gnn import elementwise
 from gnn.chain import Chain, linear, transposed
-from gnn.declarations import GraphConv, SAGEConv
+from gnn.declarations import RootedConv, SAGEConv
 from gnn.dense import Rows, matmul
 from gnn.layers.base import Context, Epilogue, LayerPlan
 from gnn.model import Model
@@ -20,11 +20,11 @@ class NeighbourConvPlan(LayerPlan):
     after aggregating; then the message is the input itself.
     """
 
-    def __init__(self, spec: GraphConv | SAGEConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+    def __init__(self, spec: RootedConv | SAGEConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
         super().__init__(before, after, spec.in_channels, spec.out_channels)
         weights = model.weights_of(prefix)
-        if isinstance(spec, GraphConv):
+        if isinstance(spec, RootedConv):
             neighbour, own, bias = (weights.get(name) for name in ("lin_rel.weight", "lin_root.weight", "lin_rel.bias"))
             self._normalize, self._project = False, None
             self.weighted = spec.edge_weights

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from gnn.chain import Chain, linear, transposed
-from gnn.declarations import PNAConv
+from gnn.declarations import DenseLayer, PNAConv
 from gnn.dense import Rows, matmul
+from gnn.edge_network import EdgeNetwork, NetworkSynopsis
 from gnn.kernel import inner, kernel
 from gnn.layers.base import Context, LayerPlan
 from gnn.model import Model
@@ -79,7 +81,8 @@ class PNAConvPlan(LayerPlan):
 
     A message is linear in both ends, so its target's share is no message: a source sends Q_t x_u for every tower, and
     mean, max and min are moved by P_t x_v + b_t when they are read, sums by that as often as there are messages;
-    variances stay as they are (algebra.md 1.5).
+    variances stay as they are (algebra.md 1.5). Where more layers make a message (`pre`), it is linear no more: then
+    every part keeps the terms of both ends, and messages are made by edge.
     """
 
     def __init__(self, spec: PNAConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
@@ -87,30 +90,55 @@ class PNAConvPlan(LayerPlan):
         super().__init__(before, after, spec.in_channels, spec.out_channels)
         weights, size = model.weights_of(prefix), spec.tower_in
         self.name, self.weighted = spec.type, False
-        self.synopsis = synopsis_of(spec.aggregators, self.weighted)
+        self.synopsis = inner = synopsis_of(spec.aggregators, self.weighted)
         self.message_width, self.self_width = spec.towers * size, spec.in_channels
         self.reads_self = self.reads_context = True
         self._towers, self._divided = spec.towers, spec.divide_input
         towers = range(spec.towers)
+        self._before_messages = [Chain(model, spec.pre, _names(f"{prefix}.pre.{t}", spec.pre)) for t in towers]
+        if spec.pre:
+            width, cost = spec.towers * size, spec.towers * sum(layer.multiplications for layer in spec.pre)
+            network = EdgeNetwork(0, width, width, True, width, self._messages, cost)
+            self.synopsis = NetworkSynopsis(inner, network)
+            self.message_width *= 2
         of_target = [weights[f"pre.{t}.weight"][:, :size] for t in towers]
         of_source = [weights[f"pre.{t}.weight"][:, size:] for t in towers]
         self._of_target, self._of_source = ([transposed(w) for w in some] for some in (of_target, of_source))
         self._shift = np.concatenate([weights[f"pre.{t}.bias"] for t in towers])
-        self._shifted = np.array([{"sum": -1, "std": 0, "var": 0}.get(kind, 1) for kind in spec.aggregators], np.int64)
+        times = {kind: 0 for kind in spec.aggregators} if spec.pre else {"sum": -1, "std": 0, "var": 0}
+        self._shifted = np.array([times.get(kind, 1) for kind in spec.aggregators], np.int64)
         self._scalers = np.array([_SCALERS.index(scaler) for scaler in spec.scalers], np.int64)
         averages = weights["average_degree"][0], weights["average_log_degree"][0]
         self._averages = np.array(averages, np.float64)
         self._first = [(transposed(weights[f"post.{t}.first.weight"]), weights[f"post.{t}.first.bias"]) for t in towers]
-        names = [[f"{prefix}.post.{t}.{i}" for i in range(len(spec.post))] for t in towers]
-        self._rest = [Chain(model, spec.post, of_tower) for of_tower in names]
+        self._rest = [Chain(model, spec.post, _names(f"{prefix}.post.{t}", spec.post)) for t in towers]
         self._last = transposed(weights["lin.weight"]), weights["lin.bias"]
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
-        return np.concatenate([self._through(x, self._of_source), x], axis=1)
+        sent = [self._through(x, self._of_source), x]
+        if isinstance(self.synopsis, NetworkSynopsis):
+            sent.insert(1, self._of_targets(x))
+        return np.concatenate(sent, axis=1)
+
+    def _of_targets(self, x: Rows) -> Rows:
+        shift = self._through(x, self._of_target)
+        shift += self._shift
+        return shift
+
+    def _messages(self, terms: Rows) -> Rows:
+        """Run what makes the messages of each tower of the sums of both ends' terms."""
+        shares = np.split(terms, self._towers, axis=1)
+        made = [
+            chain.apply(np.array(s, order="C"), own=True)
+            for chain, s in zip(self._before_messages, shares, strict=True)
+        ]
+        return np.concatenate(made, axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        shift = self._through(own, self._of_target)
-        shift += self._shift
+        if isinstance(self.synopsis, NetworkSynopsis):  # messages have the target's share
+            shift = np.zeros((len(own), self.synopsis.network.width), np.float32)
+        else:
+            shift = self._of_targets(own)
         read = self.synopsis.read(agg, ctx.count)
         width = shift.shape[1] // self._towers * (1 + len(self._shifted) * len(self._scalers))
         rows = np.empty((self._towers, len(own), width), np.float32)
@@ -126,3 +154,7 @@ class PNAConvPlan(LayerPlan):
         """Multiply the share of each tower, or all of the row, by that tower's weights; side by side."""
         shares = np.split(x, self._towers, axis=1) if self._divided else [x] * self._towers
         return np.concatenate([matmul(share, w) for share, w in zip(shares, weights, strict=True)], axis=1)
+
+
+def _names(prefix: str, layers: Sequence[DenseLayer]) -> list[str]:
+    return [f"{prefix}.{i}" for i in range(len(layers))]

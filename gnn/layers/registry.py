@@ -7,12 +7,15 @@ from typing import Any
 
 from gnn.declarations import (
     AGNNConv,
+    CommNetConv,
+    EdgeConv,
     GATConv,
     GATv2Conv,
     GCNConv,
     GINConv,
     GraphConv,
     Layer,
+    PinSAGEConv,
     PNAConv,
     Propagation,
     ResGatedGraphConv,
@@ -28,14 +31,18 @@ from gnn.layers.attention_convs import (
     TransformerConvPlan,
 )
 from gnn.layers.base import LayerPlan
+from gnn.layers.edge_conv import EdgeConvPlan
 from gnn.layers.gcn_conv import GCNConvPlan
 from gnn.layers.gin_conv import GINConvPlan
 from gnn.layers.neighbour_conv import NeighbourConvPlan
+from gnn.layers.pin_sage_conv import PinSAGEConvPlan
 from gnn.layers.pna_conv import PNAConvPlan
 from gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
 
 PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     AGNNConv: AGNNConvPlan,
+    CommNetConv: NeighbourConvPlan,
+    EdgeConv: EdgeConvPlan,
     GATConv: GATConvPlan,
     GATv2Conv: GATv2ConvPlan,
     GCNConv: GCNConvPlan,
@@ -43,6 +50,7 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     GraphConv: NeighbourConvPlan,
     Propagation: GCNConvPlan,
     PNAConv: PNAConvPlan,
+    PinSAGEConv: PinSAGEConvPlan,
     ResGatedGraphConv: ResGatedGraphConvPlan,
     SAGEConv: NeighbourConvPlan,
     SuperGATConv: SuperGATConvPlan,

@@ -6,7 +6,7 @@ It reads the model as it is declared and shares no code with the plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,18 @@ from gnn.declarations import (
     AttentionConv,
     Conv,
     DegreeScaledConv,
+    EdgeConv,
     Elu,
     Gelu,
     GINConv,
-    GraphConv,
     Layer,
     LeakyRelu,
     Linear,
+    PinSAGEConv,
     PNAConv,
     PRelu,
     ResGatedGraphConv,
+    RootedConv,
     SAGEConv,
 )
 from gnn.model import Model
@@ -88,21 +90,22 @@ def logits(model: Model, embedding: Array) -> Array:
 
 
 def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, RootedConv):
         return _graph_conv(layer, weights, x, edges)
     if isinstance(layer, SAGEConv):
         return _sage_conv(layer, weights, x, edges)
+    if isinstance(layer, PinSAGEConv):
+        return _pin_sage_conv(layer, weights, x, edges)
     if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
-        rows = (1 + layer.eps) * x + edges.sum_at_destinations(x, None)
-        for i, inner in enumerate(layer.nn):
-            start = f"nn.{i}."
-            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            rows = dense(inner, own, rows.astype(x.dtype))
-        return rows
+        return chain(
+            layer.nn, weights, "nn.", ((1 + layer.eps) * x + edges.sum_at_destinations(x, None)).astype(x.dtype)
+        )
     if isinstance(layer, PNAConv):
         return _pna_conv(layer, weights, x, edges)
+    if isinstance(layer, EdgeConv):
+        return _edge_conv(layer, weights, x, edges)
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer, weights, x, edges)
     if isinstance(layer, AttentionConv):
@@ -111,7 +114,7 @@ def _conv(layer: Conv, weights: dict[str, Array], x: Array, edges: Edges) -> Arr
     raise TypeError(msg)
 
 
-def _graph_conv(layer: GraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+def _graph_conv(layer: RootedConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
     aggregate = edges.aggregate(layer.aggr, x, edges.weight if layer.edge_weights else None)
     out = aggregate @ weights["lin_rel.weight"].T + x @ weights["lin_root.weight"].T
     return out + weights["lin_rel.bias"] if layer.bias else out
@@ -133,6 +136,20 @@ def _sage_conv(layer: SAGEConv, weights: dict[str, Array], x: Array, edges: Edge
     return out
 
 
+def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    source = _SIMPLE["relu"](x @ weights["lin_neighbour.weight"].T + weights["lin_neighbour.bias"])
+    factor, total = importances(layer, edges)
+    mean = edges.sum_at_destinations(source, factor) / total[:, None]
+    return np.concatenate([x, mean], axis=1) @ weights["lin.weight"].T + weights["lin.bias"]
+
+
+def importances(layer: PinSAGEConv, edges: Edges) -> tuple[Array, Array]:
+    """Return how important the source of each edge is, and the sum of that at each vertex; infinity where it is 0."""
+    factor = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    total = np.bincount(edges.dst, factor, minlength=edges.vertices).astype(factor.dtype)
+    return factor, np.where(total == 0, np.inf, total)
+
+
 def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
     made = []
     for t, mine in enumerate(tower_rows(layer, x)):
@@ -141,17 +158,23 @@ def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges)
         found = []
         for vertices, _, part in edges.pieces():
             messages, by_edge = target[vertices][part.dst] + source[part.src], part.of_messages()
+            messages = chain(layer.pre, weights, f"pre.{t}.", messages)
             found.append(np.concatenate([by_edge.aggregate(kind, messages) for kind in layer.aggregators], axis=1))
         aggregates = np.concatenate(found)
         scaled = [factor * aggregates for factor in degree_factors(layer, weights, edges)]
         rows = np.concatenate([mine, *scaled], axis=1)
         rows = rows @ weights[f"post.{t}.first.weight"].T + weights[f"post.{t}.first.bias"]
-        for i, inner in enumerate(layer.post):
-            start = f"post.{t}.{i}."
-            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            rows = dense(inner, own, rows)
-        made.append(rows)
+        made.append(chain(layer.post, weights, f"post.{t}.", rows))
     return np.concatenate(made, axis=1) @ weights["lin.weight"].T + weights["lin.bias"]
+
+
+def _edge_conv(layer: EdgeConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
+    found, kinds = [], (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+    for vertices, _, part in edges.pieces():
+        target, source = x[vertices][part.dst], x[part.src]
+        messages = chain(layer.nn, weights, "nn.", np.concatenate([target, source - target], axis=1))
+        found.append(np.concatenate([part.of_messages().aggregate(kind, messages) for kind in kinds], axis=1))
+    return np.concatenate(found)
 
 
 def _gated_conv(layer: ResGatedGraphConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
@@ -222,6 +245,14 @@ def _join(layer: Join, rows: list[Array]) -> Array:
     ufunc: np.ufunc = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}[layer.operation]
     result: Array = ufunc.reduce(rows)
     return result
+
+
+def chain(layers: Sequence[Layer], weights: dict[str, Array], prefix: str, x: Array) -> Array:
+    """Return what layers without neighbours make of rows; their weights begin with the prefix and their number."""
+    for i, layer in enumerate(layers):
+        start = f"{prefix}{i}."
+        x = dense(layer, {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}, x)
+    return x
 
 
 def dense(layer: Layer, weights: dict[str, Array], x: Array) -> Array:

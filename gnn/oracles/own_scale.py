@@ -20,13 +20,15 @@ from gnn.declarations import (
     BatchNorm,
     Conv,
     DegreeScaledConv,
+    EdgeConv,
     GINConv,
-    GraphConv,
     Identity,
     Layer,
     Linear,
+    PinSAGEConv,
     PNAConv,
     ResGatedGraphConv,
+    RootedConv,
     SAGEConv,
     TransformerConv,
 )
@@ -83,23 +85,23 @@ def forward(
 
 
 def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, RootedConv):
         sums = _aggregated(layer.aggr, x, edges, edges.weight if layer.edge_weights else None, step)
         own = _linear(x, weights["lin_root.weight"])
         return _added(_linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
     if isinstance(layer, SAGEConv):
         return _sage_conv(layer, weights, x, edges, step)
+    if isinstance(layer, PinSAGEConv):
+        return _pin_sage_conv(layer, weights, x, edges, step)
     if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges)
     if isinstance(layer, GINConv):
         at = _added(_multiplied(x, np.array(1 + layer.eps)), _gathered(x, edges, None))
-        for i, inner in enumerate(layer.nn):
-            start = f"nn.{i}."
-            own_weights = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            at = _dense(inner, own_weights, at, step)
-        return at
+        return _chain(layer.nn, weights, "nn.", at, step)
     if isinstance(layer, PNAConv):
         return _pna_conv(layer, weights, x, edges, step)
+    if isinstance(layer, EdgeConv):
+        return _edge_conv(layer, weights, x, edges, step)
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer, weights, x, edges, step)
     if isinstance(layer, AttentionConv):
@@ -123,6 +125,14 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
     return _normalized(at) if layer.normalize else at
 
 
+def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    source = _linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"])
+    factor, total = oracle.importances(layer, edges)
+    sums = _gathered(_activated(source, lambda rows: np.maximum(rows, 0), step), edges, factor)
+    mean = Scaled(sums.rows / total[:, None], sums.scale / np.abs(total)[:, None])
+    return _linear(_beside([x, mean]), weights["lin.weight"], weights["lin.bias"])
+
+
 def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
     made, factors = [], oracle.degree_factors(layer, weights, edges)
     towers = (oracle.tower_rows(layer, values) for values in x)
@@ -132,15 +142,24 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: f
         found = []
         for vertices, _, part in edges.pieces():
             messages, by_edge = _added(_at(_at(target, vertices), part.dst), _at(source, part.src)), part.of_messages()
+            messages = _chain(layer.pre, weights, f"pre.{t}.", messages, step)
             found.append(_beside([_aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators]))
         scaled = [_multiplied(_below(found), factor) for factor in factors]
         at = _linear(_beside([mine, *scaled]), weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
-        for i, inner in enumerate(layer.post):
-            start = f"post.{t}.{i}."
-            own = {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}
-            at = _dense(inner, own, at, step)
-        made.append(at)
+        made.append(_chain(layer.post, weights, f"post.{t}.", at, step))
     return _linear(_beside(made), weights["lin.weight"], weights["lin.bias"])
+
+
+def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    """The difference of both ends may be taken of their terms, which are as large as the ends."""
+    found, kinds = [], (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+    for vertices, _, part in edges.pieces():
+        target, source = _at(_at(x, vertices), part.dst), _at(x, part.src)
+        apart = _added(source, Scaled(-target.rows, target.scale))
+        apart = Scaled(apart.rows, apart.scale + np.abs(source.rows) + np.abs(target.rows))
+        messages = _chain(layer.nn, weights, "nn.", _beside([target, apart]), step)
+        found.append(_beside([_aggregated(kind, messages, part.of_messages(), None, step) for kind in kinds]))
+    return _below(found)
 
 
 def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
@@ -209,6 +228,13 @@ def _softmax(values: Scaled, logits: Scaled, edges: Edges, step: float) -> Scale
     away = np.zeros_like(rows)
     np.add.at(away, edges.dst, turned[:, None] * np.abs(values.rows[edges.src] - rows[edges.dst]))
     return Scaled(rows, _known(size + through + away))
+
+
+def _chain(layers: Sequence[Layer], weights: Weights, prefix: str, x: Scaled, step: float) -> Scaled:
+    for i, layer in enumerate(layers):
+        start = f"{prefix}{i}."
+        x = _dense(layer, {name[len(start) :]: w for name, w in weights.items() if name.startswith(start)}, x, step)
+    return x
 
 
 def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnn.declarations import AGNNConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
+from gnn.pyg.refusals import HOW_WIDE
 from gnn.pyg.steps import ExportError, Step, array_of, class_name
 from gnn.pyg.tensors import Converted, tensors
 
@@ -92,7 +93,7 @@ def agnn_conv(step: Step, width: int | None) -> Converted:
     """Return the declaration and weights of an AGNNConv, which reads rows of that width."""
     conv: Any = step.op
     if width is None:
-        msg = f"{step.name}: the width of AGNNConv is that of its rows, which is unknown; put a linear layer before it"
+        msg = f"{step.name}: the width of AGNNConv's rows is unknown, since no layer says it; {HOW_WIDE}"
         raise ExportError(msg)
     layer = AGNNConv(in_channels=width, out_channels=width, add_self_loops=bool(conv.add_self_loops))
     return layer, {"beta": array_of(step, conv.beta)}

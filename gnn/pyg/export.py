@@ -12,7 +12,8 @@ from gnn.model import Model, ModelError, build_model, save_model
 from gnn.pyg.check import check
 from gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from gnn.pyg.forward.trace import trace
-from gnn.pyg.layers import convert_chain
+from gnn.pyg.layers import convert_chain, first_width
+from gnn.pyg.running_sums import with_running_sums
 from gnn.pyg.statistics import gather, graph_of
 from gnn.pyg.steps import ExportError, Step
 from gnn.pyg.tensors import Weights
@@ -29,20 +30,22 @@ def export_model(
     edge_types: Sequence[str] | None = None,
     stats_from: Any = None,
     head: str | None = None,
+    features: int | None = None,
 ) -> Model:
     """Write a trained module as a model folder and return the model.
 
-    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, LightGCN), a torch_geometric.nn.Sequential, a
-    torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[, edge_weight]) torch.fx can trace;
-    a layer may read the rows of any earlier one. It is left as it is. Dropout is dropped, BatchNorm keeps the
-    statistics it was trained with. Where the module does not hand edge weights on to a conv, the job ignores them
-    there too.
+    The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, PNA, EdgeCNN, LightGCN), a
+    torch_geometric.nn.Sequential, a torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[,
+    edge_weight]) torch.fx can trace; a layer may read the rows of any earlier one. It is left as it is. Dropout is
+    dropped, BatchNorm keeps the statistics it was trained with. Where the module does not hand edge weights on to a
+    conv, the job ignores them there too.
 
     `edge_types` fixes the edge types of the stream and their order. `stats_from` is (x, edge_index) or (x, edge_index,
     edge_weight), best of the graph that the module was trained on: norms over all vertices (GraphNorm, PairNorm,
     LayerNorm(mode="graph") and the like) keep the statistics they have there, and the model is approximate. `head`
     names a submodule whose output is served beside the embedding as logits: either the module's last layers, or one
-    that forward does not use.
+    that forward does not use. `features` is the width of the features, for a module none of whose layers says it, such
+    as one of hops alone (LGConv, APPNP); the graph of `stats_from` has it as well.
 
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
@@ -58,9 +61,14 @@ def export_model(
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
     body, tail = ([step._replace(frozen=frozen) for step in part] for part in split)
-    layers, weights = convert_chain(body, None, "layers")
+    width = features if graph is None or features is not None else int(graph[0].shape[1])
+    layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
+    layers, weights = with_running_sums(layers, weights, "layers")
     head_layers, head_weights = convert_chain(tail, None, "head")
     model = _build(layers, head_layers, weights | head_weights, list(edge_types or []))
+    if width is not None and model.in_width != width:
+        msg = f"features are {width} wide, but the module reads rows of width {model.in_width}"
+        raise ExportError(msg)
     check(module, traced, model, head, statistics)
     save_model(model, folder)
     return model

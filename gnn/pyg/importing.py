@@ -26,6 +26,7 @@ def import_model(
     edge_types: Sequence[str] | None = None,
     head: str | None = None,
     stats_from: Any = None,
+    features: int | None = None,
 ) -> Model:
     """Build a module by `package.module:factory`, load its weights, and write it as a model folder.
 
@@ -37,7 +38,7 @@ def import_model(
     """
     module = build_module(factory)
     _load(module, load_weights(Path(weights)), weights)
-    return export_model(module, out, edge_types=edge_types, stats_from=stats_from, head=head)
+    return export_model(module, out, edge_types=edge_types, stats_from=stats_from, head=head, features=features)
 
 
 def build_module(factory: str) -> torch.nn.Module:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gnn.declarations import (
+    EdgeConv,
     GCNConv,
     GINConv,
     GraphConv,
@@ -24,7 +25,7 @@ from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, t
 from gnn.pyg.forward.fx import dense_steps
 from gnn.pyg.functions import MODULES
 from gnn.pyg.norms import NORMS
-from gnn.pyg.refusals import why_not_module
+from gnn.pyg.refusals import HOW_WIDE, why_not_module
 from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name
 from gnn.pyg.tensors import Converted, Weights, tensors
 from gnn.rows.chains import chain_width
@@ -33,8 +34,32 @@ from gnn.rows.jumps import CURRENT, Join, Keep
 _AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
 
 
+def first_width(steps: Sequence[Step]) -> int | None:
+    """Return the width of the rows that the first of these steps reads, as the first that says it does.
+
+    What comes before that one keeps the width; None where something does not, or none of the steps says it.
+    """
+    for step in steps:
+        if isinstance(step.op, Hop):
+            if step.op.channels is not None:
+                return step.op.channels
+        elif isinstance(step.op, Join):
+            if step.op.operation == "cat" and len(step.op.of) > 1:
+                return None
+        elif class_name(step.op) in _SIZED:
+            try:
+                return convert(step._replace(frozen=None), None)[0].in_width
+            except (ExportError, ValueError):  # of which the conversion itself says more
+                return None
+        elif isinstance(step.op, Layer) and step.op.in_width is not None:
+            return step.op.in_width
+    return None
+
+
 def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tuple[list[Layer], Weights]:
     """Return the layers of these steps, what does nothing left out, and their weights as `prefix.index.name`.
+
+    `width` is that of the rows that the first step reads, where it is known.
 
     Raises: ExportError naming the first step that has no layer here, or an option of it.
     """
@@ -101,7 +126,7 @@ def convert(step: Step, width: int | None) -> Converted:
 def _hop(step: Step, hop: Hop, width: int | None) -> Propagation:
     channels = hop.channels or width
     if channels is None:
-        msg = f"{step.name}: the width of its rows is unknown; put a linear layer before it"
+        msg = f"{step.name}: the width of its rows is unknown, since no layer says it; {HOW_WIDE}"
         raise ExportError(msg)
     return Propagation(
         in_channels=channels,
@@ -205,18 +230,38 @@ def _gcn_conv(step: Step, width: int | None) -> Converted:
 def _gin_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
     _aggr(step, ("sum",))
-    inside = [inner._replace(frozen=step.frozen) for inner in dense_steps(f"{step.name}.nn", conv.nn)]
-    layers, weights = convert_chain(inside, width, "nn")
-    for layer in layers:
-        if layer.in_width is not None:
-            width = layer.in_width
-            break
-    if width is None:
-        msg = f"{step.name}: the width of GINConv's nn is unknown; put a linear layer in it or before it"
-        raise ExportError(msg)
+    layers, weights, width = _nn(step, width)
     eps = float(conv.eps.detach().cpu().float().item())
     out = chain_width(layers, width, f"{step.name}.nn")
     return GINConv(in_channels=width, out_channels=out, eps=eps, nn=layers), weights  # type: ignore[arg-type]
+
+
+def _edge_conv(step: Step, width: int | None) -> Converted:
+    aggr = _aggr(step, _AGGREGATORS, several=True)
+    layers, weights, read = _nn(step, None if width is None else 2 * width)
+    if read % 2:
+        msg = f"{step.name}: EdgeConv's nn reads rows of width {read}, expected an even one: [x_v, x_u - x_v]"
+        raise ExportError(msg)
+    layer = EdgeConv(
+        in_channels=read // 2,
+        out_channels=chain_width(layers, read, f"{step.name}.nn") * (1 if isinstance(aggr, str) else len(aggr)),
+        aggr=aggr,
+        nn=layers,  # type: ignore[arg-type]
+    )
+    return layer, weights
+
+
+def _nn(step: Step, width: int | None) -> tuple[list[Layer], Weights, int]:
+    """Convert the chain inside a conv that reads rows of that width, if it is known; returns the width as well."""
+    conv: Any = step.op
+    inside = [inner._replace(frozen=step.frozen) for inner in dense_steps(f"{step.name}.nn", conv.nn)]
+    layers, weights = convert_chain(inside, width, "nn")
+    read = next((layer.in_width for layer in layers if layer.in_width is not None), width)
+    if read is None:
+        kind = class_name(conv).rsplit(".", 1)[1]
+        msg = f"{step.name}: the width of {kind}'s nn is unknown, since no layer says it; {HOW_WIDE}"
+        raise ExportError(msg)
+    return layers, weights, read
 
 
 def _pna_conv(step: Step, width: int | None) -> Converted:
@@ -224,21 +269,19 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
     if conv.edge_dim is not None:
         msg = f"{step.name}: PNAConv with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
         raise ExportError(msg)
-    if len(conv.pre_nns[0]) > 1:
-        msg = f"{step.name}: PNAConv with pre_layers={(len(conv.pre_nns[0]) + 1) // 2} is not supported yet; expected 1"
-        raise ExportError(msg)
     aggr = conv.aggr_module
     weights = {
         "average_degree": array_of(step, aggr.avg_deg_lin),
         "average_log_degree": array_of(step, aggr.avg_deg_log),
         **tensors(step, lin=conv.lin),
     }
-    post: list[Layer] = []
-    for t, (before, after) in enumerate(zip(conv.pre_nns, conv.post_nns, strict=True)):
-        first, *rest = after
-        inside = [one for i, op in enumerate(rest, 1) for one in dense_steps(f"{step.name}.post_nns.{t}.{i}", op)]
-        post, more = convert_chain([one._replace(frozen=step.frozen) for one in inside], conv.F_out, f"post.{t}")
-        weights |= tensors(step, **{f"pre.{t}": before[0], f"post.{t}.first": first}) | more
+    rest: dict[str, list[Layer]] = {}
+    for t, of_tower in enumerate(zip(conv.pre_nns, conv.post_nns, strict=True)):
+        for kind, width, (first, *more) in zip(("pre", "post"), (conv.F_in, conv.F_out), of_tower, strict=True):
+            inside = [one for i, op in enumerate(more, 1) for one in dense_steps(f"{step.name}.{kind}_nns.{t}.{i}", op)]
+            inside = [one._replace(frozen=step.frozen) for one in inside]
+            rest[kind], of_rest = convert_chain(inside, width, f"{kind}.{t}")
+            weights |= tensors(step, **{f"{kind}.{t}" if kind == "pre" else f"{kind}.{t}.first": first}) | of_rest
     layer = PNAConv(
         in_channels=conv.in_channels,
         out_channels=conv.out_channels,
@@ -246,7 +289,8 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
         scalers=tuple(aggr.scaler),
         towers=conv.towers,
         divide_input=bool(conv.divide_input),
-        post=post,  # type: ignore[arg-type]
+        pre=rest["pre"],  # type: ignore[arg-type]
+        post=rest["post"],  # type: ignore[arg-type]
     )
     return layer, weights
 
@@ -311,6 +355,7 @@ _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {
     "torch_geometric.nn.TransformerConv": _attention(lambda step, width: transformer_conv(step)),
     "torch_geometric.nn.GCNConv": _gcn_conv,
     "torch_geometric.nn.GINConv": _gin_conv,
+    "torch_geometric.nn.EdgeConv": _edge_conv,
 }
 _DENSE: dict[str, Callable[[Step], Converted]] = {
     "torch.nn.Linear": _linear,
@@ -318,3 +363,5 @@ _DENSE: dict[str, Callable[[Step], Converted]] = {
     "torch.nn.PReLU": _prelu,
     **NORMS,
 }
+# What says how wide the rows are that it reads, whatever is around it.
+_SIZED = {*_CONVS, "torch.nn.Linear", "torch_geometric.nn.Linear"} - {"torch_geometric.nn.AGNNConv"}

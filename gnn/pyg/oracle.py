@@ -10,20 +10,22 @@ from gnn.declarations import (
     AGNNConv,
     Conv,
     DenseLayer,
+    EdgeConv,
     Elu,
     GATConv,
     GATv2Conv,
     GCNConv,
     Gelu,
     GINConv,
-    GraphConv,
     Layer,
     LeakyRelu,
     Linear,
+    PinSAGEConv,
     PNAConv,
     PRelu,
     Propagation,
     ResGatedGraphConv,
+    RootedConv,
     SAGEConv,
     SuperGATConv,
     TransformerConv,
@@ -100,7 +102,9 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     from torch_geometric import nn as pyg
 
     sizes = (layer.in_channels, layer.out_channels)
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, PinSAGEConv):
+        return _pin_sage_conv(layer, weights, x, edge_index, edge_weight)
+    if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
     elif isinstance(layer, SAGEConv):
@@ -119,6 +123,9 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
         weights = {"eps": module.eps.to(x.dtype)}
     elif isinstance(layer, PNAConv):
         (module, weights), weighted = _pna_conv(layer, weights), False
+    elif isinstance(layer, EdgeConv):
+        aggr = layer.aggr if isinstance(layer.aggr, str) else list(layer.aggr)
+        module, weighted, weights = pyg.EdgeConv(_chain(layer.nn, weights, "nn."), aggr=aggr), False, {}
     elif isinstance(layer, ResGatedGraphConv):
         options = layer.model_dump(include={"root_weight", "bias"})
         module, weighted = pyg.ResGatedGraphConv(*sizes, **options), False
@@ -150,6 +157,23 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
     return module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
 
 
+def _pin_sage_conv(
+    layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor, edge_weight: Tensor
+) -> Tensor:
+    """Return its rows by PyG's sum of neighbours, since PyG has no layer of its own for it."""
+    import torch
+    from torch.nn import functional
+    from torch_geometric.nn import SimpleConv
+
+    if not layer.edge_weights:
+        edge_weight = torch.ones_like(edge_weight)
+    source = functional.linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"]).relu()
+    add = SimpleConv(aggr="sum")
+    sums, total = (add(rows, edge_index, edge_weight) for rows in (source, torch.ones_like(x[:, :1])))
+    mean = torch.where(total == 0, 0, sums / total)
+    return functional.linear(torch.cat([x, mean], dim=1), weights["lin.weight"], weights["lin.bias"])
+
+
 def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """Return PyG's layer and its weights by PyG's names."""
     import torch
@@ -168,6 +192,7 @@ def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str
     named["aggr_module.avg_deg_lin"] = weights["average_degree"]
     named["aggr_module.avg_deg_log"] = weights["average_log_degree"]
     for t in range(layer.towers):
+        module.pre_nns[t].append(_chain(layer.pre, weights, f"pre.{t}."))
         module.post_nns[t].append(_chain(layer.post, weights, f"post.{t}."))
         for kind in ("weight", "bias"):
             named[f"pre_nns.{t}.0.{kind}"] = weights[f"pre.{t}.{kind}"]

@@ -9,6 +9,10 @@ TAKEN = (
     "without branches on data"
 )
 
+HOW_WIDE = (
+    "give export_model the width of the features: features=N (freshet model import: --features N or a snapshot), or "
+    "put a linear layer before it"
+)
 LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
 _SEVERAL = "reads the rows of several layers, and is called with those of one"
 _TYPED = (
@@ -16,11 +20,50 @@ _TYPED = (
     "those of one type"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
+_ATTRIBUTED = (
+    "is not supported: it reads attributes of edges, and edges have none here yet. Nearest: {}, or GraphConv with a "
+    "weight for each edge"
+)
+_POSITIONS = (
+    "is not supported: it reads positions beside features. Nearest: EdgeConv, with positions among the features"
+)
 _HINTS: dict[str, str] = {
     "HeteroJumpingKnowledge": _TYPED,
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "ChebConv": "is not supported: it scales by the degrees of sources, and Freshet counts in-edges. Nearest: TAGConv",
+    "GMMConv": _ATTRIBUTED.format("GATConv"),
+    "NNConv": _ATTRIBUTED.format("EdgeConv"),
+    "ECConv": _ATTRIBUTED.format("EdgeConv"),
+    "GINEConv": _ATTRIBUTED.format("GINConv"),
+    "CGConv": _ATTRIBUTED.format("ResGatedGraphConv"),
+    "SplineConv": _ATTRIBUTED.format("EdgeConv"),
+    "PDNConv": _ATTRIBUTED.format("GATConv"),
+    "GENConv": "is not supported: its softmax is over messages, channel by channel. Nearest: GATv2Conv, or SAGEConv "
+    "with a list of aggregators",
+    "ARMAConv": "is not supported. Nearest: TAGConv",
+    "ClusterGCNConv": "is not supported. Nearest: GCNConv and GraphConv",
+    "LEConv": "is not supported. Nearest: GraphConv",
+    "MFConv": "is not supported: it has weights for each degree. Nearest: PNAConv, which reads degrees by its scalers",
+    "FAConv": "is not supported. Nearest: GATv2Conv, and x + h with the first rows",
+    "FeaStConv": "is not supported: its softmax is over heads. Nearest: GATv2Conv",
+    "EGConv": "is not supported. Nearest: PNAConv",
+    "GeneralConv": "is not supported. Nearest: GATConv or SAGEConv",
+    "FusedGATConv": "is not supported. Nearest: GATConv",
+    "GatedGraphConv": "is not supported: its hops share a GRU. Nearest: ResGatedGraphConv",
+    "DNAConv": "is not supported: it attends to earlier layers. Nearest: jumping knowledge by 'max' or 'cat'",
+    "GPSConv": "is not supported: every vertex attends to all others. Nearest: TransformerConv",
+    "SignedConv": "is not supported: it reads two kinds of edges. Nearest: GraphConv with weights of 1 and -1",
+    "DirGNNConv": "is not supported: it reads out-edges, too. Nearest: its conv on an undirected stream (--undirected)",
+    "HypergraphConv": "is not supported: its edges join more than two vertices. Nearest: GCNConv on pairs",
+    "PointNetConv": _POSITIONS,
+    "PointTransformerConv": _POSITIONS,
+    "PointGNNConv": _POSITIONS,
+    "PPFConv": _POSITIONS,
+    "XConv": _POSITIONS,
+    "GravNetConv": _POSITIONS,
+    "DynamicEdgeConv": "is not supported: it makes its own edges, of nearest rows, and Freshet takes them from the "
+    "stream. Nearest: EdgeConv",
     "DiffGroupNorm": "is not supported. Nearest: BatchNorm, or LayerNorm(mode='node')",
     "HeteroBatchNorm": _TYPED,
     "HeteroLayerNorm": _TYPED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +34,11 @@ class Layer(BaseModel):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         return {}
+
+    @property
+    def multiplications(self) -> int:
+        """How many numbers its matrices have: a row is multiplied by each of them once."""
+        return sum(math.prod(shape) for shape in self.tensors().values() if len(shape) == 2)
 
 
 class ByChannel(Layer):

@@ -26,6 +26,13 @@ def import_model(
             help="Snapshot whose statistics norms over all vertices keep, e.g. GraphNorm: the training graph."
         ),
     ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|SNAPSHOT",
+            help="Width of the features, or a snapshot that has them, where no layer says it: LGConv, APPNP first.",
+        ),
+    ] = None,
     head: Annotated[
         str | None, typer.Option(help="Submodule whose output is served as logits beside the embedding.")
     ] = None,
@@ -56,7 +63,15 @@ def import_model(
         from operators.snapshot.arrays import read_arrays
 
         graph = tuple(read_arrays(stats_from))
-    importing.import_model(factory, weights, out, edge_types=edge_type or None, head=head, stats_from=graph)
+    importing.import_model(
+        factory,
+        weights,
+        out,
+        edge_types=edge_type or None,
+        head=head,
+        stats_from=graph,
+        features=None if features is None else _width_of(features),
+    )
 
 
 def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]) -> None:
@@ -74,6 +89,21 @@ def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_de
     from gnn import describe as describing
 
     show(describing.describe(model))
+
+
+def _width_of(features: str) -> int:
+    """The width that is given, or that of a snapshot's features.
+
+    Raises: UsageError for what is neither; SnapshotError for a folder that is no snapshot.
+    """
+    if features.isdecimal() and int(features) > 0:
+        return int(features)
+    if not Path(features).is_dir():
+        msg = f"--features {features}: expected a number above 0, or a snapshot folder"
+        raise UsageError(msg)
+    from operators.snapshot.arrays import feature_width
+
+    return feature_width(Path(features))
 
 
 def _import_with_torch() -> ModuleType:

@@ -35,7 +35,7 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     features: list[tuple[list[int], np.ndarray]] = []
     edges: list[np.ndarray] = [np.empty((0, 3), np.int64)]
     weights: list[np.ndarray] = [np.empty(0, np.float32)]
-    width = _width(Path(folder) / "vertices.parquet")
+    width = feature_width(folder)
     for block in open_snapshot(folder, width).blocks():
         first = [rows.setdefault(one, len(rows)) for one in block.a.to_list()]
         if block.op[0] == OP_ADD_VERTEX:
@@ -54,7 +54,13 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     return SnapshotArrays(x, np.ascontiguousarray(every[kept, :2].T), weight[kept])
 
 
-def _width(path: Path) -> int:
+def feature_width(folder: Path) -> int:
+    """Return how wide the features of a snapshot are.
+
+    Raises:
+        SnapshotError: the folder is no snapshot, or has no vertices.
+    """
+    path = Path(folder) / "vertices.parquet"
     try:
         with pq.ParquetFile(path) as file:
             kind = file.schema_arrow.field("x").type

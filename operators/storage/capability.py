@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from gnn.edge_network import NetworkSynopsis
 from gnn.plan import LayerPlan
 from gnn.softmax import SoftmaxSynopsis
 from gnn.synopses import (
@@ -84,7 +85,8 @@ def capability_of(synopsis: Synopsis) -> Capability:
     """
     if isinstance(synopsis, InvertibleSynopsis):
         return Capability(SumStore, merger_of(synopsis))
-    if isinstance(synopsis, MonotonicSynopsis | MomentsSynopsis | ProductSynopsis | SoftmaxSynopsis | GatedSynopsis):
+    of_messages = MonotonicSynopsis | MomentsSynopsis | ProductSynopsis | SoftmaxSynopsis | GatedSynopsis
+    if isinstance(synopsis, of_messages | NetworkSynopsis):
         return Capability(FoldStore, merger_of(synopsis))
     msg = f"no storage keeps a {type(synopsis).__name__}; the synopses are those of gnn/synopses.py"
     raise TypeError(msg)

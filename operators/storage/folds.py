@@ -7,10 +7,10 @@ source values and what happens to them in an epoch are common to all folds of a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
+from gnn.edge_network import NetworkSynopsis
 from gnn.plan import LayerPlan
 from gnn.softmax import SoftmaxSynopsis
 from gnn.synopses import (
@@ -24,7 +24,9 @@ from gnn.synopses import (
 from operators.storage import edge_messages
 from operators.storage.aggregates.attention import AttentionFold
 from operators.storage.aggregates.attention_kernels import merge_partial_attention
+from operators.storage.aggregates.edge_networks import NetworkFold
 from operators.storage.aggregates.extrema import ExtremaFold, merge_partial_extrema, sign_of
+from operators.storage.aggregates.fold import Fold, MessageFold
 from operators.storage.aggregates.gates import GatedFold
 from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
 from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
@@ -41,51 +43,35 @@ from state.table import Table, TableSet
 Merge = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]
 
 
-class Fold(Protocol):
-    """One synopsis of the messages of a layer, for the rows of a task."""
-
-    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Begin an epoch that has these sources send `rows[places]` from now on."""
-
-    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
-        """Unmake messages of the values that the table has."""
-
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Make messages what they are with the new values of their targets; the table has the old ones yet.
-
-        Those of the moved sources are not there now.
-        """
-
-    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
-        """Merge messages of the values that the table has."""
-
-    def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """End the epoch; the rows whose synopses may have changed, each once."""
-
-    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
-        """Write synopses to `out`, from column `first` on."""
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
-
-
 def factors_of(synopsis: Synopsis) -> tuple[Synopsis, ...]:
     """The synopses that stand beside each other."""
     return synopsis.factors if isinstance(synopsis, ProductSynopsis) else (synopsis,)
 
 
 def _make_fold(tables: TableSet, name: str, width: int, synopsis: Synopsis) -> Fold:
-    if isinstance(synopsis, MonotonicSynopsis):
-        return ExtremaFold(tables, name, width, synopsis)
     if isinstance(synopsis, SoftmaxSynopsis):
         return AttentionFold(tables, name, synopsis)
     if isinstance(synopsis, GatedSynopsis):
         return GatedFold(tables, name, synopsis)
+    if isinstance(synopsis, NetworkSynopsis):
+        width, inside = synopsis.network.width, factors_of(synopsis.inner)
+        folds = [_message_fold(tables, named, width, one) for named, one in _named(inside)]
+        return NetworkFold(synopsis, folds, [one.width(width) for one in inside])
+    return _message_fold(tables, name, width, synopsis)
+
+
+def _message_fold(tables: TableSet, name: str, width: int, synopsis: Synopsis) -> MessageFold:
+    if isinstance(synopsis, MonotonicSynopsis):
+        return ExtremaFold(tables, name, width, synopsis)
     if isinstance(synopsis, MomentsSynopsis):
         return MomentsFold(tables, name, width)
     assert isinstance(synopsis, InvertibleSynopsis)  # operators/storage/capability.py sends no others here
     return SumFold(tables, name, width)
+
+
+def _named(factors: tuple[Synopsis, ...]) -> list[tuple[str, Synopsis]]:
+    """The factors, each with what the names of its tables begin with."""
+    return [("" if len(factors) == 1 else f"{i}.", factor) for i, factor in enumerate(factors)]
 
 
 class FoldStore:
@@ -105,11 +91,8 @@ class FoldStore:
         self._out = Lists(tables, "out", layer.weighted)
         self._inn = Lists(tables, "in", layer.weighted)
         factors = factors_of(layer.synopsis)
-        names = [""] if len(factors) == 1 else [f"{i}." for i in range(len(factors))]
         self._widths = [factor.width(layer.message_width) for factor in factors]
-        self.folds = [
-            _make_fold(tables, name, layer.message_width, factor) for name, factor in zip(names, factors, strict=True)
-        ]
+        self.folds = [_make_fold(tables, name, layer.message_width, factor) for name, factor in _named(factors)]
         self._by_row = self.z, self._count, *(table for fold in self.folds for table in fold.tables)
         rows.keep(*self._by_row, self._out, self._inn)
         self._moved = np.zeros(0, np.int64)
@@ -226,6 +209,8 @@ class FoldStore:
 
 def merger_of(synopsis: Synopsis) -> Merge:
     """How a tail makes one synopsis of the partials of several parts."""
+    if isinstance(synopsis, NetworkSynopsis):
+        return merger_of(synopsis.inner)
     if isinstance(synopsis, SoftmaxSynopsis):
         heads = synopsis.score.heads
         return lambda index, partial, slots, out, slot, row: merge_partial_attention(

@@ -2,7 +2,8 @@
 
 Active in layer l are the destinations of changed messages and of changed edges, those of changed degree where update
 or message reads it, every vertex whose x_(l-1) changed where the update reads that, new vertices, and those that
-changed between whole and split. Where a layer keeps extrema alone, a message counts if it changes its destination's.
+changed between whole and split. Where a network makes messages of both ends, those of a changed target have changed,
+too. Where a layer keeps extrema alone, a message counts if it changes its destination's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gnn.edge_network import NetworkSynopsis
 from gnn.oracles import whole_graph
 from gnn.plan import Context, LayerPlan, Plan
 from gnn.synopses import MonotonicSynopsis
@@ -80,7 +82,21 @@ def _bits(ids: list[Id], rows: np.ndarray) -> Bits:
 
 def prunes(plan: Plan) -> bool:
     """Whether any layer keeps extrema alone."""
-    return any(isinstance(layer.synopsis, MonotonicSynopsis) for layer in plan.layers)
+    return any(_keeps_extrema(layer) for layer in plan.layers)
+
+
+def _keeps_extrema(layer: LayerPlan) -> bool:
+    synopsis = layer.synopsis.inner if isinstance(layer.synopsis, NetworkSynopsis) else layer.synopsis
+    return isinstance(synopsis, MonotonicSynopsis)
+
+
+def _turned(layer: LayerPlan, before: Bits, after: Bits) -> set[Id]:
+    """The vertices that messages read something else of as their target."""
+    if not isinstance(layer.synopsis, NetworkSynopsis):
+        return set()
+    network = layer.synopsis.network
+    columns = slice(4 * network.target, 4 * (network.target + network.size))
+    return _changed(*({vertex: row[columns] for vertex, row in rows.items()} for rows in (before, after)))
 
 
 def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, pruned: bool = True) -> list[set[Id]]:
@@ -96,14 +112,15 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, prune
     for number, layer in enumerate(plan.layers, 1):
         reached = set[Id]()
         sources = _changed(before.message[number - 1], after.message[number - 1])
+        turned = _turned(layer, before.message[number - 1], after.message[number - 1])
         for key in keys:
             src, dst, _ = key
             if layer.skip_loops and src == dst:
                 continue
             come_or_gone = key not in before.edges or key not in after.edges
-            if come_or_gone or src in sources or (layer.weighted and key in changed_edges):
+            if come_or_gone or src in sources or dst in turned or (layer.weighted and key in changed_edges):
                 reached.add(dst)
-        if pruned and isinstance(layer.synopsis, MonotonicSynopsis):
+        if pruned and _keeps_extrema(layer):
             changed = _changed(before.synopsis[number - 1], after.synopsis[number - 1])
             assert changed <= reached | born
             reached = changed

@@ -79,12 +79,13 @@ NO_SUMS = (
     conv("graph_conv", 6, 4, aggr="min"),
     join("cat", "first", "."),
 )
-# And these: variances among others, gates, scores that read values.
+# And these: variances among others, gates, scores that read values, messages of a network.
 NO_SUMS_EITHER = (
     conv("pna_conv", IN_WIDTH, 6, aggregators=["mean", "max", "std"], scalers=["identity", "linear"], towers=2),
     {"type": "relu"},
     conv("res_gated_graph_conv", 6, 5),
     {"type": "elu"},
+    conv("edge_conv", 5, 5),
     conv("super_gat_conv", 5, 4, heads=2),
 )
 

@@ -14,13 +14,14 @@ from gnn.declarations import (
     BatchNorm,
     DegreeScaledConv,
     DenseLayer,
+    EdgeConv,
     GINConv,
-    GraphConv,
     Identity,
     LeakyRelu,
     Linear,
     PRelu,
     Relu,
+    RootedConv,
     SAGEConv,
 )
 from gnn.model import Model, build_model
@@ -70,10 +71,11 @@ ROW_NORMS: list[Spec] = [
 
 
 def conv(kind: str, in_channels: int, out_channels: int, **options: Any) -> Spec:
-    """Return the spec of a conv; for gin_conv without `nn` an MLP of two linear layers."""
+    """Return the spec of a conv; for gin_conv and edge_conv without `nn` an MLP of two linear layers."""
     spec = {"type": kind, "in_channels": in_channels, "out_channels": out_channels, **options}
-    if kind == "gin_conv" and "nn" not in spec:
-        spec["nn"] = [linear(in_channels, out_channels), {"type": "relu"}, linear(out_channels, out_channels)]
+    if kind in ("gin_conv", "edge_conv") and "nn" not in spec:
+        read = 2 * in_channels if kind == "edge_conv" else in_channels
+        spec["nn"] = [linear(read, out_channels), {"type": "relu"}, linear(out_channels, out_channels)]
     return spec
 
 
@@ -170,6 +172,9 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "graph_conv-std": {"aggr": "std"},
     "graph_conv-unweighted": {"edge_weights": False},
     "graph_conv-no_bias": {"bias": False},
+    "comm_net_conv-default": {},
+    "pin_sage_conv-default": {"hidden_channels": 4},
+    "pin_sage_conv-unweighted": {"hidden_channels": 7, "edge_weights": False},
     "sage_conv-mean": {"aggr": "mean"},
     "sage_conv-sum": {"aggr": "sum"},
     "sage_conv-max": {"aggr": "max"},
@@ -205,6 +210,9 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "transformer_conv-no_root": {"root_weight": False, "bias": False},
     "res_gated_graph_conv-default": {},
     "res_gated_graph_conv-no_root": {"root_weight": False, "bias": False},
+    "edge_conv-max": {},
+    "edge_conv-mean": {"aggr": "mean"},
+    "edge_conv-sum": {"aggr": "sum"},
     "gin_conv-default": {},
     "gin_conv-eps": {"eps": 0.5},
 }
@@ -267,6 +275,8 @@ def _longer() -> dict[str, list[Spec]]:
             conv("transformer_conv", width, 8, heads=4), conv("transformer_conv", 8, 6, heads=2, beta=True)
         ),
         **_pna_models(),
+        **_edge_networks(),
+        **_published(),
         "super_gat_conv-4-heads": _stack(
             conv("super_gat_conv", width, 8, heads=4), conv("super_gat_conv", 8, 6, heads=2, attention_type="SD")
         ),
@@ -287,6 +297,35 @@ def _pna_models() -> dict[str, list[Spec]]:
     }
 
 
+def _published() -> dict[str, list[Spec]]:
+    width, behind = IN_WIDTH, [{"type": "relu"}, {"type": "normalize"}]
+    first, second = conv("pin_sage_conv", width, 4, hidden_channels=9), conv("pin_sage_conv", 4, 5, hidden_channels=3)
+    return {"pin_sage_conv-as-published": [first, *behind, second, *behind]}
+
+
+def _edge_networks() -> dict[str, list[Spec]]:
+    """Messages of both ends: by a network that begins with a wide linear layer, with none, or is one alone."""
+    width, relu = IN_WIDTH, {"type": "relu"}
+    wide, normed = [linear(2 * width, 20), {"type": "elu"}, linear(20, 3)], {"type": "layer_norm", "channels": 8}
+    return {
+        "edge_conv-wide": _stack(
+            conv("edge_conv", width, 9, aggr=["max", "mean", "std"], nn=wide), conv("edge_conv", 9, 4, aggr="min")
+        ),
+        "edge_conv-one-linear": [conv("edge_conv", width, 4, nn=[linear(2 * width, 4, bias=False)])],
+        "edge_conv-no-linear": [linear(width, 4), conv("edge_conv", 4, 8, aggr="max", nn=[normed, {"type": "tanh"}])],
+        "edge_conv-jumps": [
+            *(conv("edge_conv", width, 4), keep("1"), conv("edge_conv", 4, 4, aggr="mean"), join("cat", "1", "."))
+        ],
+        "pna_conv-pre_layers": [conv("pna_conv", width, 4, **_PNA, pre=[relu, linear(width, width)])],
+        "pna_conv-pre_layers-towers": [
+            conv(
+                "pna_conv", width, 6, aggregators=["max", "sum", "var"], scalers=["amplification", "linear"],
+                towers=2, divide_input=True, pre=[relu, linear(3, 3)], post=[relu, linear(3, 3)],
+            ),
+        ],
+    }  # fmt: skip
+
+
 def _stack(*convs: Spec, act: Spec | None = None) -> list[Spec]:
     """Return the convs with an activation (relu, unless another is given) between them."""
     return [spec for one in convs for spec in (one, act or {"type": "relu"})][:-1]
@@ -305,7 +344,10 @@ def _exact_options(name: str, options: Spec) -> bool:
 def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, GINConv):
         return all(_exact_layer(inner) for inner in layer.nn)
-    if isinstance(layer, GraphConv):
+    if isinstance(layer, EdgeConv):
+        kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
+        return set(kinds) <= _EXACT_AGGREGATORS and all(_exact_layer(inner) for inner in layer.nn)
+    if isinstance(layer, RootedConv):
         return layer.aggr in _EXACT_AGGREGATORS
     if isinstance(layer, SAGEConv):
         kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr

@@ -116,7 +116,7 @@ def called(ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, he
 
 
 def dense_steps(name: str, module: Module) -> list[Step]:
-    """Return the steps of a module that reads rows alone, e.g. a head or GIN's nn.
+    """Return the steps of a module that reads rows alone, e.g. a head or a conv's nn.
 
     Raises: ExportError where a layer reads rows of another than the one before.
     """
@@ -127,13 +127,13 @@ def dense_steps(name: str, module: Module) -> list[Step]:
 
 
 def refuse_jumps(name: str, steps: list[Step]) -> None:
-    """Refuse rows that are kept, in a head or in GIN's nn.
+    """Refuse rows that are kept, in a head or in a conv's nn.
 
     Raises: ExportError
     """
     for step in steps:
         if isinstance(step.op, Keep | Join):
-            msg = f"{name}: {step.name} is read past the layer behind it; a head and GINConv's nn are straight lines"
+            msg = f"{name}: {step.name} is read past the layer behind it; a head and a conv's nn are straight lines"
             raise ExportError(msg)
 
 

@@ -107,6 +107,25 @@ def _tag_conv(conv: _Conv, x: str) -> str:
     return conv.shifted(out, conv.module.bias, "bias")
 
 
+def _mix_hop_conv(conv: _Conv, x: str) -> str:
+    module, made = conv.module, dict[int, str]()
+    for k, lin in enumerate(module.lins):
+        x = conv.hop(x, k, channels=module.in_channels) if k else x
+        if k in module.powers:
+            made[k] = conv.lin(x, f"lins.{k}", lin)
+    out = conv.ops.join(f"{conv.name}.powers", "cat", [made[k] for k in module.powers])
+    return conv.shifted(out, module.bias, "bias")
+
+
+def _simple_conv(conv: _Conv, x: str) -> str:
+    hop = conv.ops.add(x, Step(f"{conv.name}.hop1", Hop(normalize=False, add_self_loops=False), conv.weighted))
+    if conv.module.combine_root is None:
+        return hop
+    if conv.module.combine_root == "cat":
+        return conv.ops.join(f"{conv.name}.cat", "cat", [x, hop])
+    return conv.added(hop, x, "sum")  # a further self-loop of weight 1 is the same
+
+
 def _appnp(conv: _Conv, x: str) -> str:
     alpha = conv.module.alpha
     teleport = conv.scaled(x, alpha, "alpha") if alpha and conv.module.K else x
@@ -154,5 +173,7 @@ _ONE: dict[str, Callable[[_Conv, str], str]] = {
     _PYG + "SSGConv": _ssg_conv,
     _PYG + "TAGConv": _tag_conv,
     _PYG + "APPNP": _appnp,
+    _PYG + "MixHopConv": _mix_hop_conv,
+    _PYG + "SimpleConv": _simple_conv,
 }
 _TWO: dict[str, Callable[[_Conv, str, str], str]] = {_PYG + "GCN2Conv": _gcn2_conv}

@@ -51,6 +51,17 @@ def _add(mom: Moments, row: int, j: int, term: float) -> None:
         mom.lost.data[row, j] = np.float32(lost) + np.float32(1e-45)
 
 
+@inner
+def _mark(mom: Moments, row: int, serial: int) -> None:
+    """Note that the sums of `row` change in this epoch."""
+    if mom.stamp[row] != serial:
+        mom.stamp[row] = serial
+        mom.touched[mom.counter[0]] = row
+        mom.counter[0] += 1
+        touch(mom.s, row)
+        touch(mom.lost, row)
+
+
 @kernel
 def add_messages(mom: Moments, edges: Edges, messages: Messages, sign: float, serial: int) -> None:
     """Add these messages to the sums of their destinations, or take them back where `sign` is -1."""
@@ -60,12 +71,7 @@ def add_messages(mom: Moments, edges: Edges, messages: Messages, sign: float, se
             prefetch_sum(mom.s.data, np.int64(messages.dst[i + _AHEAD]))
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         u, v = messages.src[i], messages.dst[i]
-        if mom.stamp[v] != serial:
-            mom.stamp[v] = serial
-            mom.touched[mom.counter[0]] = v
-            mom.counter[0] += 1
-            touch(mom.s, v)
-            touch(mom.lost, v)
+        _mark(mom, v, serial)
         for j in range(width):
             m = np.float64(messages.weight[i] * z[u, j])
             _add(mom, v, j, sign * m)
@@ -115,6 +121,43 @@ def _sum_afresh(mom: Moments, edges: Edges, row: int) -> None:
     mom.counter[2] += end - at
 
 
+@inner
+def _clear(mom: Moments, row: int) -> None:
+    """Set sums of nothing to 0."""
+    clear_sum(mom.s, row)
+    for j in range(mom.lost.data.shape[1]):
+        mom.lost.data[row, j] = np.float32(0)
+
+
+@kernel
+def list_worn(mom: Moments, edges: Edges, found: np.ndarray) -> int:
+    """List the touched rows that are worn; returns how many."""
+    count = 0
+    for i in range(mom.counter[0]):
+        row = mom.touched[i]
+        many = edges.in_edges.data[row]
+        if many > 0 and _is_worn(mom, row, np.float64(many)):
+            found[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def remake_moments(mom: Moments, edges: Edges, rows: np.ndarray, serial: int) -> None:
+    """Sum these rows afresh."""
+    for i in range(len(rows)):
+        _mark(mom, rows[i], serial)
+        _sum_afresh(mom, edges, rows[i])
+
+
+@kernel
+def finish_moments(mom: Moments, edges: Edges) -> None:
+    """Set sums of nothing to 0."""
+    for i in range(mom.counter[0]):
+        if edges.in_edges.data[mom.touched[i]] == 0:
+            _clear(mom, mom.touched[i])
+
+
 @kernel
 def settle_moments(mom: Moments, edges: Edges) -> None:
     """Set sums of nothing to 0, and sum the worn rows afresh."""
@@ -122,9 +165,7 @@ def settle_moments(mom: Moments, edges: Edges) -> None:
         row = mom.touched[i]
         count = edges.in_edges.data[row]
         if count == 0:
-            clear_sum(mom.s, row)
-            for j in range(mom.lost.data.shape[1]):
-                mom.lost.data[row, j] = np.float32(0)
+            _clear(mom, row)
         elif _is_worn(mom, row, np.float64(count)):
             _sum_afresh(mom, edges, row)
 
@@ -225,6 +266,20 @@ class MomentsFold:
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Sum worn rows afresh; the rows that any message came for."""
         settle_moments(self._view(), edges)
+        return self._touched[: self.counter[0]].copy()
+
+    def worn(self, edges: Edges) -> np.ndarray:
+        """The touched rows that have lost too much."""
+        found = np.empty(self.counter[0], np.int32)
+        return found[: list_worn(self._view(), edges, found)]
+
+    def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
+        """Sum these rows afresh."""
+        remake_moments(self._view(), edges, rows, serial)
+
+    def finish(self, edges: Edges, serial: int) -> np.ndarray:
+        """As `settle`, without reading."""
+        finish_moments(self._view(), edges)
         return self._touched[: self.counter[0]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import (
     LAST_SERIAL,
@@ -40,6 +40,25 @@ class Sums(NamedTuple):
     fresh: np.ndarray  # (2, width) float64
 
 
+@inner
+def _mark(sums: Sums, row: int, serial: int) -> None:
+    """Note that the sums of `row` change in this epoch."""
+    if sums.note.data[row, LAST_SERIAL] != serial:
+        touch(sums.note, row)
+        sums.note.data[row, LAST_SERIAL] = serial
+        sums.touched[sums.counter[0]] = row
+        sums.counter[0] += 1
+        touch(sums.s, row)
+
+
+@inner
+def _sum_afresh(sums: Sums, edges: Edges, row: int) -> None:
+    """Make the sums of a row from its in-edges in this part."""
+    lossy = sum_in_edges(sums.fresh, edges.z.data, edges.inn, row)
+    replace_sum(sums.s.data, sums.note.data, row, sums.fresh, lossy)
+    sums.counter[1] += 1
+
+
 @kernel
 def add_messages(sums: Sums, edges: Edges, messages: Messages, sign: float, serial: int) -> None:
     """Add these messages to the sums of their destinations, or take them back where `sign` is -1."""
@@ -49,12 +68,7 @@ def add_messages(sums: Sums, edges: Edges, messages: Messages, sign: float, seri
             prefetch_sum(s, np.int64(messages.dst[i + _AHEAD]))
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         row = messages.dst[i]
-        if note[row, LAST_SERIAL] != serial:
-            touch(sums.note, row)
-            note[row, LAST_SERIAL] = serial
-            sums.touched[sums.counter[0]] = row
-            sums.counter[0] += 1
-            touch(sums.s, row)
+        _mark(sums, row, serial)
         lossy = add_message(s, row, z, messages.src[i], sign * messages.weight[i])
         if lossy:
             note_loss(s, note, row, lossy, 0.0)
@@ -70,9 +84,37 @@ def settle_sums(sums: Sums, edges: Edges) -> None:
             clear_sum(s, row)
             forget_loss(note, row)
         elif is_worn(s.data, note, row):
-            lossy = sum_in_edges(sums.fresh, edges.z.data, edges.inn, row)
-            replace_sum(s.data, note, row, sums.fresh, lossy)
-            sums.counter[1] += 1
+            _sum_afresh(sums, edges, row)
+
+
+@kernel
+def list_worn(sums: Sums, edges: Edges, found: np.ndarray) -> int:
+    """List the touched rows that are worn; returns how many."""
+    count = 0
+    for i in range(sums.counter[0]):
+        row = sums.touched[i]
+        if edges.in_edges.data[row] > 0 and is_worn(sums.s.data, sums.note.data, row):
+            found[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def remake_sums(sums: Sums, edges: Edges, rows: np.ndarray, serial: int) -> None:
+    """Sum these rows afresh."""
+    for i in range(len(rows)):
+        _mark(sums, rows[i], serial)
+        _sum_afresh(sums, edges, rows[i])
+
+
+@kernel
+def finish_sums(sums: Sums, edges: Edges) -> None:
+    """Set sums of nothing to 0."""
+    for i in range(sums.counter[0]):
+        row = sums.touched[i]
+        if edges.in_edges.data[row] == 0:
+            clear_sum(sums.s, row)
+            forget_loss(sums.note.data, row)
 
 
 @kernel
@@ -134,6 +176,20 @@ class SumFold:
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Sum worn rows afresh; the rows that any message came for."""
         settle_sums(self._view(), edges)
+        return self._touched[: self._counter[0]].copy()
+
+    def worn(self, edges: Edges) -> np.ndarray:
+        """The touched rows that have lost too much."""
+        found = np.empty(self._counter[0], np.int32)
+        return found[: list_worn(self._view(), edges, found)]
+
+    def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
+        """Sum these rows afresh."""
+        remake_sums(self._view(), edges, rows, stamp_of(serial))
+
+    def finish(self, edges: Edges, serial: int) -> np.ndarray:
+        """As `settle`, without reading."""
+        finish_sums(self._view(), edges)
         return self._touched[: self._counter[0]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:

@@ -16,7 +16,8 @@ def test_every_model_can_be_described(name: str, tmp_path: Path) -> None:
     data = json.loads(json.dumps(describe_data(tmp_path)))
     known = {"invertible", "monotonic", "invertible + monotonic", "monotonic + invertible"}
     known |= {"invertible, reading its target", "invertible, in two sides"}
-    assert data["layers"] and {layer["class"] for layer in data["layers"]} <= known
+    classes = {layer["class"].removesuffix(" + reading both ends") for layer in data["layers"]}
+    assert classes and classes <= known
     assert "bytes/vertex" in describe_text(tmp_path)
 
 
@@ -56,3 +57,22 @@ def test_state_is_synopsis_message_self_input_output_and_context(tmp_path: Path)
     data = describe_data(tmp_path)
     assert [layer["state_bytes_per_vertex"] for layer in data["layers"]] == [5 * 4 * 128 + 16, 5 * 4 * 40 + 32]
     assert data["state_bytes_per_vertex"] == 4 * 128 + 5 * 4 * 128 + 5 * 4 * 40 + 48
+
+
+def test_what_a_network_costs_on_each_edge_is_said(tmp_path: Path) -> None:
+    wide = conv("edge_conv", 4, 3, nn=[linear(8, 9), {"type": "relu"}, linear(9, 3)])
+    towers = conv(
+        "pna_conv", 4, 4, aggregators=["max"], towers=2, divide_input=True, pre=[{"type": "relu"}, linear(2, 2)]
+    )
+    save_model(make_model(0, [conv("edge_conv", 6, 4), wide, linear(3, 4), towers]), tmp_path)
+    data = describe_data(tmp_path)
+    first, second, third = data["layers"]
+    assert first["on_each_edge"] == ["both ends' terms added", "relu", "linear 4 > 4"]
+    assert (first["message_width"], first["multiplications_per_edge"]) == (2 * 4, 4 * 4)
+    assert first["multiplications_per_row"] == 6 * 2 * 4, "both terms of the first linear layer"
+    assert second["on_each_edge"][:2] == ["both ends side by side", "linear 8 > 9"]
+    assert (second["message_width"], second["multiplications_per_edge"]) == (4, 8 * 9 + 9 * 3)
+    assert (third["on_each_edge"][1:], third["multiplications_per_edge"]) == (["relu", "linear 2 > 2"], 2 * 2 * 2)
+    assert first["incremental"][1].startswith("a network makes each message of both ends; of a changed target")
+    text = " ".join(describe_text(tmp_path, width=300).split())
+    assert "and 123 for the messages of an edge" in text and "each message: both ends' terms added, relu" in text

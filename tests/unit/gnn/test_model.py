@@ -54,6 +54,12 @@ def test_an_unknown_layer_type_names_the_supported_ones() -> None:
         build_model(layers=[conv("graph_conv", 3, 2), {"type": "gated_conv"}], weights={})
     with pytest.raises(ModelError, match=r"layers\.0\.nn\.0: layer type 'conv' is not supported; supported are linear"):
         build_model(layers=[conv("gin_conv", 3, 2, nn=[{"type": "conv"}])], weights={})
+    with pytest.raises(ModelError, match=r"layers\.0\.nn\.0: layer type 'conv' is not supported"):
+        build_model(layers=[conv("edge_conv", 3, 2, nn=[{"type": "conv"}])], weights={})
+    with pytest.raises(
+        ModelError, match=r"layers\.0: layer type 'gmm_conv' weighs messages by attributes of edges, which"
+    ):
+        build_model(layers=[conv("gmm_conv", 3, 2)], weights={})
     with pytest.raises(ModelError, match=r"head\.0: layer type 'graph_conv' is not supported"):
         build_model(layers=[conv("graph_conv", 3, 2)], head=[conv("graph_conv", 2, 2)], weights={})
 
@@ -62,6 +68,14 @@ BAD = {
     "widths": (
         [conv("graph_conv", 3, 2), conv("graph_conv", 4, 2)],
         r"layers\.1 \(graph_conv\) reads rows of width 4, got 2",
+    ),
+    "edge widths": (
+        [conv("edge_conv", 3, 4, aggr=["max", "sum"], nn=[linear(6, 3)])],
+        "rows of width 6, expected out_ch",
+    ),
+    "messages of a tower": (
+        [conv("pna_conv", 4, 4, aggregators=["max"], pre=[linear(4, 3)])],
+        "pre makes messages of width 3, expected what a tower reads, 4",
     ),
     "gin widths": ([conv("gin_conv", 3, 2, nn=[linear(3, 5)])], "nn makes rows of width 5, expected out_channels 2"),
     "no conv": ([linear(3, 2)], "needs 1 to 16 convs, got 0"),
@@ -119,3 +133,11 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\x80\x04 pickle")
     with pytest.raises(ModelError, match="not a safetensors file"):
         load_model(tmp_path)
+
+
+def test_a_model_of_before_has_the_identity_that_it_had() -> None:
+    """Options that came later and are not used are no part of it: a job knows its model by that."""
+    entry = conv("pna_conv", 4, 4, aggregators=["max"])
+    assert "pre" not in make_model(0, [entry]).model_dump(mode="json")["layers"][0]
+    with_pre = make_model(0, [entry | {"pre": [{"type": "relu"}]}]).model_dump(mode="json")
+    assert [one["type"] for one in with_pre["layers"][0]["pre"]] == ["relu"]

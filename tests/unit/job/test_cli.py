@@ -243,7 +243,12 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
     weights = files["M"] / "model.safetensors"
     calls = stand_in("gnn.pyg", "importing", "import_model", None)
     assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
-    assert calls == [(("pkg.mod:make", weights, files["new"]), {"edge_types": None, "head": None, "stats_from": None})]
+    named = {"edge_types": None, "head": None, "stats_from": None, "features": None}
+    assert calls == [(("pkg.mod:make", weights, files["new"]), named)]
+    assert freshet("model", "import", "p:m", "--weights", weights, "--out", files["new"], "--features", 7).code == 0
+    assert calls[1][1]["features"] == 7
+    ended = freshet("model", "import", "p:m", "--weights", weights, "--out", files["new"], "--features", "wide")
+    assert ended.code == 2 and "--features wide: expected a number above 0, or a snapshot folder" in ended.err
     stand_in("gnn", "describe", "describe", "layer 1: sage_conv")
     assert "layer 1: sage_conv" in freshet("model", "describe", files["M"]).out
 

@@ -22,9 +22,17 @@ from tests.support.models import IN_WIDTH as IN  # noqa: E402
 PNA, DEGREES = ["mean", "min", "max", "std"], torch.tensor([1, 4, 2, 0, 3])
 SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]
 
+NODE = {"mode": "node"}
+
 
 def pna(*sizes: Any, **options: Any) -> Any:
     return pyg.PNA(IN, *sizes, **{"aggregators": PNA, "scalers": SCALERS, "deg": DEGREES} | options)
+
+
+def nearest(conv: Any) -> Any:
+    """PyG makes no DynamicEdgeConv without a library of its own; the class is what is refused."""
+    conv.__class__ = pyg.DynamicEdgeConv
+    return conv
 
 
 def alone(conv: Any) -> Any:
@@ -39,6 +47,16 @@ MODULES = {
     "pna-trained-norm": lambda: pna(8, 2, 4, aggregators=["max"], scalers=["linear"], train_norm=True, towers=2),
     "pna-prelu": lambda: pna(8, 1, post_layers=2, act="prelu", norm="batch_norm"),
     "pna-jumps": lambda: pna(6, 3, 4, jk="cat"),
+    "pna-pre_layers": lambda: pna(6, 2, 3, pre_layers=2, post_layers=2, towers=3, divide_input=False),
+    "pna-pre_layers-prelu": lambda: alone(pyg.PNAConv(IN, 4, PNA, SCALERS, DEGREES, pre_layers=3, act="prelu")),
+    "edge-cnn": lambda: pyg.EdgeCNN(IN, 5, 2, 3),
+    "edge-cnn-norms": lambda: pyg.EdgeCNN(IN, 5, 3, 4, norm="batch_norm", act="elu", act_first=True, jk="cat"),
+    "edge-cnn-mean": lambda: pyg.EdgeCNN(IN, 5, 2, aggr="mean", jk="max", norm="layer_norm", norm_kwargs=NODE),
+    "edge-conv-several": lambda: alone(pyg.EdgeConv(nn.Linear(2 * IN, 3), aggr=["max", "add", "std"])),
+    "edge-conv-wide": lambda: alone(pyg.EdgeConv(nn.Sequential(nn.Linear(2 * IN, 20), nn.Tanh(), nn.Linear(20, 3)))),
+    "edge-conv-norm-first": lambda: alone(
+        pyg.EdgeConv(nn.Sequential(nn.LayerNorm(2 * IN), nn.GELU(), nn.Linear(2 * IN, 3)), aggr="add")
+    ),
     "gates": lambda: alone(pyg.ResGatedGraphConv(IN, 5)),
     "gates-no-root": lambda: alone(pyg.ResGatedGraphConv(IN, 5, act=torch.sigmoid, root_weight=False, bias=False)),
     "super-gat": lambda: alone(pyg.SuperGATConv(IN, 3, heads=2, negative_slope=0.3)),
@@ -78,9 +96,26 @@ REFUSED = {
         lambda: pyg.PNAConv(IN, 8, PNA, SCALERS, DEGREES, edge_dim=4),
         "PNAConv with edge_dim=4 is not supported yet: edges have no attributes here",
     ),
-    "pna pre_layers": (
-        lambda: pyg.PNAConv(IN, 8, PNA, SCALERS, DEGREES, pre_layers=2),
-        "PNAConv with pre_layers=2 is not supported yet; expected 1",
+    "kernels of attributes": (
+        lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3),
+        "torch_geometric.nn.GMMConv is not supported: it reads attributes of edges, and edges have none here yet. "
+        "Nearest: GATConv, or GraphConv with a weight for each edge",
+    ),
+    "edges of its own": (
+        lambda: nearest(pyg.EdgeConv(nn.Linear(2 * IN, 4))),
+        "torch_geometric.nn.DynamicEdgeConv is not supported: it makes its own edges, .* Nearest: EdgeConv",
+    ),
+    "edges by median": (
+        lambda: pyg.EdgeConv(nn.Linear(2 * IN, 4), aggr="median"),
+        "EdgeConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
+    ),
+    "edges of unknown width": (
+        lambda: pyg.EdgeConv(nn.ReLU()),
+        "the width of EdgeConv's nn is unknown, since no layer says it; give export_model the width of the features: ",
+    ),
+    "edges of an odd width": (
+        lambda: pyg.EdgeConv(nn.Linear(2 * IN + 1, 4)),
+        r"EdgeConv's nn reads rows of width 13, expected an even one: \[x_v, x_u - x_v\]",
     ),
     "pna aggregators": (
         lambda: pyg.PNAConv(IN, 8, ["mean", "median"], SCALERS, DEGREES),

@@ -128,6 +128,12 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "appnp": lambda: Called(pyg.APPNP(4, 0.1, dropout=0.5)),
     "appnp, no teleport": lambda: Called(pyg.APPNP(2, 0.0, add_self_loops=False)),
     "lg": lambda: Called(pyg.LGConv()),
+    "mix hop": lambda: Called(pyg.MixHopConv(4, 3)),
+    "mix hop, some": lambda: Called(pyg.MixHopConv(4, 3, powers=[3, 1], add_self_loops=True, bias=False)),
+    "simple": lambda: Called(pyg.SimpleConv()),
+    "simple, loops": lambda: Called(pyg.SimpleConv(combine_root="self_loop")),
+    "simple, root": lambda: Called(pyg.SimpleConv(combine_root="sum")),
+    "simple, beside": lambda: Called(pyg.SimpleConv(combine_root="cat")),
     "sequential": lambda: pyg.Sequential(
         "x, e, w",
         [
@@ -190,14 +196,31 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pyg.Sequential("x, e", [(pyg.GCNConv(IN, IN), "x, e -> a"), (lambda x, a: x @ a.T, "x, a -> x")]),
         "module_1: <lambda> reads the rows of the input and module_0. Rows of several layers can be added",
     ),
-    "width unknown": (lambda: nn.ModuleList([pyg.LGConv()]), "hop1: the width of its rows is unknown"),
+    "width unknown": (lambda: nn.ModuleList([pyg.LGConv()]), "hop1: the width of its rows is unknown, .* features=N"),
+    "width unknown behind rows side by side": (lambda: Beside(), "the width of its rows is unknown, .* features=N"),
     "skip in gin": (
         lambda: nn.ModuleList([pyg.GINConv(nn.Sequential(nn.Linear(IN, IN), Skip()))]),
-        "0.nn: .* a head and GINConv's nn are straight lines",
+        "0.nn: .* a head and a conv's nn are straight lines",
     ),
+    "simple mean": (
+        lambda: nn.ModuleList([pyg.SimpleConv(aggr="mean")]),
+        "0: SimpleConv with aggr='mean' is not supported; supported: add",
+    ),
+    "gru": (lambda: nn.ModuleList([pyg.GatedGraphConv(4, 2)]), "its hops share a GRU. Nearest: ResGatedGraphConv"),
     "overwritten": (InPlace, "differs from the module"),
     "cheb": (lambda: nn.ModuleList([pyg.ChebConv(IN, 3, 2)]), "ChebConv is not supported: .* Nearest: TAGConv"),
 }
+
+
+class Beside(nn.Module):
+    """A conv of any width, and a layer that says how wide two of its rows are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.lin = pyg.LGConv(), nn.Linear(12, 3)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.lin(torch.cat([x, self.conv(x, edge_index)], dim=1))
 
 
 class Skip(nn.Module):
@@ -219,3 +242,37 @@ def test_a_head_reads_the_embedding_alone(tmp_path: Path) -> None:
     module = Two(lambda m, x, a, b, e: m.lin(b) + m.lin(a))
     with pytest.raises(ExportError, match="head='lin' is not the end of the module"):
         export_model(module, tmp_path / "m", head="lin")
+
+
+OF_ANY_WIDTH: dict[str, tuple[Any, int]] = {
+    "lg": (lambda: nn.ModuleList([pyg.LGConv(), nn.ReLU(), pyg.LGConv()]), 5),
+    "appnp": (lambda: nn.ModuleList([nn.Tanh(), pyg.APPNP(2, 0.1)]), 5),
+    "agnn": (lambda: nn.ModuleList([pyg.AGNNConv(), pyg.AGNNConv()]), 5),
+    "gin without weights": (lambda: nn.ModuleList([pyg.GINConv(nn.Tanh())]), 5),
+    "edges without weights": (lambda: nn.ModuleList([pyg.EdgeConv(nn.Tanh())]), 10),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY_WIDTH)
+def test_where_no_layer_says_how_wide_features_are_it_is_told(name: str, tmp_path: Path) -> None:
+    make, out = OF_ANY_WIDTH[name]
+    with pytest.raises(ExportError, match="is unknown, since no layer says it; give export_model the width"):
+        export_model(make(), tmp_path)
+    model = export_model(make(), tmp_path, features=5)
+    assert (model.in_width, model.out_width) == (5, out)
+    graph = torch.ones(3, 5), torch.tensor([[0, 1], [1, 2]])
+    assert export_model(make(), tmp_path, stats_from=graph).sha256() == model.sha256()
+
+
+def test_the_first_layer_that_has_a_width_says_it_for_those_before(tmp_path: Path) -> None:
+    before = [pyg.LGConv(), nn.ReLU(), pyg.AGNNConv(), nn.LayerNorm(IN), pyg.APPNP(2, 0.5)]
+    model = export_model(nn.ModuleList([*before, pyg.GCNConv(IN, 3)]), tmp_path)
+    assert (model.in_width, model.out_width) == (IN, 3)
+    with pytest.raises(
+        ExportError, match=f"features are 4 wide, but .* rows of width {IN}|reads rows of width {IN}, got 4"
+    ):
+        export_model(nn.ModuleList([pyg.LGConv(), pyg.GCNConv(IN, 3)]), tmp_path / "m", features=4)
+    with pytest.raises(ExportError, match=f"features are 4 wide, but the module reads rows of width {IN}"):
+        export_model(nn.ModuleList([pyg.GCNConv(IN, 3)]), tmp_path / "m", features=4)
+    assert not (tmp_path / "m").exists()
+    assert export_model(Beside(), tmp_path, features=6).in_width == 6

@@ -95,6 +95,19 @@ def test_exact_norms_equal_pyg_on_any_graph(name: str, tmp_path: Path) -> None:
         assert_same(model, module, random_graph(seed, width=IN))
 
 
+@pytest.mark.parametrize("norm", ["graph_norm", "pair_norm"])
+def test_norms_over_all_edges_are_frozen_as_well(norm: str, tmp_path: Path) -> None:
+    """EdgeCNN has its norms inside the network on edges, too."""
+    module, graph = pyg.EdgeCNN(IN, HIDDEN, 2, 3, norm=norm).eval(), random_graph(4, width=IN)
+    with pytest.raises(ExportError, match=r"^convs.0.nn.norms.0: .* depends on the whole graph"):
+        export_model(module, tmp_path / "m")
+    model = export_model(module, tmp_path, stats_from=tensors(graph))
+    assert model.is_approximate
+    with torch.no_grad():
+        want = module(torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))).numpy()
+    np.testing.assert_allclose(oracle.forward(model, graph.x, graph.src, graph.dst)[-1], want, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", FROZEN)
 def test_norms_of_the_whole_graph_equal_pyg_on_the_graph_they_were_frozen_at(name: str, tmp_path: Path) -> None:
     make, kind = FROZEN[name]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.snapshot.arrays import read_arrays
+from operators.snapshot.arrays import feature_width, read_arrays
 from operators.snapshot.reader import SnapshotError
 from operators.snapshot.writer import write_snapshot
 
@@ -33,6 +33,7 @@ def test_lists_of_any_length_and_no_edges(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "vertices.parquet")
     pq.write_table(table.set_column(1, "x", table["x"].cast(pa.list_(pa.float32()))), tmp_path / "vertices.parquet")
     got = read_arrays(tmp_path)
+    assert feature_width(tmp_path) == 3
     assert got.x.shape == (2, 3) and got.edge_index.shape == (2, 0) and got.edge_weight.shape == (0,)
 
 

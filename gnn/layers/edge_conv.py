@@ -1,0 +1,60 @@
+"""EdgeConv: an aggregate of what a network makes of both ends of each edge."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gnn.chain import Chain, linear, transposed
+from gnn.declarations import EdgeConv, Linear
+from gnn.dense import Rows
+from gnn.edge_network import EdgeNetwork, NetworkSynopsis
+from gnn.layers.base import Context, LayerPlan
+from gnn.model import Model
+from gnn.synopses import synopsis_of
+
+_WIDENING = 2  # by so much a first linear layer may widen and still be taken before sending
+
+
+class EdgeConvPlan(LayerPlan):
+    """x_v' = aggr_u nn([x_v | x_u - x_v]).
+
+    A first linear layer is additive: [x_v | x_u - x_v] W = x_u W_2 + x_v (W_1 - W_2). Where it does not widen much, its
+    two terms are made once per vertex, and a row is [source's | target's]; each edge then adds them up and runs what is
+    left of nn. Else a row is the input itself.
+    """
+
+    def __init__(self, spec: EdgeConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        self.name, self.weighted, self.reads_self, self.self_width = spec.type, False, False, 0
+        self.reads_context = "mean" in spec.aggr  # a name, or a tuple of names
+        layers, names = list(spec.nn), [f"{prefix}.nn.{i}" for i in range(len(spec.nn))]
+        self._terms: tuple[Rows, Rows | None] | None = None
+        source, target, size = 0, 0, spec.in_channels
+        if layers and isinstance(layers[0], Linear) and layers[0].out_channels <= _WIDENING * spec.in_channels:
+            self._terms = _terms(model.weights_of(names[0]))
+            target = size = layers[0].out_channels
+            layers, names = layers[1:], names[1:]
+        rest, added = Chain(model, layers, names), self._terms is not None
+        width, cost = spec.out_channels // spec.aggregates, sum(layer.multiplications for layer in layers)
+        network = EdgeNetwork(source, target, size, added, width, partial(rest.apply, own=True), cost)
+        inner = synopsis_of(spec.aggr, self.weighted)
+        self.synopsis = NetworkSynopsis(inner, network)
+        self.message_width = target + size
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        return x if self._terms is None else linear(x, *self._terms)
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        return np.array(self.synopsis.read(agg, ctx.count), np.float32, order="C")
+
+
+def _terms(weights: dict[str, Rows]) -> tuple[Rows, Rows | None]:
+    """Of a linear layer that reads [x_v | x_u - x_v]: the product that makes both terms of a vertex, and its bias."""
+    of_target, of_difference = np.split(weights["weight"], 2, axis=1)
+    both = transposed(np.concatenate([of_difference, of_target - of_difference]))
+    if "bias" not in weights:
+        return both, None
+    return both, np.concatenate([np.zeros_like(weights["bias"]), weights["bias"]])

@@ -1,0 +1,52 @@
+"""PinSAGE: the mean of its neighbours' projections, weighed by how important they are, beside the vertex itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn import elementwise
+from gnn.chain import Chain, linear, transposed
+from gnn.declarations import PinSAGEConv
+from gnn.dense import Rows, matmul
+from gnn.layers.base import Context, LayerPlan
+from gnn.model import Model
+from gnn.synopses import InvertibleSynopsis
+
+
+class PinSAGEConvPlan(LayerPlan):
+    """x_v' = W [x_v | sum w_uv relu(Q x_u + q) / sum w_uv] + b; the sum of weights is the context's, loops included.
+
+    Where the layer does not widen the projection, its product is taken before sending.
+    """
+
+    def __init__(self, spec: PinSAGEConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+        """Take the declaration and the prefix of its weights' names."""
+        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        weights = model.weights_of(prefix)
+        self.name, self.weighted = spec.type, spec.edge_weights
+        self.synopsis = InvertibleSynopsis("sum", self.weighted)
+        self.reads_context, self.reads_loop = True, self.weighted
+        self.reads_self, self.self_width = True, spec.out_channels
+        self._project = transposed(weights["lin_neighbour.weight"]), weights["lin_neighbour.bias"]
+        of_self, of_mean = np.split(weights["lin.weight"], [spec.in_channels], axis=1)
+        self._of_self, self._of_mean, self._bias = transposed(of_self), transposed(of_mean), weights["lin.bias"]
+        self._transform_first = spec.out_channels <= spec.hidden_channels
+        self.message_width = min(spec.out_channels, spec.hidden_channels)
+
+    def _send(self, x: Rows, ctx: Context) -> Rows:
+        message = linear(x, *self._project)
+        elementwise.relu(message.reshape(-1))
+        if self._transform_first:
+            message = matmul(message, self._of_mean)
+        return np.concatenate([message, matmul(x, self._of_self)], axis=1)
+
+    def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        total = ctx.degree + np.nan_to_num(ctx.loop.astype(np.float64), nan=0.0) if self.weighted else ctx.count
+        out = np.zeros(agg.shape, np.float64)
+        np.divide(agg, total[:, None], out=out, where=(total != 0)[:, None])
+        mean = out.astype(np.float32)
+        if not self._transform_first:
+            mean = matmul(mean, self._of_mean)
+        mean += own
+        mean += self._bias
+        return mean
