@@ -118,7 +118,9 @@ def make_image(
         report = made.run(blocks)
     else:
         report, peak = make_image_on_flink(told_steps, snapshot, spread, progress)
-        more = {"runtime": "flink", "parallelism": spread.parallelism, "memory_peak": peak}
+        more = {"runtime": "flink", "parallelism": spread.parallelism}
+        if spread.cluster is None:  # the processes of a cluster are not below this one
+            more["memory_peak"] = peak
     MadeImage.describe(work / layout.IMAGE, parts, partitioning, report.vertices, running())
     return report, more
 
