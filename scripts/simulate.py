@@ -3,6 +3,9 @@
 A seed draws model, parts, partitioner, epochs, snapshot, stream, and a schedule of deliveries, ticks, checkpoints,
 crashes, and attempts that go on beside the next one. Each epoch must equal a full recompute, each value at its own
 scale, and the run without crashes bit by bit. Ends with 1 at the first wrong seed.
+
+With `--parts 64` each job has so many parts, which are dealt to one task, to two, to four, and to others after each
+crash: every epoch must have the same bits in all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.support.dealt_tasks import check_tasks
 from tests.support.simulated import BREAKAGES, check, draw
 
 
@@ -29,16 +33,19 @@ def main() -> int:
         default="",
         help="break something on purpose: a sweep leaves a page out, or the cut log loses an entry",
     )
+    parser.add_argument("--parts", type=int, help="parts of every job, dealt to tasks in several ways")
     options = parser.parse_args()
     began, crashes, crashed = time.perf_counter(), 0, 0
     for seed in range(options.seed, options.seed + options.count):
         case = draw(seed)
         print(case, end="", flush=True)
         try:
-            result = check(case, options.broken.replace("-", " "))
+            broken = options.broken.replace("-", " ")
+            result = check(case, broken) if options.parts is None else check_tasks(case, options.parts)
         except Exception as error:
             print(f": WRONG\n{''.join(traceback.format_exception(error))}", flush=True)
             again = f"--seed {seed}" + (f" --break {options.broken}" if options.broken else "")
+            again += "" if options.parts is None else f" --parts {options.parts}"
             print(f"seed {seed} is wrong ({type(error).__name__}); again: python scripts/simulate.py {again}")
             return 1
         crashes += result.crashes

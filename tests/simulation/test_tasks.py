@@ -11,8 +11,10 @@ import pytest
 from gnn.plan import compile_plan
 from operators.epochs.cut_log import CutLog
 from tests.support.cuts import copied
+from tests.support.dealt_tasks import check_tasks
 from tests.support.models import IN_WIDTH, all_small_models
 from tests.support.oracle import NO_FAULTS, assert_exact, job_settings
+from tests.support.simulated import draw
 from tests.support.simulation import Faults, Simulation
 from tests.support.streams import random_records, to_events
 
@@ -47,3 +49,9 @@ def test_a_job_goes_on_with_other_tasks() -> None:
     moved = simulated(name, chain([1, 4, 2], repeat(7)), faults, copied(log))
     assert moved.crashes == 3
     assert moved.rows() == whole
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_jobs_have_the_same_bits_on_any_tasks(seed: int) -> None:
+    """1,000 of them: `scripts/simulate.py --seed 0 --count 1000 --parts 64`."""
+    assert check_tasks(draw(seed), PARTS).epochs > 3
