@@ -92,9 +92,7 @@ def embed(
     _check_choices(for_, order, eviction, partitioner, runtime)
     _check_spread(for_, runtime, parallelism, cluster, parts)
     given = _passes(passes)
-    if for_ == _STREAMING and (given is not None or order != ORDERS[0] or eviction != EVICTIONS[0]):
-        msg = "--passes, --order, --eviction: go with --for serving; leave them out, or give that"
-        raise UsageError(msg)
+    _check_mode(for_, given, order, eviction)
     budget = _memory(memory)
     _check_inputs(model, snapshot)
     from job.embed.batch_job import Spread
@@ -120,6 +118,12 @@ def _check_choices(for_: str, order: str, eviction: str, partitioner: str, runti
         if given not in expected:
             msg = f"{option}: got {given!r}, expected {', '.join(expected)}"
             raise UsageError(msg)
+
+
+def _check_mode(for_: str, passes: int | None, order: str, eviction: str) -> None:
+    if for_ == _STREAMING and (passes is not None or order != ORDERS[0] or eviction != EVICTIONS[0]):
+        msg = "--passes, --order, --eviction: go with --for serving; leave them out, or give that"
+        raise UsageError(msg)
 
 
 def _check_inputs(model: Path, snapshot: Path) -> None:
