@@ -128,30 +128,40 @@ def write_model(folder: Path, seed: int) -> None:
     save_model(build_model(layers=layers, weights=weights), folder)
 
 
-def generate(folder: Path, events: int, seed: int = 7) -> None:
-    """Everything that the benchmark reads."""
+def read_edges(path: Path, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The edges of a Parquet file with `src` and `dst`, vertices numbered from 0, in random order."""
+    table = pq.read_table(path, columns=["src", "dst"])
+    order = rng.permutation(len(table))
+    return table["src"].to_numpy()[order], table["dst"].to_numpy()[order]
+
+
+def generate(folder: Path, events: int, seed: int = 7, graph: Path | None = None) -> None:
+    """Everything that the benchmark reads; the edges are those of the file `graph`, where one is given."""
     from operators.snapshot.writer import write_snapshot
 
     rng = np.random.default_rng(seed)
-    src, dst = make_edges(VERTICES, EDGES, rng)
-    present = int(EDGES * 0.8)
-    x = rng.standard_normal((VERTICES, WIDTH), dtype=np.float32) * np.float32(0.5)
-    op, arg = make_stream(EDGES, present, events, rng)
-    vertex = rng.integers(0, VERTICES, events)
+    src, dst = make_edges(VERTICES, EDGES, rng) if graph is None else read_edges(graph, rng)
+    vertices = VERTICES if graph is None else int(max(src.max(), dst.max())) + 1
+    present = int(src.size * 0.8)
+    x = rng.standard_normal((vertices, WIDTH), dtype=np.float32) * np.float32(0.5)
+    op, arg = make_stream(src.size, present, events, rng)
+    vertex = rng.integers(0, vertices, events)
     folder.mkdir(parents=True, exist_ok=True)
-    write_snapshot(folder / "snapshot", np.arange(VERTICES), x, src[:present], dst[:present])
+    write_snapshot(folder / "snapshot", np.arange(vertices), x, src[:present], dst[:present])
     write_events(folder / "events.parquet", op, src[arg], dst[arg], vertex, seed + 1)
     write_model(folder / "model", seed + 2)
 
 
-def generate_once(folder: Path, events: int, more: Callable[[Path], None] = lambda folder: None) -> Path:
+def generate_once(
+    folder: Path, events: int, more: Callable[[Path], None] = lambda folder: None, graph: Path | None = None
+) -> Path:
     """What the benchmark reads, and `more` made of it, unless it is there; returns the absolute folder."""
     folder = folder.absolute()
-    stamp = folder / f"events-{events}"
+    stamp = folder / (f"events-{events}" if graph is None else f"events-{events}-{graph.resolve().parent.name}")
     if not stamp.exists():
         print(f"generating {events:,} events", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
-        generate(folder, events)
+        generate(folder, events, graph=graph)
         more(folder)
         stamp.touch()
     return folder
@@ -163,8 +173,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--events", type=int, default=400_000)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--graph", type=Path, help="Parquet file with the edges (src, dst) of another graph")
     options = parser.parse_args()
-    generate(options.folder, options.events, options.seed)
+    generate(options.folder, options.events, options.seed, options.graph)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     .venv/bin/python scripts/bench_parts.py --shapes 1:1 2:1 4:1 2:2 4:4 --epochs 1000 adaptive --rounds 3
 
-A shape is parts:processes (`--parts` and `--parallelism`). The stream is that of `make bench`. Runs alternate: a round
+A shape is parts:processes (`--parts` and `--parallelism`). The stream is that of `make bench`, or one like it on the
+edges of `--graph`. Runs alternate: a round
 takes every mixture once, and the figures are medians of the rounds. CPU is that of all processes of the job while it
 streams, without its start. Bytes are those that operators hand on, within a process or beyond it.
 """
@@ -91,11 +92,11 @@ class Cpu:
         self._events = max(self._events, events)
 
 
-def run(folder: Path, mixture: Mixture) -> dict[str, Any]:
+def run(folder: Path, mixture: Mixture, more: list[str]) -> dict[str, Any]:
     """One run; its figures."""
     out = folder / "out-parts"
     shutil.rmtree(out, ignore_errors=True)
-    command = [FRESHET, "run", *inputs_in(folder), "--out", out, *mixture.options]
+    command = [FRESHET, "run", *inputs_in(folder), "--out", out, *mixture.options, *more]
     with (folder / "said.log").open("wb") as said:
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=said)
         cpu = Cpu(process, out)
@@ -103,7 +104,7 @@ def run(folder: Path, mixture: Mixture) -> dict[str, Any]:
     if process.returncode:
         sys.exit(f"{mixture}: exit {process.returncode}\n{(folder / 'said.log').read_text()[-3000:]}")
     result: dict[str, Any] = orjson.loads(stdout.splitlines()[-1])
-    sent = sum(row["bytes_out"] for row in read_run(out)["profile"].values())
+    sent = sum(row["bytes_out"] for row in read_run(out).get("profile", {}).values())  # on Flink alone
     shutil.rmtree(out)
     kept = {name: result[name] for name in ("events_per_s", "applied_ms_p50", "applied_ms_p99")}
     events = result["events"]
@@ -149,14 +150,18 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="+", default=["1:1", "2:1", "4:1", "2:2", "4:4"], metavar="PARTS:PROCESSES")
     parser.add_argument("--epochs", nargs="+", default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--graph", type=Path, help="Parquet file with the edges (src, dst) of another graph")
+    parser.add_argument("--runtime", choices=["flink", "local"], default="flink")
+    parser.add_argument("--partitioner", default="hybrid")
     options = parser.parse_args()
-    folder = generate_once(options.folder, options.events)
+    folder = generate_once(options.folder, options.events, graph=options.graph)
+    more = ["--runtime", options.runtime, "--partitioner", options.partitioner]
     shapes = [tuple(map(int, shape.split(":"))) for shape in options.shapes]
     mixtures = [Mixture(*shape, epoch) for epoch, shape in itertools.product(options.epochs, shapes)]
     found: dict[Mixture, list[dict[str, Any]]] = {mixture: [] for mixture in mixtures}
     for number, mixture in itertools.product(range(options.rounds), mixtures):
         print(f"round {number + 1} of {options.rounds}: {mixture}", file=sys.stderr)
-        found[mixture].append(run(folder, mixture))
+        found[mixture].append(run(folder, mixture, more))
     results = {mixture: medians(rounds) for mixture, rounds in found.items()}
     for mixture, one in results.items():
         print(orjson.dumps(mixture._asdict() | {name: round(value, 1) for name, value in one.items()}).decode())
