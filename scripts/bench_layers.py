@@ -41,7 +41,7 @@ from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
 from operators.stage import Stage
-from operators.storage.aggregates import attention_kernels, edge_networks, extrema, gates
+from operators.storage.aggregates import attention_kernels, edge_networks, extrema_kernels, gates
 from operators.storage.aggregates.attention import AttentionFold
 from operators.storage.aggregates.edge_networks import NetworkFold
 from operators.storage.aggregates.extrema import ExtremaFold
@@ -154,7 +154,8 @@ class Engine:
             for fold in getattr(layer.synopses, "folds", ()):
                 names: dict[str, int] = {}
                 if isinstance(fold, ExtremaFold):
-                    names = {n: getattr(extrema, n.upper()) for n in ("compared", "held", "exposed_rows", "reread")}
+                    found_names = ("compared", "held", "exposed", "exposed_rows", "reread")
+                    names = {n: getattr(extrema_kernels, n.upper()) for n in found_names}
                 elif isinstance(fold, AttentionFold):
                     found_names = ("deltas", "flipped", "scanned", "afresh", "reread")
                     names = {n: getattr(attention_kernels, n.upper()) for n in found_names}

@@ -53,7 +53,7 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
-    "operators/storage/aggregates/extrema.py": f"{_STORAGE}folds.py",
+    "operators/storage/aggregates/extrema_kernels.py": f"{_STORAGE}folds.py",
     "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
     "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
     "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
@@ -66,7 +66,8 @@ TESTS = {
 _MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage/aggregates/gates.py"
 _NETWORKS = "operators/storage/aggregates/edge_networks.py"
 _REMAKING = "operators/storage/aggregates/extrema_remaking.py"
-_EXTREMA, _ATTENTION = "operators/storage/aggregates/extrema.py", "operators/storage/aggregates/attention_kernels.py"
+_EXTREMA = "operators/storage/aggregates/extrema_kernels.py"
+_ATTENTION = "operators/storage/aggregates/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
@@ -133,8 +134,8 @@ MUTATIONS = [
         "return file.partial and rows",
         "return False and rows",
     ),
-    Mutation("a tie is not counted", _EXTREMA, "holders[v, j] += 1", "holders[v, j] += 0", plain=True),
-    Mutation("an exposed channel stays", _EXTREMA, "if holders[row, j] == 0:", "if False:", plain=True),
+    Mutation("a tie is not counted", _EXTREMA, "min(many + equal,", "min(many,", plain=True),
+    Mutation("an exposed channel stays", _EXTREMA, "at += np.int64(holders[row, j] == 0)", "at += 0", plain=True),
     Mutation("an altered row is not told", _EXTREMA, "        if ext.altered[row]:", "        if False:", plain=True),
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(

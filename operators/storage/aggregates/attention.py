@@ -7,6 +7,7 @@ import numpy as np
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
 from operators.storage.aggregates import attention_kernels as kernels
+from operators.storage.aggregates.attention_reading import read_attention
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import stamp_of
 from state.table import Table, TableSet
@@ -79,4 +80,4 @@ class AttentionFold:
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write [m | D | N] of every head to `out`."""
-        kernels.read_attention(self._view(), edges.z.data, slots, out, first)
+        read_attention(self._view(), edges.z.data, slots, out, first)
