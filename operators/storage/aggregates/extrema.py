@@ -22,7 +22,7 @@ class ExtremaFold:
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: MonotonicSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f4", width, fill=float("-inf"))
         self.holders = tables.add(f"{name}holders", "u2", width)
-        self.counts = np.zeros(5, np.int64)
+        self.counts = np.zeros(6, np.int64)
         self._sign = sign_of(synopsis)
         self._counter = np.zeros(1, np.int64)
         self._plan = kernels.plan_for(width)

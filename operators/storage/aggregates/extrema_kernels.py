@@ -32,7 +32,8 @@ _SHORT = 24  # pieces that are over before vector instructions gain anything
 _NAN = np.int32(0x7FFFFFFF)
 _HOLDERS_OF_A_LINE = 32
 _NOTHING = np.float32(-np.inf)
-COMPARED, HELD, EXPOSED, EXPOSED_ROWS, REREAD = range(5)  # what is counted: messages, channels, rows, messages read
+# What is counted: messages, channels that they held, exposed channels, their rows, in-edges of those, values read.
+COMPARED, HELD, EXPOSED, EXPOSED_ROWS, REREAD, VALUES = range(6)
 
 
 class Plan(NamedTuple):
@@ -70,7 +71,7 @@ class Extrema(NamedTuple):
     touched: np.ndarray  # (rows,) int32
     counter: np.ndarray  # (1,) int64: how many rows are touched
     plan: Plan
-    counts: np.ndarray  # (5,) int64
+    counts: np.ndarray  # (6,) int64
     sign: np.float32  # 1 for maxima, -1 for minima
 
 
@@ -288,6 +289,7 @@ def _read_anew(ext: Extrema, edges: Edges, planned: int) -> None:
     for i in range(planned):
         row = plan.rows[i]
         ext.counts[REREAD] += edges.inn.head.data[row, 1]
+        ext.counts[VALUES] += edges.inn.head.data[row, 1] * (plan.first[i + 1] - plan.first[i])
         for c in range(plan.first[i], plan.first[i + 1]):
             j, new = plan.columns[c], _message_of(plan.best[c])
             if not (new == s[row, j] or (new != new and s[row, j] != s[row, j])):
