@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from _layer_work import Watch, counts_of, works_table
 from bench import ROOT, machine
 from rich.console import Console
 from rich.table import Table
@@ -41,11 +42,7 @@ from operators.network import Network
 from operators.outcome import Message
 from operators.settings import Settings
 from operators.stage import Stage
-from operators.storage.aggregates import attention_kernels, edge_networks, extrema, gates
 from operators.storage.aggregates.attention import AttentionFold
-from operators.storage.aggregates.edge_networks import NetworkFold
-from operators.storage.aggregates.extrema import ExtremaFold
-from operators.storage.aggregates.gates import GatedFold
 from operators.storage.layer import LayerStorage
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
@@ -73,6 +70,8 @@ LAYERS: dict[str, Kind] = {
 PEERS = {"recompute": "RC", "ripple": "RP"}
 OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
 TOLERANCE = 1e-4
+COUNTED = 5_000  # events of the run that is counted and not timed
+DELETED = 2_000  # edges after it
 
 
 class Nowhere(Core):
@@ -127,6 +126,13 @@ class Engine:
         x_row[rows] = np.arange(rows.size)
         self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]]))
 
+    def take_away(self, src: np.ndarray, dst: np.ndarray) -> None:
+        """Delete these edges, in epochs of a hundred."""
+        for first in range(0, src.size, 100):
+            a, b = src[first : first + 100], dst[first : first + 100]
+            none = np.full(a.size, -1)
+            self._take(events_of(np.full(a.size, OP_DEL_EDGE), a, b, none, self.workload.pool[:0]))
+
     def _take(self, events: Events) -> None:
         change = self.partitioner.partition(events)
         sent = self.partitioner.split(change, control_values(vertices=self.partitioner.vertices), self.epoch)
@@ -151,20 +157,17 @@ class Engine:
         """What the folds of all layers have counted."""
         found: dict[str, int] = {}
         for layer in self.layers:
-            for fold in getattr(layer.synopses, "folds", ()):
-                names: dict[str, int] = {}
-                if isinstance(fold, ExtremaFold):
-                    names = {n: getattr(extrema, n.upper()) for n in ("compared", "held", "exposed_rows", "reread")}
-                elif isinstance(fold, AttentionFold):
-                    found_names = ("deltas", "flipped", "scanned", "afresh", "reread")
-                    names = {n: getattr(attention_kernels, n.upper()) for n in found_names}
-                elif isinstance(fold, GatedFold):
-                    names = {n: getattr(gates, n.upper()) for n in ("deltas", "afresh", "reread")}
-                elif isinstance(fold, NetworkFold):
-                    names = {n: getattr(edge_networks, n.upper()) for n in ("made", "afresh", "reread")}
-                for name, place in names.items():
-                    found[name] = found.get(name, 0) + int(fold.counts[place])
+            for name, value in counts_of(layer).items():
+                found[name] = found.get(name, 0) + value
         return found
+
+    def redo_targets(self) -> bool:
+        """Sum rows afresh whose targets' terms change, instead of moving what changes sides; whether there are any."""
+        folds = [fold for layer in self.layers for fold in getattr(layer.synopses, "folds", ())]
+        movers = [fold for fold in folds if isinstance(fold, AttentionFold) and fold.moves_sides]
+        for fold in movers:
+            fold.moves_sides = False
+        return bool(movers)
 
 
 def events_of(op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray) -> Events:
@@ -251,17 +254,33 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
     found, end = rates(engine.batch, sizes, start, events)
     counts = {key: value - before.get(key, 0) for key, value in engine.counts().items()}
     touched = [now - then for now, then in zip(engine.touched, seen, strict=True)]
+    timed = end - start
+    watch = Watch(engine.layers)
+    for _ in range(max(1, COUNTED // max(sizes))):
+        engine.batch(end, end + max(sizes))
+        end += max(sizes)
+    watch.end()
     mask, x = workload.state_after(end)
     want = oracle.forward(model, x, workload.src[mask], workload.dst[mask])[-1]
     error = float(np.abs(engine.embeddings() - want).max() / np.abs(want).max())
-    per = {f"{key}_per_event": value / (end - start) for key, value in counts.items()}
+    per = {f"{key}_per_event": value / timed for key, value in counts.items()}
     result: dict[str, Any] = {
         "layer": name,
         "error": error,
         "freshet": found,
-        "updates_per_event": sum(touched) / (end - start),
+        "updates_per_event": sum(touched) / timed,
+        "convs": [work.told(end - start - timed) for work in watch.works],
     }
     result |= per
+    watch = Watch(engine.layers)
+    gone = np.random.default_rng(5).permutation(np.flatnonzero(mask))[:DELETED]
+    engine.take_away(workload.src[gone], workload.dst[gone])
+    watch.end()
+    result["reread_per_deletion"] = [work.reread / DELETED for work in watch.works]
+    result["reread_per_lost_channel"] = [work.reread / work.lost if work.lost else 0.0 for work in watch.works]
+    if engine.redo_targets():
+        _, end = rates(engine.batch, sizes, end, max(sizes))
+        result["redo"], _ = rates(engine.batch, sizes, end, events // 4)
     del engine
     for module, system in PEERS.items():
         if name in OF_PEERS[system]:
@@ -327,12 +346,13 @@ class Peers:
 def table_of(results: list[dict[str, Any]], sizes: list[int]) -> Table:
     """The results for people."""
     table = Table(title=f"events/s of one thread's processor time ({machine()})")
-    for column in ("layer", "epoch", "Freshet", "RIPPLE++", "of it", "recompute", "of it", "what it did"):
+    names = "layer", "epoch", "Freshet", "RIPPLE++", "of it", "recompute", "of it", "own redo", "of it", "what it did"
+    for column in names:
         table.add_column(column, justify="left" if column in ("layer", "what it did") else "right")
     for one in results:
         for i, size in enumerate(sizes):
             cells = [one["layer"] if i == 0 else "", f"{size:,}", f"{one['freshet'][size]:,.0f}"]
-            for system in ("RP", "RC"):
+            for system in ("RP", "RC", "redo"):
                 rate = one.get(system, {}).get(size)
                 cells += [f"{rate:,.0f}", f"{one['freshet'][size] / rate:.1f} x"] if rate else ["", ""]
             did = [f"{one[key]:.2f} {key.removesuffix('_per_event')}" for key in one if key.endswith("_per_event")]
@@ -362,7 +382,7 @@ def main() -> None:
         results.append(measure(name, peers, workload, options.epochs, options.events))
         print(orjson.dumps(results[-1], option=orjson.OPT_NON_STR_KEYS).decode(), file=sys.stderr, flush=True)
     if not options.hub:
-        Console(width=160).print(table_of(results, options.epochs))
+        Console(width=160).print(table_of(results, options.epochs), works_table(results, max(options.epochs)))
     worst = max(one["error"] for one in results)
     print(orjson.dumps({"layers": results, "max_error": worst}, option=orjson.OPT_NON_STR_KEYS).decode())
     sys.exit(int(worst > TOLERANCE))

@@ -41,6 +41,8 @@ _EPOCHS, _SINK = "tests/unit/operators/epochs/test_", "tests/unit/operators/sink
 _STAGE, _SUMS = "tests/unit/operators/test_stage.py", "tests/unit/operators/storage/test_exact_sums.py"
 SEEDS = "tests/simulation/test_simulation.py::test_some_seeds"
 PAGES = "tests/simulation/test_simulation.py::test_no_page_changes_unnoticed"
+# The one left out deletes 66,000 edges of a hub: in plain Python that would end by its time limit, whatever is mutated.
+FOLDS = f"{_STORAGE}folds.py --deselect {_STORAGE}folds.py::test_more_messages_hold_an_extremum_than_can_be_counted"
 TESTS = {
     "state/sweep.py": f"{_STATE}sweep.py",
     "state/table.py": f"{_STATE}table.py",
@@ -53,7 +55,7 @@ TESTS = {
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
-    "operators/storage/aggregates/extrema.py": f"{_STORAGE}folds.py",
+    "operators/storage/aggregates/extrema_kernels.py": FOLDS,
     "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
     "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
     "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
@@ -66,7 +68,8 @@ TESTS = {
 _MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage/aggregates/gates.py"
 _NETWORKS = "operators/storage/aggregates/edge_networks.py"
 _REMAKING = "operators/storage/aggregates/extrema_remaking.py"
-_EXTREMA, _ATTENTION = "operators/storage/aggregates/extrema.py", "operators/storage/aggregates/attention_kernels.py"
+_EXTREMA = "operators/storage/aggregates/extrema_kernels.py"
+_ATTENTION = "operators/storage/aggregates/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
@@ -133,8 +136,8 @@ MUTATIONS = [
         "return file.partial and rows",
         "return False and rows",
     ),
-    Mutation("a tie is not counted", _EXTREMA, "holders[v, j] += 1", "holders[v, j] += 0", plain=True),
-    Mutation("an exposed channel stays", _EXTREMA, "if holders[row, j] == 0:", "if False:", plain=True),
+    Mutation("a tie is not counted", _EXTREMA, "min(many + equal,", "min(many,", plain=True),
+    Mutation("an exposed channel stays", _EXTREMA, "at += np.int64(holders[row, j] == 0)", "at += 0", plain=True),
     Mutation("an altered row is not told", _EXTREMA, "        if ext.altered[row]:", "        if False:", plain=True),
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(

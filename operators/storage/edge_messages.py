@@ -25,6 +25,7 @@ from state.table import View, touch
 
 OK, MISSING_EDGE = 0, 1
 _AHEAD = 12
+_NEAR = 6
 
 
 class Messages(NamedTuple):
@@ -110,6 +111,19 @@ def _find_moves(edges: Edges, slots: np.ndarray, places: np.ndarray, rows: np.nd
     return count
 
 
+@inner
+def _prefetch_lists(edges: Edges, src: np.ndarray, dst: np.ndarray, i: int, at_end: int) -> None:
+    """Ask for the lists of both ends of an edge, of nearer ones for where they begin or, with 1, for where they end."""
+    if i + _AHEAD < len(src):
+        prefetch(edges.out.head.data, np.int64(src[i + _AHEAD]) * 3)
+        prefetch(edges.inn.head.data, np.int64(dst[i + _AHEAD]) * 3)
+        prefetch(edges.in_edges.data, np.int64(dst[i + _AHEAD]))
+    if i + _NEAR < len(src):
+        u, v = src[i + _NEAR], dst[i + _NEAR]
+        prefetch(edges.out.pool.data, place_of(edges.out, u) + at_end * edges.out.head.data[u, 1])
+        prefetch(edges.inn.pool.data, place_of(edges.inn, v) + at_end * edges.inn.head.data[v, 1])
+
+
 @kernel
 def take_out(
     edges: Edges,
@@ -124,9 +138,7 @@ def take_out(
     src, dst, weight = deleted
     at = 0
     for i in range(len(src)):
-        if i + _AHEAD < len(src):
-            prefetch(edges.out.head.data, np.int64(src[i + _AHEAD]) * 3)
-            prefetch(edges.inn.head.data, np.int64(dst[i + _AHEAD]) * 3)
+        _prefetch_lists(edges, src, dst, i, np.int64(0))
         u, v = src[i], dst[i]
         if edges.skip_loops and u == v:
             continue
@@ -153,6 +165,10 @@ def list_kept(edges: Edges, slots: np.ndarray, messages: Messages) -> None:
     """List the messages of all out-edges of these sources."""
     at = 0
     for i in range(len(slots)):
+        if i + _AHEAD < len(slots):
+            prefetch(edges.out.head.data, np.int64(slots[i + _AHEAD]) * 3)
+        if i + _NEAR < len(slots):
+            prefetch(edges.out.pool.data, place_of(edges.out, slots[i + _NEAR]))
         u = slots[i]
         base, first = base_of(edges.out, u), place_of(edges.out, u)
         for k in range(first, first + edges.out.head.data[u, 1]):
@@ -209,9 +225,7 @@ def put_in(
     at = result[1]
     result[2] = len(src)
     for i in range(start, len(src)):
-        if i + _AHEAD < len(src):
-            prefetch(edges.out.head.data, np.int64(src[i + _AHEAD]) * 3)
-            prefetch(edges.inn.head.data, np.int64(dst[i + _AHEAD]) * 3)
+        _prefetch_lists(edges, src, dst, i, np.int64(1))
         u, v = src[i], dst[i]
         if edges.skip_loops and u == v:
             continue

@@ -59,11 +59,15 @@ def inexact(before: float, term: float, after: float) -> np.int64:
 
 @inner
 def add_term(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
-    """Add a term to channel `j` of a row; returns the channel's bit if that was not exact, else 0."""
+    """Add a term to channel `j` of a row; returns the channel's bit if that was not exact, else 0.
+
+    A `j` that is the sum of others should be unsigned: the compiler can't tell that it is never negative, and Python's
+    meaning of such a place in every step leaves no vector instructions. (So it is in `add_term_compensated`.)
+    """
     before = sums[row, j]
     after = before + term
     sums[row, j] = after
-    return inexact(before, term, after) << np.int64(j & 31)
+    return inexact(before, term, after) << (np.int64(j) & np.int64(31))
 
 
 @inner

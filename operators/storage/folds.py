@@ -23,9 +23,10 @@ from gnn.synopses import (
 )
 from operators.storage import edge_messages
 from operators.storage.aggregates.attention import AttentionFold
-from operators.storage.aggregates.attention_kernels import merge_partial_attention
+from operators.storage.aggregates.attention_reading import merge_partial_attention
 from operators.storage.aggregates.edge_networks import NetworkFold
-from operators.storage.aggregates.extrema import ExtremaFold, merge_partial_extrema, sign_of
+from operators.storage.aggregates.extrema import ExtremaFold, sign_of
+from operators.storage.aggregates.extrema_kernels import merge_partial_extrema
 from operators.storage.aggregates.fold import Fold, MessageFold
 from operators.storage.aggregates.gates import GatedFold
 from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments

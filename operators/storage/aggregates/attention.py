@@ -7,6 +7,7 @@ import numpy as np
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
 from operators.storage.aggregates import attention_kernels as kernels
+from operators.storage.aggregates.attention_reading import read_attention
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import stamp_of
 from state.table import Table, TableSet
@@ -17,13 +18,13 @@ class AttentionFold:
 
     def __init__(self, tables: TableSet, name: str, synopsis: SoftmaxSynopsis) -> None:
         score = synopsis.score
-        self._is_additive = score.kind == "additive"
+        self.moves_sides = score.kind == "additive"
         sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels)
         self.s = tables.add(f"{name}s", "f8", width)
         self.note = tables.add(f"{name}note", "i4", 4)
         self.shift = tables.add(f"{name}shift", "f4", sums)
         self.held = tables.add(f"{name}held", "i4", sums)
-        self.near = tables.add(f"{name}near", "f4", score.heads) if self._is_additive else None
+        self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
         self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, width), np.float64)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -56,7 +57,7 @@ class AttentionFold:
         slots = len(edges.z.data)
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-        if not self._is_additive:
+        if not self.moves_sides:
             kernels.turn_targets(self._view(), edges, moves, rows, stamp_of(moves.serial))
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
@@ -65,7 +66,7 @@ class AttentionFold:
 
     def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Move what other terms of targets move, before the table has the new values."""
-        if self._is_additive:
+        if self.moves_sides:
             kernels.move_sides(self._view(), edges, moves, rows, stamp_of(moves.serial))
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
@@ -79,4 +80,4 @@ class AttentionFold:
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write [m | D | N] of every head to `out`."""
-        kernels.read_attention(self._view(), edges.z.data, slots, out, first)
+        read_attention(self._view(), edges.z.data, slots, out, first)

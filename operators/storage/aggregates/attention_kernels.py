@@ -34,7 +34,6 @@ from operators.storage.exact_sums import (
     forget_loss,
     is_worn,
     note_loss,
-    prefetch_sum,
     replace_sum,
 )
 from state.adjacency import base_of, place_of
@@ -43,6 +42,8 @@ from state.table import View, touch
 
 DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages, messages, rows, messages
 _AHEAD = 8
+_FAR = 32  # for single values, each in a cache line of its own
+_SOURCES_OF_A_LINE = 16
 _HIGHEST = 30.0  # of a score above the shift
 _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the shift is nothing beside this
 
@@ -93,11 +94,17 @@ def _mark(att: Attention, row: int, serial: int) -> None:
 
 
 @inner
+def places_of(att: Attention, k: int, h: int) -> tuple[np.uint64, np.uint64]:
+    """Where the sums of a side begin in a row, and the values of a head in one of z; see `exact_sums.add_term`."""
+    return np.uint64(k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
+
+
+@inner
 def _clear_side(att: Attention, row: int, k: int) -> None:
     """Sums without messages are exactly 0."""
-    first = k * (1 + att.terms.channels)
-    for j in range(first, first + 1 + att.terms.channels):
-        att.s.data[row, j] = 0.0
+    first, _ = places_of(att, k, np.int64(0))
+    for c in range(np.uint64(1 + att.terms.channels)):
+        att.s.data[row, first + c] = 0.0
     att.shift.data[row, k] = np.float32(0)
 
 
@@ -115,11 +122,11 @@ def _change(att: Attention, z: np.ndarray, u: int, v: int, h: int, side: int, si
         att.renew[v] = serial
         return
     p = np.float32(math.exp(above))
-    first = k * (1 + att.terms.channels)
+    first, value = places_of(att, k, h)
     lossy = add_term(att.s.data, v, first, np.float64(p) * sign)
-    for c in range(att.terms.channels):
-        term = np.float64(p * z[u, h * att.terms.channels + c])
-        lossy |= add_term(att.s.data, v, first + 1 + c, term * sign)
+    for c in range(np.uint64(att.terms.channels)):
+        term = np.float64(p * z[u, value + c])
+        lossy |= add_term(att.s.data, v, first + np.uint64(1) + c, term * sign)
     if lossy:
         note_loss(att.s.data, att.note.data, v, lossy, 0.0)
 
@@ -170,6 +177,47 @@ def turn_targets(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, s
             att.renew[v] = serial
 
 
+@inner
+def _prefetch_scan(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, i: int) -> None:
+    """Ask for what says whether a target's term changes and, of a nearer one, for the list of its in-edges."""
+    if i + 2 * _AHEAD < len(moves.slots):
+        v = np.int64(moves.slots[i + 2 * _AHEAD])
+        prefetch(edges.in_edges.data, v)
+        prefetch(edges.inn.head.data, 3 * v)
+        prefetch(edges.z.data, v * edges.z.data.shape[1] + att.terms.target)
+        prefetch(att.note.data, 4 * v)
+        prefetch(rows, np.int64(moves.places[i + 2 * _AHEAD]) * rows.shape[1] + att.terms.target)
+    if i + _AHEAD < len(moves.slots):
+        v = np.int64(moves.slots[i + _AHEAD])
+        at = place_of(edges.inn, v)
+        for k in range(at, at + min(edges.inn.head.data[v, 1], np.int32(4 * _SOURCES_OF_A_LINE)), _SOURCES_OF_A_LINE):
+            prefetch(edges.inn.pool.data, k)
+
+
+@inner
+def _scan_in_edges(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, i: int, serial: int) -> None:
+    """Move those messages of a target whose side changes, which few do."""
+    z, near, pool, heads = edges.z.data, att.near.data, edges.inn.pool.data, att.terms.heads
+    v, row = moves.slots[i], moves.places[i]
+    base, at = base_of(edges.inn, v), place_of(edges.inn, v)
+    end = at + edges.inn.head.data[v, 1]
+    att.counts[SCANNED] += end - at
+    for h in range(heads):
+        target, then = z[v, att.terms.target + h], rows[row, att.terms.target + h]
+        for k in range(at, end):
+            if k + _FAR < end:
+                prefetch(near, np.int64(base + pool[k + _FAR]) * heads + h)
+            source = near[base + pool[k], h]
+            before, after = side_of(att.terms, source, target), side_of(att.terms, source, then)
+            if before != after:
+                u = base + pool[k]
+                # sources that move as well are out, and come again on the side that they are on then
+                if moves.stamp[u] != moves.serial and att.renew[v] != serial:
+                    att.counts[FLIPPED] += 1
+                    _change(att, z, u, v, h, before, -1, serial)
+                    _change(att, z, u, v, h, after, 1, serial)
+
+
 @kernel
 def move_sides(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, serial: int) -> None:
     """Of targets whose terms change to those of `rows`, move the messages whose side changes.
@@ -177,33 +225,16 @@ def move_sides(att: Attention, edges: Edges, moves: Moves, rows: np.ndarray, ser
     The table has the old values yet, and the lists the edges of the epoch before that stay; messages of sources that
     change as well have been taken back, and come again by their new values.
     """
-    z, pool = edges.z.data, edges.inn.pool.data
-    near, heads = att.near.data, att.terms.heads
     for i in range(len(moves.slots)):
+        _prefetch_scan(att, edges, moves, rows, i)
         v, row = moves.slots[i], moves.places[i]
-        if edges.in_edges.data[v] == 0 or not turns(z, v, rows, row, att.terms.target, heads):
-            continue
-        _mark(att, v, serial)
-        base, at = base_of(edges.inn, v), place_of(edges.inn, v)
-        end = at + edges.inn.head.data[v, 1]
-        for k in range(at, end):
-            if k + _AHEAD < end:
-                prefetch(near, np.int64(base + pool[k + _AHEAD]) * heads)
-            u = base + pool[k]
-            if moves.stamp[u] == moves.serial or att.renew[v] == serial:
-                continue
-            att.counts[SCANNED] += 1
-            for h in range(heads):
-                source, target = near[u, h], att.terms.target + h
-                before, after = side_of(att.terms, source, z[v, target]), side_of(att.terms, source, rows[row, target])
-                if before != after:
-                    att.counts[FLIPPED] += 1
-                    _change(att, z, u, v, h, before, -1, serial)
-                    _change(att, z, u, v, h, after, 1, serial)
+        if edges.in_edges.data[v] > 0 and turns(edges.z.data, v, rows, row, att.terms.target, att.terms.heads):
+            _mark(att, v, serial)
+            _scan_in_edges(att, edges, moves, rows, i, serial)
     for i in range(len(moves.slots)):
         touch(att.near, moves.slots[i])
-        for h in range(heads):
-            near[moves.slots[i], h] = rows[moves.places[i], att.terms.source + h]
+        for h in range(att.terms.heads):
+            att.near.data[moves.slots[i], h] = rows[moves.places[i], att.terms.source + h]
 
 
 @inner
@@ -258,19 +289,31 @@ def _sum_afresh(att: Attention, edges: Edges, row: int) -> None:
             side = _side(att, z, u, row, h)
             k = side * att.terms.heads + h
             p = np.float32(math.exp(_score(att, z, u, row, h, side) - np.float64(att.shift.data[row, k])))
-            first = k * (1 + att.terms.channels)
+            first, value = places_of(att, k, h)
             add_term_compensated(fresh, first, np.float64(p))
-            for c in range(att.terms.channels):
-                add_term_compensated(fresh, first + 1 + c, np.float64(p * z[u, h * att.terms.channels + c]))
+            for c in range(np.uint64(att.terms.channels)):
+                add_term_compensated(fresh, first + np.uint64(1) + c, np.float64(p * z[u, value + c]))
     replace_sum(att.s.data, att.note.data, row, fresh, compensate(fresh))
     att.counts[AFRESH] += 1
     att.counts[REREAD] += end - at
+
+
+@inner
+def _prefetch_denominators(att: Attention, edges: Edges, row: int) -> None:
+    sums = att.held.data.shape[1]
+    prefetch(edges.in_edges.data, row)
+    prefetch(att.note.data, row * 4)
+    prefetch(att.held.data, row * sums)
+    for k in range(sums):
+        prefetch(att.s.data, row * att.s.data.shape[1] + k * (1 + att.terms.channels))
 
 
 @kernel
 def settle(att: Attention, edges: Edges, serial: int) -> None:
     """At the end of an epoch, clear the sums of nothing and make those afresh that have to be."""
     for i in range(att.counter[0]):
+        if i + _AHEAD < att.counter[0]:
+            _prefetch_denominators(att, edges, np.int64(att.touched[i + _AHEAD]))
         row = att.touched[i]
         if edges.in_edges.data[row] == 0:
             for k in range(att.held.data.shape[1]):
@@ -283,75 +326,3 @@ def settle(att: Attention, edges: Edges, serial: int) -> None:
             _clear_sides(att, row)
         if att.renew[row] == serial or _little_is_left(att, row) or is_worn(att.s.data, att.note.data, row):
             _sum_afresh(att, edges, row)
-
-
-@inner
-def _shift_of(att: Attention, z: np.ndarray, row: int, h: int, side: int) -> np.float64:
-    """What a side's sums are relative to, the target's part of an additive score included."""
-    shift = np.float64(att.shift.data[row, side * att.terms.heads + h])
-    if att.terms.kind == ADDITIVE:
-        target = np.float64(z[row, att.terms.target + h])
-        shift += target if side else np.float64(att.terms.slope) * target
-    return shift
-
-
-@inner
-def _add_side(att: Attention, row: int, k: int, factor: float, out: np.ndarray, i: int, at: int) -> None:
-    """Add `factor` times the sums of a side to `out`."""
-    first = k * (1 + att.terms.channels)
-    for c in range(1 + att.terms.channels):
-        out[i, at + c] += np.float32(att.s.data[row, first + c] * factor)
-
-
-@kernel
-def read_attention(att: Attention, z: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
-    """Write [m | D | N] of every head of these rows to `out`, from column `first` on, the sides put together."""
-    sides, heads, channels = att.held.data.shape[1] // att.terms.heads, att.terms.heads, att.terms.channels
-    for i in range(len(slots)):
-        if i + _AHEAD < len(slots):
-            prefetch_sum(att.s.data, np.int64(slots[i + _AHEAD]))
-            prefetch(z, np.int64(slots[i + _AHEAD]) * z.shape[1] + att.terms.target)
-        row = slots[i]
-        for h in range(heads):
-            at, most, some = first + h * (channels + 2), np.float64(0), False
-            for side in range(sides):
-                if att.held.data[row, side * heads + h] > 0:
-                    shift = _shift_of(att, z, row, h, side)
-                    most = max(most, shift) if some else shift
-                    some = True
-            out[i, at] = np.float32(most)
-            for c in range(1 + channels):
-                out[i, at + 1 + c] = np.float32(0)
-            for side in range(sides):
-                if att.held.data[row, side * heads + h] > 0:
-                    # relative to the shift as it is written
-                    factor = math.exp(_shift_of(att, z, row, h, side) - np.float64(out[i, at]))
-                    _add_side(att, row, side * heads + h, factor, out, i, at + 1)
-
-
-@kernel
-def merge_partial_attention(
-    index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, shifts: tuple[int, int], heads: int
-) -> None:
-    """[m | D | N] of every head of each slot's partials, added in the order of the parts; 0 where there are none."""
-    step = out.shape[1] // heads
-    for i in range(len(slots)):
-        base = np.int64(slots[i] >> shifts[0]) << shifts[1]
-        for h in range(heads):
-            first, most, some = h * step, np.float32(0), False
-            for part in range(index.shape[1]):
-                if index[slots[i], part] >= 0:
-                    m = partial[base + index[slots[i], part], first]
-                    if not some or m > most:
-                        most = m
-                    some = True
-            out[i, first] = most
-            for j in range(first + 1, first + step):
-                total = np.float64(0)
-                for part in range(index.shape[1]):
-                    if index[slots[i], part] >= 0:
-                        row = base + index[slots[i], part]
-                        total += np.float64(partial[row, j]) * math.exp(
-                            np.float64(partial[row, first]) - np.float64(most)
-                        )
-                out[i, j] = np.float32(total)

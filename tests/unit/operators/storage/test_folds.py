@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnn.synopses import synopsis_of
-from operators.storage.aggregates import extrema
+from operators.storage.aggregates import extrema_kernels as extrema
 from operators.storage.aggregates.extrema import ExtremaFold
 from operators.storage.aggregates.sum_fold import SumFold
 from operators.storage.sums import LostUpdateError

@@ -1,0 +1,160 @@
+"""What each conv of an engine does in an epoch, set against a recomputation of the k-hop neighbourhood.
+
+The recomputation reads every in-edge of each vertex that a change may reach, conv by conv, as the baseline of the
+RIPPLE++ paper and InkStream's k-hop do. Of those vertices some are *pruned*: nothing reaches them, or what does changes
+nothing; some are moved *by delta*; and some are *redone* from their in-edges. This is counted beside the job, and never
+in a run whose time is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from operators.storage.aggregates import attention_kernels, edge_networks, extrema_kernels, gates
+from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.edge_networks import NetworkFold
+from operators.storage.aggregates.extrema import ExtremaFold
+from operators.storage.aggregates.gates import GatedFold
+from operators.storage.layer import LayerStorage
+from operators.storage.sources import Sources
+from state.codec import Block
+
+_COUNTED = {
+    ExtremaFold: (extrema_kernels, ("compared", "held", "exposed", "exposed_rows", "reread", "values")),
+    AttentionFold: (attention_kernels, ("deltas", "flipped", "scanned", "afresh", "reread")),
+    GatedFold: (gates, ("deltas", "afresh", "reread")),
+    NetworkFold: (edge_networks, ("made", "afresh", "reread")),
+}
+_VALUE_BYTES = 4
+
+
+def counts_of(layer: LayerStorage) -> dict[str, int]:
+    """What the folds of a layer have counted since it was made."""
+    found: dict[str, int] = {}
+    for fold in getattr(layer.synopses, "folds", ()):
+        module, names = _COUNTED.get(type(fold), (None, ()))
+        for name in names:
+            found[name] = found.get(name, 0) + int(fold.counts[getattr(module, name.upper())])
+    return found
+
+
+@dataclass
+class Work:
+    """One conv's work; vertices, messages and bytes of the values that they have."""
+
+    khop: int = 0  # vertices that the recomputation makes anew
+    changed: int = 0  # whose synopsis has changed here
+    redone: int = 0  # of them, from their in-edges
+    reread: int = 0  # in-edges of those
+    lost: int = 0  # channels whose extremum nobody holds any more
+    messages: int = 0  # that came, went or changed, and those read anew
+    bytes: int = 0
+    khop_messages: int = 0
+    khop_bytes: int = 0
+
+    def told(self, events: int) -> dict[str, float]:
+        """Shares and figures an event, for people."""
+        khop, redone = max(1, self.khop), min(self.redone, self.changed)
+        shares = {
+            "pruned": 1 - self.changed / khop,
+            "by_delta": (self.changed - redone) / khop,
+            "redone": redone / khop,
+            "messages_of_recomputation": self.messages / max(1, self.khop_messages),
+            "bytes_of_recomputation": self.bytes / max(1, self.khop_bytes),
+        }
+        return shares | {f"{name}_per_event": value / events for name, value in asdict(self).items()}
+
+
+class Watch:
+    """Counts the work of the layers of one part, from now on."""
+
+    def __init__(self, layers: list[LayerStorage]) -> None:
+        self.works = [Work() for _ in layers]
+        self._reached = np.empty(0, np.int64)
+        self._layers = layers
+        for number, layer in enumerate(layers):
+            self._wrap(number, layer)
+
+    def end(self) -> None:
+        """Count no more."""
+        for layer in self._layers:
+            del layer.synopses.merge  # the instance's: the class has the real one
+
+    def _wrap(self, number: int, layer: LayerStorage) -> None:
+        merge = layer.synopses.merge
+
+        def counting(epoch: int, topology: Block, sources: Sources, own: Any) -> None:
+            moved = _moved(layer.synopses, sources)
+            before, recomputed = counts_of(layer), getattr(layer.synopses, "recomputed", 0)
+            merge(epoch, topology, sources, own)
+            counts = {name: value - before[name] for name, value in counts_of(layer).items()}
+            counts["afresh"] = counts.get("afresh", 0) + getattr(layer.synopses, "recomputed", 0) - recomputed
+            self._count(number, layer, topology, moved, counts)
+
+        layer.synopses.merge = counting  # type: ignore[method-assign]
+
+    def _count(
+        self, number: int, layer: LayerStorage, topology: Block, moved: np.ndarray, counts: dict[str, int]
+    ) -> None:
+        """Count what an epoch has done."""
+        synopses, work = layer.synopses, self.works[number]
+        row_bytes = _VALUE_BYTES * synopses.z.data.shape[1]
+        ends = np.concatenate([topology.get("del_dst"), topology.get("add_dst")])
+        before = moved if number == 0 else self._reached
+        self._reached = np.unique(np.concatenate([before, ends, _out_of(synopses, before)]).astype(np.int64))
+        in_edges = int(synopses.in_edges(self._reached).sum())
+        work.khop += self._reached.size
+        work.khop_messages += in_edges
+        work.khop_bytes += in_edges * row_bytes
+        work.changed += int(synopses.touched().size)
+        work.redone += counts.get("exposed_rows", 0) + counts["afresh"]
+        reread = counts.get("reread", 0)
+        work.reread += reread
+        work.lost += counts.get("exposed", 0)
+        kept = int(_out_of(synopses, moved).size)
+        work.messages += kept + ends.size + reread
+        # a kept message is read as it was and as it is; of extrema that are read anew, the exposed channels alone
+        read = _VALUE_BYTES * counts["values"] if "values" in counts else reread * row_bytes
+        work.bytes += (2 * kept + ends.size) * row_bytes + read + _VALUE_BYTES * counts.get("scanned", 0)
+
+
+def _moved(synopses: Any, sources: Sources) -> np.ndarray:
+    """The sources whose values change in any bit."""
+    old = synopses.z.data
+    new = sources.rows[sources.places, : old.shape[1]]
+    return sources.slots[(old[sources.slots].view(np.int32) != new.view(np.int32)).any(axis=1)]
+
+
+def _out_of(synopses: Any, slots: np.ndarray) -> np.ndarray:
+    """The destinations of all out-edges of these vertices, one part's."""
+    lists = synopses._out
+    return np.concatenate([np.empty(0, np.int32), *(lists.of(slot) for slot in slots.tolist())])
+
+
+def works_table(results: list[dict[str, Any]], size: int) -> Table:
+    """What each conv does beside a recomputation of the k-hop neighbourhood, for people.
+
+    The last two columns are of a run of deletions alone: in-edges read anew for each deleted edge (the changes that it
+    makes to the conv before are this conv's, too) and for each channel of a vertex that lost its extremum.
+    """
+    table = Table(title=f"shares of the k-hop neighbourhood, by conv, at {size:,} events an epoch; figures an event")
+    names = "layer", "conv", "k-hop", "pruned", "by delta", "redone", "re-read", "messages", "of k-hop's", "KiB"
+    for column in (*names, "of k-hop's", "re-read a deletion", "a lost channel"):
+        table.add_column(column, justify="left" if column == "layer" else "right")
+    for one in results:
+        for i, work in enumerate(one["convs"]):
+            shares = [f"{work[name]:.1%}" for name in ("pruned", "by_delta", "redone")]
+            per = {name: work[f"{name}_per_event"] for name in ("khop", "reread", "messages", "bytes")}
+            cells = [one["layer"] if i == 0 else "", str(i + 1), f"{per['khop']:.1f}", *shares, f"{per['reread']:.1f}"]
+            cells += [f"{per['messages']:.1f}", f"{work['messages_of_recomputation']:.1%}"]
+            table.add_row(
+                *cells,
+                f"{per['bytes'] / 1024:.1f}",
+                f"{work['bytes_of_recomputation']:.1%}",
+                *(f"{one[name][i]:.1f}" for name in ("reread_per_deletion", "reread_per_lost_channel")),
+            )
+    return table
