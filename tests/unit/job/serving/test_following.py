@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,28 @@ def test_an_epoch_shows_when_all_parts_have_it(hand):
     assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
     with pytest.raises(NotReadyError, match="freshet serve"):
         CurrentTable(hand.out / "tables").reader()
+
+
+def test_the_next_file_of_a_tail_is_looked_for_at_once(hand, monkeypatch):
+    """Who looked at the folder a moment ago does not wait for his turn when a file has come to its end."""
+    hand.apply(1, ({2: 1.0}, []))
+    follower = follower_of(hand)
+    catch_up(follower, 1)
+    monkeypatch.setattr("job.serving.part_tails._LOOK_S", 1e9)
+    for part in follower._parts:
+        part._looked = time.monotonic()
+    before = set((hand.out / "tables" / "tail").glob("*.tail"))
+    hand.apply(2, ({2: 2.0}, []), marker=1)
+    hand.apply(3, ({2: 3.0}, []))
+    assert len(set((hand.out / "tables" / "tail").glob("*.tail")) - before) == 2
+    deadline = time.monotonic() + 20
+    while follower.table.epoch < 3:
+        assert time.monotonic() < deadline
+        follower._asked_at = time.monotonic()  # not from the change log
+        follower.step()
+    assert seen(hand) == (3, {2: (3, 3.0)})
+    hand.close()
+    follower.close(forget=True)
 
 
 def test_an_id_that_moves_between_parts_stays(hand):
