@@ -189,7 +189,7 @@ def _read_found(
     mem: np.ndarray, floats: np.ndarray, epoch: int, own: np.ndarray, rows: np.ndarray, begin: int, end: int
 ) -> int:
     """Take the rows of slots own[begin:end], which become their epochs; the least of those, or MISSED or STUCK."""
-    least = np.int64(0)
+    least = 0
     for i in range(begin, end):
         own[i] = ABSENT if own[i] < 0 else read_slot(mem, floats, own[i], epoch, rows, i)
         least = min(least, own[i])
@@ -203,7 +203,7 @@ def _numbers_at(
     mem: np.ndarray, floats: np.ndarray, epoch: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
 ) -> int:
     """Take the rows of these ids as of `epoch`: 0, ABSENT if some have none, MISSED, or STUCK."""
-    least = np.int64(0)
+    least = 0
     for begin in range(0, len(ids), _AHEAD):
         end = min(begin + _AHEAD, len(ids))
         _find_numbers(mem, ids, own, begin, end)
@@ -224,7 +224,7 @@ def _texts_at(
     rows: np.ndarray,
 ) -> int:
     """As `_numbers_at`, for string ids."""
-    least = np.int64(0)
+    least = 0
     for begin in range(0, len(own), _AHEAD):
         end = min(begin + _AHEAD, len(own))
         _find_texts(mem, offsets, text, own, begin, end)
