@@ -65,8 +65,8 @@ class TableReader(MappedTable):
                 return Found(epoch, own, rows)
             until = self._again(epoch, until)
 
-    def few(self, ids: Ids, wanted: int) -> tuple[int, np.ndarray, np.ndarray] | None:
-        """The epoch, own epochs and rows of a few ids, if all are there and the table is as far as `wanted`; one look.
+    def few(self, ids: Ids, wanted: int) -> Found | None:
+        """The rows of a few ids, if all of them are there and the table is as far as `wanted`; one look.
 
         It keeps the interpreter's lock: getting it back would take longer than the rows.
         """
@@ -75,7 +75,7 @@ class TableReader(MappedTable):
             epoch = read_few_texts(self.mem, self.floats, wanted, ids.offsets, ids.data, own, rows)
         else:
             epoch = read_few(self.mem, self.floats, wanted, ids, own, rows)
-        return (epoch, own, rows) if epoch >= 0 else None
+        return Found(epoch, own, rows) if epoch >= 0 else None
 
     def all(self) -> tuple[Ids, Found]:
         """All ids that live, and their rows."""

@@ -44,7 +44,7 @@ class MappedTransport:
         if isinstance(ids, Texts) is not table.strings or len(ids) > _FEW:
             return None
         found = table.few(ids, min_epoch)
-        return None if found is None else (found[0], ids, found[1], found[2])
+        return None if found is None else (found.epoch, ids, found.own, found.rows)
 
     def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Compare all rows."""

@@ -22,6 +22,7 @@ from state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneEr
 from state.served.plain import PlainReader
 from state.served.reader import ChangeReader, TableReader
 from state.served.writer import TableFullError, TableWriter
+from tests.support.read_beside import read_beside, writer
 from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -197,6 +198,15 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
         last = max(last, TableReader(path).epoch)
     assert kills == 8
     assert reads > 100, reads
+
+
+def test_single_reads_beside_a_writer_agree():
+    """Ten million of them: scripts/bench_reads.py."""
+    with writer() as path:
+        found = read_beside(path, 40_000, seed=11)
+    assert (found.wrong, found.back) == (0, 0)
+    assert found.epochs > 20, found
+    assert found.rows > 10_000, found
 
 
 def assert_plain_reads(path, own, lives):
