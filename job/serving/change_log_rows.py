@@ -11,12 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gnn.errors import FreshetError
 from job.folder import layout
 from job.serving.columns import ids_of_column, numbers
-from operators.sink.change_log_reader import ChangeLogReader
+from operators.sink.change_log_reader import BASE_PREFIX, ChangeLogReader
 from state.served.ids import Ids, Texts, frozen
 
 _TRIES = 20
+
+
+class DamagedFileError(FreshetError):
+    """A file of the change log, or a base, that was cut off or changed."""
 
 
 class LogRows(NamedTuple):
@@ -84,8 +89,17 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
 
 
 def epochs_of(path: Path) -> tuple[int, int]:
-    """The first and the last epoch of a file; bounds of all where it does not say."""
-    metadata = pq.read_metadata(path)
+    """The first and the last epoch of a file; bounds of all where it does not say.
+
+    Raises: DamagedFileError for a file that is no whole one.
+    """
+    try:
+        metadata = pq.read_metadata(path)
+    except pa.ArrowInvalid as error:
+        msg = f"{path} is damaged ({str(error)[:80]}): restore it from a copy"
+        if path.name.startswith(BASE_PREFIX):
+            msg += "; where all files of the change log were kept (--keep-changes all) it may be removed instead"
+        raise DamagedFileError(msg) from error
     column = metadata.schema.names.index("epoch")
     found = [metadata.row_group(k).column(column).statistics for k in range(metadata.num_row_groups)]
     if any(one is None or not one.has_min_max for one in found) or not found:

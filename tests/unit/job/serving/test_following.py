@@ -20,6 +20,7 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob, await_job
 from job.serving.watching import Classes, Watch, changes
 from operators.sink.change_log_reader import ChangeLogReader
+from state.served.layout import T_BEAT_US
 from state.served.plain import PlainReader
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.jobs import ROOT
@@ -240,6 +241,25 @@ def test_a_restored_attempt_comes_again_and_changes_nothing(hand):
     assert seen(hand) == (3, {2: (3, 3.0)})
     hand.close()
     follower.close(forget=True)
+
+
+def test_tables_of_a_dead_job_go_and_those_of_a_living_one_stay(hand):
+    """Of a former job in the same folder, whose server was killed."""
+    former = follower_of(hand)
+    left = former.table.path
+    dead, alive, other = (
+        place.SHM / left.name.replace(JOB_ID, f"{JOB_ID}-{name}") for name in ("dead", "alive", "other")
+    )
+    other = other.with_name(other.name.replace(place._mark(hand.out / "tables"), "00000000"))
+    for path in (dead, alive, other):
+        path.write_bytes(left.read_bytes())
+    for path in (dead, other):
+        words = np.memmap(path, np.int64)
+        words[T_BEAT_US] -= 100_000_000
+    again = follower_of(hand)
+    assert [path.exists() for path in (again.table.path, dead, alive, other)] == [True, False, True, True]
+    hand.close()
+    again.close(forget=True)
 
 
 def test_one_server_a_job(hand):
