@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/soak_serving.py --plot docs/serving-week.png
 
-The clock is simulated, the code is not: Sink, change log, tail, follower, table and compaction (hourly, changes kept for
-a day). Files come as often as in real time; one epoch stands for several, so rows and bytes are as many times fewer.
+The clock is simulated, the code is not: Sink, change log, tail, follower, table, and compaction (hourly; changes of a
+day are kept). Files come as often as in real time; an epoch stands for several: rows and bytes are as many times fewer.
 Prints one JSON line, and ends with 1 if something grows.
 """
 

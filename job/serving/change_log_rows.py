@@ -117,6 +117,12 @@ def _base_of(out: Path, upto: int) -> Path | None:
     return max(bases, default=None)
 
 
+def base_epoch(out: Path, upto: int) -> int:
+    """Its epoch; -1 where there is none."""
+    base = _base_of(out, upto)
+    return -1 if base is None else _epoch_of(base)
+
+
 def _epoch_of(base: Path) -> int:
     return int(base.stem.removeprefix(BASE_PREFIX))
 

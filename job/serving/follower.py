@@ -14,7 +14,7 @@ import numpy as np
 
 from job.console import say
 from job.serving import place
-from job.serving.change_log_rows import DamagedFileError, positions_at, rows_between
+from job.serving.change_log_rows import DamagedFileError, base_epoch, positions_at, rows_between
 from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
 from operators.sink.tail.reader import TailEpoch
@@ -141,6 +141,9 @@ class Follower:
         upto = self.job.complete_epoch()
         if upto <= self.table.epoch:
             return False
+        if base_epoch(self.job.out, upto) > self.table.epoch:  # what was deleted since may be told nowhere any more
+            self._begin_anew()
+            return True
         found = rows_between(self.job.out, self.table.epoch, upto, self.job.strings, self.job.width)
         self._make_room(len(found.ids), text_bytes(found.ids))
         self.table.remove(upto, found.dead)
@@ -178,16 +181,25 @@ class Follower:
         try:
             known, found, _ = former.content()
         except HistoryTooShortError:  # an epoch that a killed server left half applied, larger than the ring
-            self._load()
-            larger, self.table = self.table, former
+            self._begin_anew()
         else:
             heap = int(former.mem[T_HEAP_USED])
             larger = self._table_for(int(former.mem[T_LIVE]) + ids, heap + text)
             larger.put(found.own, known, found.rows)
             larger.set_positions(self._position_rows())
             larger.publish(found.epoch)
-        self._show(larger)
-        self.table = larger
+            self._replace(larger)
+
+    def _begin_anew(self) -> None:
+        """Go on with a table of what base and change log have."""
+        former = self.table
+        self._load()
+        loaded, self.table = self.table, former
+        self._replace(loaded)
+
+    def _replace(self, table: TableWriter) -> None:
+        self._show(table)
+        former, self.table = self.table, table
         former.supersede()
 
     def _show(self, table: TableWriter) -> None:

@@ -301,6 +301,28 @@ def test_compacting_keeps_what_the_folder_says(hand):
     follower.close(forget=True)
 
 
+def test_a_server_behind_a_base_learns_what_was_deleted(hand):
+    """The files that told of it, and the tails, are gone."""
+    hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []), marker=1)
+    hand.settle()
+    follower = follower_of(hand)
+    lookup = Lookup(CurrentTable(hand.out / "tables"))
+    assert sorted(seen(hand)[1]) == [2, 3, 4]
+    hand.apply(2, ({2: 2.0}, [3]), marker=2)
+    hand.settle()
+    done = compact_log(hand.out, KEEP_AT_LEAST_S, now_s=2e12)
+    assert (done.epoch, done.rows, len(list((hand.out / "embeddings").glob("part-*.parquet")))) == (2, 2, 0)
+    hand.apply(3, ({5: 3.0}, []), marker=3)
+    hand.settle()
+    for path in (hand.out / "tables" / "tail").glob("*.tail"):
+        path.unlink()
+    catch_up(follower, 3)
+    assert seen(hand) == (3, {2: (2, 2.0), 4: (1, 1.0), 5: (3, 3.0)})
+    assert lookup.table.positions().tolist() == [[0, 0, 30, 3]]
+    hand.close()
+    follower.close(forget=True)
+
+
 def test_watching(hand):
     hand.apply(1, ({2: 1.0, 3: -1.0}, []), marker=1)
     hand.settle()
