@@ -43,6 +43,7 @@ class Probe:
         self._stop.set()
         self._thread.join()
         self._client.close()
+        del self._producer  # or it would look for its broker for ever
         if self.lost or not self.taken_ms:
             msg = f"{self.way}: {self.lost} changes were not seen in {_PATIENCE_S} s, {len(self.taken_ms)} were"
             raise RuntimeError(msg)

@@ -95,10 +95,14 @@ def together(readers: list[Reader], seconds: float) -> None:
 
 
 class Readable:
-    """How long epochs take from being published to being readable, looked at in the table's header meanwhile."""
+    """How long epochs take from being published to being readable, looked at in the table's header meanwhile.
+
+    Those that were published before somebody looked are left out: a server that has just started is behind.
+    """
 
     def __init__(self, tables: Any) -> None:
         self._table, self.taken_ms = CurrentTable(tables), dict[int, float]()
+        self._began_us = time.time_ns() // 1000
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -108,7 +112,7 @@ class Readable:
             table = self._table.reader()
             epoch, readable = table.epoch, table.word(T_READABLE_US)
             published = table.word(T_PUBLISHED_US)
-            if published and readable >= published and table.epoch == epoch:
+            if published >= self._began_us and readable >= published and table.epoch == epoch:
                 self.taken_ms.setdefault(epoch, (readable - published) / 1e3)
 
     def end(self) -> list[float]:
