@@ -18,7 +18,7 @@ from state.served.layout import T_PUBLISHED_US, T_READABLE_US
 
 # Of the answers of a reader one in so many is kept for the oracle, and so many at most, by the ids of a request: a
 # hundred thousand in all, within half a gigabyte.
-SAMPLED: dict[int | None, tuple[int, int]] = {1: (4, 80_000), 100: (8, 2_000), 10_000: (2, 40), None: (1, 3)}
+SAMPLED: dict[int | None, tuple[int, int]] = {1: (2, 80_000), 100: (2, 4_000), 10_000: (1, 40), None: (1, 3)}
 _DRAWN, _DRAWN_IDS = 2048, 1 << 21
 _LOOK_S = 0.004
 

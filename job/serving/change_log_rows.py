@@ -20,7 +20,7 @@ from job.serving.columns import ids_of_column, numbers
 from operators.sink.change_log_reader import BASE_PREFIX
 from state.served.ids import Ids, Texts, frozen
 
-POSITIONS = b"positions"  # in a base's metadata: JSON rows of (source, partition, next offset, epoch)
+POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
 
@@ -62,7 +62,7 @@ def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
         if told is None:  # of an earlier version
             base = None
         else:
-            newest = {(a, b): (c, d) for a, b, c, d in orjson.loads(told)}
+            newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
     for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else _epoch_of(base)):
         table = pq.read_table(path, columns=["epoch", "source", "partition", "next_offset"])
         table = table.filter(pc.less_equal(table["epoch"], upto)).sort_by("epoch")

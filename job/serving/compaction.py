@@ -87,7 +87,8 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
         pa.chunked_array([vectors(found.rows), vectors(np.zeros((count, job.width), np.float32))]),
         pa.array(np.arange(live + count) >= live),
     ]
-    positions = orjson.dumps(positions_at(job.out, upto, job.sources).tolist())
+    read = positions_at(job.out, upto, job.sources).tolist()
+    positions = orjson.dumps([[job.sources[source], *rest] for source, *rest in read if source >= 0])
     cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
     schema = schema.with_metadata({POSITIONS: positions})
     table = pa.Table.from_arrays(cast, schema=schema)
