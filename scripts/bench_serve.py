@@ -185,6 +185,8 @@ def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespac
             reader.client.close()
     finally:
         server.end()
+    if not taken:
+        sys.exit("no epoch came while clients read: give more --events, the stream ended while the job started")
     shown = {f"publish_to_readable_ms_p{p}": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
     return readers, shown | {"epochs_seen": len(taken)} | restart
 
