@@ -184,7 +184,9 @@ def serve(folder: Path) -> None:
             table.set_positions(np.zeros((1, 4), np.int64))
             table.publish(epoch)
         reader = TableReader(path)
-        reader.get(ids if isinstance(ids, Texts) else frozen(ids))
+        asked = ids if isinstance(ids, Texts) else frozen(ids)
+        reader.get(asked)
+        reader.few(asked, 0)
         following = ChangeReader(reader)
         for epoch in (3, 4):
             following.next()

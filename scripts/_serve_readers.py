@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from job.serving.clients.client import EmbeddingClient, Rows
 from job.serving.lookup import CurrentTable
 from state.served.layout import T_PUBLISHED_US, T_READABLE_US
 
-SAMPLED = 50  # one in so many small answers is kept for the oracle
-_DRAWN = 2048
+# Of the answers of a reader one in so many is kept for the oracle, and so many at most, by the ids of a request: a
+# hundred thousand in all, within half a gigabyte.
+SAMPLED: dict[int | None, tuple[int, int]] = {1: (2, 80_000), 100: (2, 4_000), 10_000: (1, 40), None: (1, 3)}
+_DRAWN, _DRAWN_IDS = 2048, 1 << 21
 _LOOK_S = 0.004
 
 
@@ -45,30 +48,31 @@ class Reader:
     """A client and what it counts; `size`: ids a request, None for all of them."""
 
     def __init__(self, client: EmbeddingClient | HttpClient, vertices: int, size: int | None, seed: int) -> None:
-        self.client, self._vertices, self._size = client, vertices, size
+        self.client, self._vertices, self.size = client, vertices, size
         self._rng = np.random.default_rng(seed)
         self.taken_s: list[float] = []
         self.seconds, self.rows, self.back = 0.0, 0, 0
-        self.samples: list[Sample] = []
+        self.samples: deque[Sample] = deque(maxlen=SAMPLED[size][1])
         self._epoch = 0
 
     def turn(self, seconds: float) -> None:
         """Read for so long."""
-        drawn = self._rng.integers(0, self._vertices, (_DRAWN, self._size or 1))
-        read = self._all if self._size is None else self.client.rows
+        size = self.size or 1
+        drawn = self._rng.integers(0, self._vertices, (min(_DRAWN, _DRAWN_IDS // size), size))
+        every, _ = SAMPLED[self.size]
+        read = self._all if self.size is None else self.client.rows
         began = now = time.perf_counter()
         while now - began < seconds:
-            ids = drawn[len(self.taken_s) % _DRAWN]
+            ids = drawn[len(self.taken_s) % len(drawn)]
             found = read(ids)
             after = time.perf_counter()
             self.taken_s.append(after - now)
             self.rows += len(found[0])
             self.back += found.epoch < self._epoch
             self._epoch = found.epoch
-            if self._size is None:
-                self.samples = [*self.samples[-2:], Sample(found.epoch, None, *found)]
-            elif len(self.taken_s) % SAMPLED == 1 and len(self.samples) < 2000:
-                self.samples.append(Sample(found.epoch, ids, *found))
+            if len(self.taken_s) % every == 0:
+                asked = None if self.size is None else ids
+                self.samples.append(Sample(found.epoch, asked, *found))
             now = time.perf_counter()
         self.seconds += now - began
 
@@ -91,10 +95,14 @@ def together(readers: list[Reader], seconds: float) -> None:
 
 
 class Readable:
-    """How long epochs take from being published to being readable, looked at in the table's header meanwhile."""
+    """How long epochs take from being published to being readable, looked at in the table's header meanwhile.
+
+    Those that were published before somebody looked are left out: a server that has just started is behind.
+    """
 
     def __init__(self, tables: Any) -> None:
         self._table, self.taken_ms = CurrentTable(tables), dict[int, float]()
+        self._began_us = time.time_ns() // 1000
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -104,7 +112,7 @@ class Readable:
             table = self._table.reader()
             epoch, readable = table.epoch, table.word(T_READABLE_US)
             published = table.word(T_PUBLISHED_US)
-            if published and readable >= published and table.epoch == epoch:
+            if published >= self._began_us and readable >= published and table.epoch == epoch:
                 self.taken_ms.setdefault(epoch, (readable - published) / 1e3)
 
     def end(self) -> list[float]:

@@ -21,13 +21,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
 import orjson
+from _serve_freshness import probes
 from _serve_oracle import Oracle
 from _serve_readers import HttpClient, Readable, Reader, together
+from arxiv_stream import WIDTH as FEATURES
 from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, inputs_in, machine
 from bench_latency import DEADLINE_S, WARM_UP_S, Figures, await_epochs
@@ -40,7 +42,7 @@ from job.serving.place import read_server
 
 CATCH_UP_S, SLACK_S = 60.0, 4.0
 _BEHIND = 20  # epochs: about what a status file is late
-BATCH, CLIENTS, VERTICES, WIDTH = 100, 4, 169_343, 40
+BATCH, LARGE, CLIENTS, VERTICES, WIDTH = 100, 10_000, 4, 169_343, 40
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # What is read, by its name in the result: how many clients, ids a request (None: all), and the way.
 KINDS: dict[str, tuple[int, int | None, str]] = {
@@ -50,10 +52,12 @@ KINDS: dict[str, tuple[int, int | None, str]] = {
     "bare_lookups": (CLIENTS, 1, "bare"),
     "batched": (CLIENTS, BATCH, "flight"),
     "bare_batched": (CLIENTS, BATCH, "bare"),
+    "large": (1, LARGE, "flight"),
     "bulk": (1, None, "flight"),
     "http": (CLIENTS, 1, "http"),
     "local": (1, 1, "mapped"),
     "local_batched": (1, BATCH, "mapped"),
+    "local_large": (1, LARGE, "mapped"),
 }
 Readers = dict[str, list[Reader]]
 
@@ -181,6 +185,8 @@ def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespac
             reader.client.close()
     finally:
         server.end()
+    if not taken:
+        sys.exit("no epoch came while clients read: give more --events, the stream ended while the job started")
     shown = {f"publish_to_readable_ms_p{p}": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
     return readers, shown | {"epochs_seen": len(taken)} | restart
 
@@ -193,39 +199,74 @@ def has_come_to(client: Any, out: Path) -> bool:
         return False
 
 
-def at_a_rate(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
-    """A job that reads a topic into which so many events a second are written."""
+class Offered(NamedTuple):
+    """A job that reads a topic into which events are written at a rate."""
+
+    out: Path
+    broker: str
+    topic: str
+    producer: subprocess.Popen[bytes]
+
+
+@contextmanager
+def offered(folder: Path, rate: int, options: argparse.Namespace) -> Iterator[Offered]:
+    """Broker, generator and job, once the job has taken in what was written while it started; or can't keep up."""
     out = folder / "out-served"
     with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
         topic = f"kafka://{broker.address}/serve"
         produce = [FRESHET, "produce", "--events", folder / "events.parquet", "--to", topic, "--partitions", 1]
-        produce += ["--rate", options.rate, "--format", "arrow", "--batch", max(1, options.rate // 20)]
+        produce += ["--rate", rate, "--format", "arrow", "--batch", max(1, rate // 20)]
         began = time.monotonic()
         producer = subprocess.Popen(list(map(str, produce)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         job = run_of(out, [*inputs_in(folder)[:4], "--events", topic], options)
         try:
             await_epochs(out, job, 1)
             time.sleep(WARM_UP_S)
-            # What was written while the job started is taken in first; it may be that it can't keep up at all.
             deadline = time.monotonic() + CATCH_UP_S
-            while Figures(out).events < options.rate * (time.monotonic() - began - SLACK_S):
+            while Figures(out).events < rate * (time.monotonic() - began - SLACK_S):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.5)
-            before, began, sent_s = Figures(out), time.monotonic(), cpu_s_of(producer.pid)
-            readers, shown = read_beside(out, lambda: True, options)
-            seconds = time.monotonic() - began
-            found = Figures(out).since(before)
-            sent_s = cpu_s_of(producer.pid) - sent_s
-            kept = found["events"] / (options.rate * seconds)
+            yield Offered(out, broker.address, "serve", producer)
         finally:
             producer.kill()
             producer.wait()
             job.send_signal(signal.SIGTERM)
             job.communicate(timeout=DEADLINE_S)
+
+
+def at_a_rate(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
+    """What is read beside a job to which so many events a second are offered."""
+    with offered(folder, options.rate, options) as job:
+        before, began, sent_s = Figures(job.out), time.monotonic(), cpu_s_of(job.producer.pid)
+        readers, shown = read_beside(job.out, lambda: True, options)
+        seconds = time.monotonic() - began
+        found = Figures(job.out).since(before)
+        sent_s = cpu_s_of(job.producer.pid) - sent_s
+        kept = found["events"] / (options.rate * seconds)
     shown |= {"offered_per_s": options.rate, "kept_percent": round(100 * kept, 1), "epochs": found["epochs"]}
     shown |= {"applied_ms_p50": found["applied_ms_p50"], "generator_cores": round(sent_s / seconds, 2)}
-    return readers, shown | {"job_loss_percent": round(max(0.0, 100 * (1 - kept)), 1)}, out
+    return readers, shown | {"job_loss_percent": round(max(0.0, 100 * (1 - kept)), 1)}, job.out
+
+
+def freshness(folder: Path, rate: int, options: argparse.Namespace) -> dict[str, Any]:
+    """From a change in Kafka to its row at a client, at a rate, while nobody else reads."""
+    shown: dict[str, Any] = {}
+    with offered(folder, rate, options) as job:
+        server = Server(job.out / "tables")
+        try:
+            until(lambda: has_come_to(EmbeddingClient(server.tables), job.out), "the newest epochs")
+            asked = probes(server.addresses, job.broker, job.topic, FEATURES)
+            time.sleep(options.probe)
+            for probe in asked:
+                taken = probe.end()
+                name = f"change_to_{probe.way}_ms"
+                shown |= {f"{name}_p{p}": round(float(np.percentile(taken, p)), 1) for p in (50, 99)}
+                shown |= {f"changes_to_{probe.way}": len(taken)}
+        finally:
+            server.end()
+    shutil.rmtree(job.out)
+    return shown
 
 
 def at_full_load(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
@@ -270,22 +311,46 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4, help="turns of each kind of client, at most")
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn")
     parser.add_argument("--runtime", default="flink", choices=["local", "flink"])
-    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--parts", type=int, nargs="+", default=[1], help="one run, and one JSON line, for each")
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        nargs="*",
+        default=[1000, 5000],
+        metavar="RATE",
+        help="with --rate: also how long a change takes from Kafka to a client, at these rates",
+    )
+    parser.add_argument("--probe", type=float, default=20.0, metavar="SECONDS", help="of each of those")
     parser.add_argument("--epoch-events", type=int, default=1000)
     parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events)
+    counts, code = options.parts, 0
+    for options.parts in counts:
+        result = judged(folder, options)
+        right = result["checked"] and not result["torn"] and not result["wrong"] and not result["back"]
+        if options.rate:
+            result["fresh"] = {rate: freshness(folder, rate, options) for rate in options.fresh}
+        print(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)
+        code |= not right
+    return code
+
+
+def judged(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a run, its answers held against the change log."""
     readers, shown, out = (at_a_rate if options.rate else at_full_load)(folder, options)
     every = [reader for name, some in readers.items() if KINDS[name][2] != "bare" for reader in some]
     oracle = Oracle(out)
-    verdicts = [oracle.judge(sample) for reader in every for sample in reader.samples]
+    verdicts, checked = [], dict[str, int]()
+    for reader in every:
+        verdicts += [oracle.judge(sample) for sample in reader.samples]
+        checked[str(reader.size or "all")] = checked.get(str(reader.size or "all"), 0) + len(reader.samples)
     torn, wrong = (sum(one[k] for one in verdicts) for k in (0, 1))
-    result = figures_of(readers) | {"torn": torn, "wrong": wrong, "back": sum(reader.back for reader in every)}
-    result |= {"answers": sum(len(reader.taken_s) for reader in every), "checked": len(verdicts)}
-    result |= shown | {"machine": machine(), "load": [round(one, 1) for one in os.getloadavg()]}
+    result = figures_of(readers) | {"parts": options.parts, "torn": torn, "wrong": wrong}
+    result |= {"back": sum(reader.back for reader in every), "answers": sum(len(reader.taken_s) for reader in every)}
+    result |= {"checked": len(verdicts), "checked_by_ids": checked}
     shutil.rmtree(out)
-    print(orjson.dumps(result).decode(), flush=True)
-    return 0 if verdicts and not torn and not wrong and not result["back"] else 1
+    return result | shown | {"machine": machine(), "load": [round(one, 1) for one in os.getloadavg()]}
 
 
 if __name__ == "__main__":

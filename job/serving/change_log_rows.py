@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gnn.errors import FreshetError
 from job.folder import layout
 from job.serving.columns import ids_of_column, numbers
-from operators.sink.change_log_reader import ChangeLogReader
+from operators.sink.change_log_reader import BASE_PREFIX
 from state.served.ids import Ids, Texts, frozen
 
+POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 _TRIES = 20
+_NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
+
+
+class DamagedFileError(FreshetError):
+    """A file of the change log, or a base, that was cut off or changed."""
 
 
 class LogRows(NamedTuple):
@@ -44,23 +54,41 @@ def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) ->
 
 def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     """What the input is read up to after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
-    found = ChangeLogReader(out).positions()
     numbers = {name: number for number, name in enumerate(sources)}
+    base = _base_of(out, upto)
     newest: dict[tuple[int, int], tuple[int, int]] = {}
-    within = np.flatnonzero(found.epoch <= upto)
-    for at in within.tolist():  # few: a row for each epoch and partition; ordered by epoch, so that the last one holds
-        key = numbers.get(str(found.source[at]), -1), int(found.partition[at])
-        newest[key] = int(found.next_offset[at]), int(found.epoch[at])
+    if base is not None:
+        told = (pq.read_schema(base).metadata or {}).get(POSITIONS)
+        if told is None:  # of an earlier version
+            base = None
+        else:
+            newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
+    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else _epoch_of(base)):
+        table = pq.read_table(path, columns=["epoch", "source", "partition", "next_offset"])
+        table = table.filter(pc.less_equal(table["epoch"], upto)).sort_by("epoch")
+        last = table.group_by(["source", "partition"], use_threads=False).aggregate(
+            [("next_offset", "last"), ("epoch", "last")]
+        )
+        for row in last.to_pylist():  # few: one for each partition
+            if row["source"]:
+                key = numbers.get(row["source"], -1), row["partition"]
+                newest[key] = row["next_offset_last"], row["epoch_last"]
     return np.array([[*key, *value] for key, value in newest.items()], np.int64).reshape(-1, 4)
 
 
 def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
     tables = []
-    for path in sorted((out / layout.EMBEDDINGS).glob("[!._]*.parquet")):
-        if epochs_of(path)[1] > after:
-            table = pq.read_table(path)
-            epoch = table["epoch"]
-            tables.append(table.filter(pc.and_(pc.greater(epoch, after), pc.less_equal(epoch, upto))))
+    base = _base_of(out, upto)
+    if base is not None and _epoch_of(base) <= after:
+        base = None
+    if base is not None:
+        epochs_of(base)  # is it whole?
+    log = (path for path in (out / layout.EMBEDDINGS).glob("[!._]*.parquet") if not path.name.startswith(BASE_PREFIX))
+    paths = _past(log, after if base is None else _epoch_of(base))
+    for path in paths if base is None else [base, *paths]:
+        table = pq.read_table(path)
+        epoch = table["epoch"]
+        tables.append(table.filter(pc.and_(pc.greater(epoch, after), pc.less_equal(epoch, upto))))
     empty = np.empty((0, width), np.float32)
     if not sum(table.num_rows for table in tables):
         nothing: Ids = Texts.encode([]) if strings else frozen(np.empty(0, np.int64))
@@ -83,9 +111,54 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
     )
 
 
+def _base_of(out: Path, upto: int) -> Path | None:
+    """The newest base up to an epoch: it has all that came before it."""
+    bases = [path for path in (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet") if _epoch_of(path) <= upto]
+    return max(bases, default=None)
+
+
+def base_epoch(out: Path, upto: int) -> int:
+    """Its epoch; -1 where there is none."""
+    base = _base_of(out, upto)
+    return -1 if base is None else _epoch_of(base)
+
+
+def _epoch_of(base: Path) -> int:
+    return int(base.stem.removeprefix(BASE_PREFIX))
+
+
+def in_series(paths: Iterable[Path]) -> list[list[Path]]:
+    """Numbered files of one part each, in the order of their epochs; others alone."""
+    series: dict[str, list[Path]] = {}
+    for path in sorted(paths):
+        name = _NUMBERED.fullmatch(path.name)
+        series.setdefault(path.name if name is None else name[1], []).append(path)
+    return list(series.values())
+
+
+def _past(paths: Iterable[Path], after: int) -> list[Path]:
+    """Files that may hold epochs past `after`; of a series' older ones only the newest is looked at."""
+    found: list[Path] = []
+    for files in in_series(paths):
+        for path in reversed(files):
+            if epochs_of(path)[1] <= after:
+                break
+            found.append(path)
+    return sorted(found)
+
+
 def epochs_of(path: Path) -> tuple[int, int]:
-    """The first and the last epoch of a file; bounds of all where it does not say."""
-    metadata = pq.read_metadata(path)
+    """The first and the last epoch of a file; bounds of all where it does not say.
+
+    Raises: DamagedFileError for a file that is no whole one.
+    """
+    try:
+        metadata = pq.read_metadata(path)
+    except pa.ArrowInvalid as error:
+        msg = f"{path} is damaged ({str(error)[:80]}): restore it from a copy"
+        if path.name.startswith(BASE_PREFIX):
+            msg += "; where all files of the change log were kept (--keep-changes all) it may be removed instead"
+        raise DamagedFileError(msg) from error
     column = metadata.schema.names.index("epoch")
     found = [metadata.row_group(k).column(column).statistics for k in range(metadata.num_row_groups)]
     if any(one is None or not one.has_min_max for one in found) or not found:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from job.errors import UsageError
 from job.folder import layout
-from job.serving.change_log_rows import epochs_of, rows_between
+from job.serving.change_log_rows import POSITIONS, epochs_of, in_series, positions_at, rows_between
 from job.serving.columns import column_of_ids, numbers, vectors
 from job.serving.served_job import ServedJob
 from operators.sink.change_log import embeddings_schema
@@ -49,21 +52,27 @@ def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = No
         raise UsageError(msg)
     upto = job.complete_epoch()
     folder = out / layout.EMBEDDINGS
-    bounds = {path: epochs_of(path) for path in sorted(folder.glob("[!._]*.parquet"))}
-    bases = {path for path in bounds if path.name.startswith(BASE_PREFIX)}
+    series = in_series(folder.glob("[!._]*.parquet"))
+    bases = {path for files in series for path in files if path.name.startswith(BASE_PREFIX)}
+    series = [files for files in series if files[0] not in bases]
     now = time.time() if now_s is None else now_s
     gone: list[Path] = []
     if keep_s is not None:
         oldest = now - max(keep_s, KEEP_AT_LEAST_S)
-        covered = [path for path in bounds if path not in bases and bounds[path][1] <= upto]
-        gone = [path for path in covered if path.stat().st_mtime < oldest]
-    kept = [bounds[path][0] for path in bounds if path not in bases and path not in gone]
+        gone = [path for files in series for path in takewhile(partial(_may_go, oldest=oldest, upto=upto), files)]
+    left = [[path for path in files if path not in set(gone)] for files in series]
+    oldest_kept = min((epochs_of(files[0])[0] for files in left if files), default=upto + 1)
     base = folder / f"{BASE_PREFIX}{upto:012d}.parquet"
-    rows = _write(job, base, upto, min(kept, default=upto + 1))
+    rows = _write(job, base, upto, oldest_kept)
     size = sum(path.stat().st_size for path in gone)
     for path in [*gone, *(bases - {base})]:
         path.unlink(missing_ok=True)
     return Compacted(upto, rows, len(gone), size)
+
+
+def _may_go(path: Path, oldest: float, upto: int) -> bool:
+    """Whether a file is old, and has nothing that the base lacks."""
+    return path.stat().st_mtime < oldest and epochs_of(path)[1] <= upto
 
 
 def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
@@ -78,7 +87,11 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
         pa.chunked_array([vectors(found.rows), vectors(np.zeros((count, job.width), np.float32))]),
         pa.array(np.arange(live + count) >= live),
     ]
-    table = pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    read = positions_at(job.out, upto, job.sources).tolist()
+    positions = orjson.dumps([[job.sources[source], *rest] for source, *rest in read if source >= 0])
+    cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    schema = schema.with_metadata({POSITIONS: positions})
+    table = pa.Table.from_arrays(cast, schema=schema)
 
     def write(sink: DirectFile) -> None:
         with pq.ParquetWriter(sink, schema, compression="zstd") as writer:

@@ -5,19 +5,21 @@ An epoch is the same in every attempt of the job, so any copy of it will do. Wha
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from job.console import say
 from job.serving import place
-from job.serving.change_log_rows import positions_at, rows_between
+from job.serving.change_log_rows import DamagedFileError, base_epoch, positions_at, rows_between
 from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
 from operators.sink.tail.reader import TailEpoch
 from state.served.ids import Ids, Texts, slice_of, text_bytes
-from state.served.layout import HISTORY_BYTES, T_HEAP_USED, T_LIVE, Shape
+from state.served.layout import HISTORY_BYTES, SHM, T_HEAP_USED, T_LIVE, Shape
 from state.served.mapped import HistoryTooShortError
 from state.served.reader import TableReader
 from state.served.writer import TableWriter
@@ -26,6 +28,7 @@ _STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
 _BEAT_S = 0.25
 _POLL_S = 0.002
 _ENDED_S = 1.0  # between two looks at whether the job has ended
+_NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
 class Follower:
@@ -39,11 +42,20 @@ class Follower:
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")
+        self._told, self._source_us = 0, 0
         self.ended = False
         self.taken_over = False
+        self.trouble: str | None = None  # why readers get nothing newer, where the server knows
 
-    def start(self) -> None:
-        """Take over the table that a killed server left, else load the base; a table is readable on return."""
+    def start(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Take over the table that a killed server left, else load the base; a table is readable on return.
+
+        While there is no space for it, or a file of the change log is damaged, it is tried again, until told to end.
+        """
+        while not self._tried(self._begin) and not until():
+            pass
+
+    def _begin(self) -> bool:
         found = place.take_over(self.job, self.tables)
         if found is not None:
             self.taken_over, self.table = True, found
@@ -53,14 +65,33 @@ class Follower:
                 self._read_positions(found.epoch)
         else:
             self._load()
-        self._beat(time.monotonic())
-        place.show(self.job, self.tables, self.table)
+        self._show(self.table)
+        return True
 
     def run(self, until: Callable[[], bool]) -> None:
         """Follow the job until told to end."""
         while not until():
-            if not self.step():
+            if not self._tried(self.step):
                 time.sleep(_POLL_S)
+
+    def _tried(self, act: Callable[[], bool]) -> bool:
+        """Do it; what people must see to, such as a full disk, is said, and then it is to be tried again."""
+        try:
+            done = act()
+        except (OSError, DamagedFileError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_SPACE:
+                raise
+            full = f"no space for the table: free some in {SHM}, or on the disk of {self.tables}"
+            trouble = full if isinstance(error, OSError) else str(error)
+            if trouble != self.trouble:
+                say(f"{trouble}; until then readers get what there is")
+            self.trouble = trouble
+            time.sleep(_AGAIN_S)
+            return False
+        if done and self.trouble is not None:
+            say(f"the table goes on, at epoch {self.table.epoch}")
+            self.trouble = None
+        return done
 
     def step(self) -> bool:
         """Apply the next epoch if it is there; whether it was."""
@@ -82,7 +113,7 @@ class Follower:
         """Let the tails go; with `forget` the table, too."""
         for part in self._parts:
             part.close()
-        if forget:
+        if forget and hasattr(self, "table"):
             self.table.supersede()
             place.forget(self.job, self.tables)
 
@@ -110,6 +141,9 @@ class Follower:
         upto = self.job.complete_epoch()
         if upto <= self.table.epoch:
             return False
+        if base_epoch(self.job.out, upto) > self.table.epoch:  # what was deleted since may be told nowhere any more
+            self._begin_anew()
+            return True
         found = rows_between(self.job.out, self.table.epoch, upto, self.job.strings, self.job.width)
         self._make_room(len(found.ids), text_bytes(found.ids))
         self.table.remove(upto, found.dead)
@@ -133,8 +167,11 @@ class Follower:
         self._set_positions()
 
     def _set_positions(self) -> None:
+        self.table.set_positions(self._position_rows())
+
+    def _position_rows(self) -> np.ndarray:
         rows = [[*key, *value] for key, value in sorted(self._positions.items())]
-        self.table.set_positions(np.array(rows, np.int64).reshape(-1, 4))
+        return np.array(rows, np.int64).reshape(-1, 4)
 
     def _make_room(self, ids: int, text: int) -> None:
         """Go on with a larger table if these ids may not fit; readers follow by themselves."""
@@ -144,29 +181,55 @@ class Follower:
         try:
             known, found, _ = former.content()
         except HistoryTooShortError:  # an epoch that a killed server left half applied, larger than the ring
-            self._load()
+            self._begin_anew()
         else:
             heap = int(former.mem[T_HEAP_USED])
-            self.table = self._table_for(int(former.mem[T_LIVE]) + ids, heap + text)
-            self.table.put(found.own, known, found.rows)
-            self._set_positions()
-            self.table.publish(found.epoch)
-        self._beat(time.monotonic())
-        place.show(self.job, self.tables, self.table)
+            larger = self._table_for(int(former.mem[T_LIVE]) + ids, heap + text)
+            larger.put(found.own, known, found.rows)
+            larger.set_positions(self._position_rows())
+            larger.publish(found.epoch)
+            self._replace(larger)
+
+    def _begin_anew(self) -> None:
+        """Go on with a table of what base and change log have."""
+        former = self.table
+        self._load()
+        loaded, self.table = self.table, former
+        self._replace(loaded)
+
+    def _replace(self, table: TableWriter) -> None:
+        self._show(table)
+        former, self.table = self.table, table
         former.supersede()
+
+    def _show(self, table: TableWriter) -> None:
+        """Have readers take this table; one that can't be shown is none."""
+        self._beat_of(table, time.monotonic())
+        try:
+            place.show(self.job, self.tables, table)
+        except OSError:
+            if place.read_table_file(self.tables) != table.path:
+                table.path.unlink(missing_ok=True)
+            raise
 
     def _table_for(self, ids: int, text: int) -> TableWriter:
         shape = Shape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)
         return place.new_table(self.job, shape)
 
     def _beat(self, now: float) -> None:
+        self._beat_of(self.table, now)
+
+    def _beat_of(self, table: TableWriter, now: float) -> None:
+        """Say that the server lives, and as of when the table has all that the job has published."""
         beats = self.job.beats()
-        source_us = min((0 if one is None else one.beat_us for one in beats), default=0)
+        if table.epoch >= self._told:  # what the parts had at the last beat
+            self._source_us = min((0 if one is None else one.beat_us for one in beats), default=0)
+        self._told = min((0 if one is None else one.epoch for one in beats), default=0)
         failures = sum(one.failures for one in beats if one is not None)
         if now - self._ended_at >= _ENDED_S:
             self._ended_at, self.ended = now, self.job.has_ended()
         self._beat_at = now
-        self.table.beat(source_us, failures, self.ended)
+        table.beat(self._source_us, failures, self.ended)
 
 
 def _ids_of(one: TailEpoch, strings: bool) -> Ids:

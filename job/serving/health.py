@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from job.serving.lookup import Lookup, NotReadyError
@@ -24,16 +25,18 @@ class Health:
 
     def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S) -> None:
         self._lookup, self._stale_after_s = lookup, stale_after_s
+        self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
 
     def figures(self) -> dict[str, Any]:
         """The figures; `ready` and, where it is not, `reason`.
 
-        `behind_s`: how long the job, or the server, has said nothing. `job`: running, ended, or silent.
+        `behind_s`: how long the job, or the server, has said nothing, or what it said is not in the table. `job`:
+        running, ended, or silent.
         """
         try:
             table = self._lookup.table
         except NotReadyError as error:
-            return {"ready": False, "reason": str(error)}
+            return {"ready": False, "reason": self.trouble() or str(error)}
         now_us = time.time_ns() // 1000
         ended = bool(table.word(T_ENDED))
         server_s, source_us = (now_us - table.word(T_BEAT_US)) / 1e6, table.word(T_SOURCE_BEAT_US)
@@ -44,7 +47,7 @@ class Health:
         return {
             "ready": not stale,
             "tables": str(self._lookup.folder),
-            "reason": f"nothing was heard for {behind_s:.1f} s" if stale else None,
+            "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
             "epoch": table.epoch,
             "vertices": table.live,
             "job": "ended" if ended else "silent" if stale else "running",

@@ -115,6 +115,11 @@ class CurrentTable:
                 found = self._reader = self._open()
         return found
 
+    def at_hand(self) -> TableReader | PlainReader:
+        """As `reader`, for who asks the table itself whether another one has taken its place."""
+        found = self._reader
+        return self.reader() if found is None or time.monotonic() - self._looked > _LOOK_S else found
+
     def _open(self) -> TableReader:
         from state.served.reader import TableReader
 

@@ -10,6 +10,7 @@ from operators.sink.tail.layout import TailName
 from operators.sink.tail.reader import NotATailError, TailEpoch, TailReader
 
 _LOOK_S = 0.05  # between two looks at the folder
+_SOON_S, _SOON_LOOK_S = 0.1, 0.001  # a file that has come to its end is followed by another one at once
 
 
 class _File:
@@ -33,12 +34,12 @@ class PartTails:
         self._folder, self._part, self._job = folder, part, job
         self._files: dict[TailName, _File] = {}
         self._known: set[TailName] = set()
-        self._looked = float("-inf")
+        self._looked = self._soon_until = float("-inf")
 
     def get(self, wanted: int) -> TailEpoch | None:
         """The part's rows of an epoch; None while no tail has it."""
         found = self._find(wanted)
-        if found is None and time.monotonic() - self._looked >= _LOOK_S:
+        if found is None and self._is_due(time.monotonic()):
             self.look(wanted)
             found = self._find(wanted)
         return found
@@ -67,6 +68,12 @@ class PartTails:
         for file in self._files.values():
             file.reader.close()
         self._files = {}
+
+    def _is_due(self, now: float) -> bool:
+        """Whether to look at the folder again."""
+        if any(file.ahead is None and file.reader.ended for file in self._files.values()):
+            self._soon_until = now + _SOON_S
+        return now - self._looked >= (_SOON_LOOK_S if now < self._soon_until else _LOOK_S)
 
     def _find(self, wanted: int) -> TailEpoch | None:
         for file in self._files.values():

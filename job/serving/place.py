@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,8 +18,8 @@ from job.folder import layout
 from job.folder.run_file import write_json
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import boot_word
-from state.served.layout import SHM, T_BOOT, T_JOB, Shape
-from state.served.mapped import NoTableError
+from state.served.layout import SHM, T_BEAT_US, T_BOOT, T_JOB, Shape
+from state.served.mapped import MappedTable, NoTableError
 from state.served.plain import PlainReader
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
 _SPARE = 1.2  # of what is free in memory, for others
+_DEAD_US = 60_000_000  # a server beats several times a second
 
 
 @contextmanager
@@ -113,15 +115,30 @@ def forget(job: ServedJob, tables: Path) -> None:
 
 
 def _remove(job: ServedJob, tables: Path, keep: Path | None) -> None:
+    """Remove the job's tables, and those of a former job in the same folder that nobody keeps any more."""
     for folder in (SHM, tables):
-        for path in folder.glob(f"{_prefix(job, tables)}*.table"):
-            if path != keep:
+        for path in folder.glob(f"freshet-*-{_mark(tables)}-*.table"):
+            if path != keep and (path.name.startswith(_prefix(job, tables)) or _is_dead(path)):
                 path.unlink(missing_ok=True)
 
 
 def _prefix(job: ServedJob, tables: Path) -> str:
-    """How the names of the tables of one folder begin: a folder that was copied has another server, and its own."""
-    return f"freshet-{job.job_id}-{hashlib.sha256(str(tables.absolute()).encode()).hexdigest()[:8]}-"
+    """How the names of the tables of one folder begin."""
+    return f"freshet-{job.job_id}-{_mark(tables)}-"
+
+
+def _mark(tables: Path) -> str:
+    """Of a folder: one that was copied has another server, and its own tables."""
+    return hashlib.sha256(str(tables.absolute()).encode()).hexdigest()[:8]
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether a table's server is gone; another container that shares the memory may call its folder by our name."""
+    try:
+        beat_us = MappedTable(path).word(T_BEAT_US)
+    except (NoTableError, OSError):
+        return False
+    return time.time_ns() // 1000 - beat_us > _DEAD_US
 
 
 def _fits(size: int) -> bool:

@@ -84,6 +84,7 @@ class ServedJob:
 
     def complete_epoch(self) -> int:
         """The last epoch up to which the change log shows all rows of all parts."""
+        from operators.sink.change_log_reader import BASE_PREFIX
         from operators.telemetry.status_file import read_statuses
 
         visible = dict.fromkeys(range(self.parts), 0)
@@ -93,7 +94,8 @@ class ServedJob:
         for part, beat in enumerate(self.beats()):
             if beat is not None:
                 visible[part] = max(visible[part], beat.visible)
-        return min(visible.values())
+        bases = (self.out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")  # each has all up to its epoch
+        return max([min(visible.values()), *(int(path.stem.removeprefix(BASE_PREFIX)) for path in bases)])
 
     def has_ended(self) -> bool:
         """Whether it came to its end, or was stopped: what it left is complete."""

@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
-_END_S = 1.0
+_END_S, _TELL_S = 1.0, 0.5
 _KEEP_ALIVE_S = 75  # a connection over which nothing comes
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
@@ -65,7 +67,11 @@ def serve(options: ServeOptions) -> int:
     if not is_loopback(options.host) and not options.token:
         say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
     with stop_signals() as caught:
-        tables, job, make = _feed_of(options, lambda: bool(caught))
+
+        def until() -> bool:
+            return bool(caught)
+
+        tables, job, make = _feed_of(options, until)
         with place.only_server(tables):
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             current = CurrentTable(tables)
@@ -73,7 +79,8 @@ def serve(options: ServeOptions) -> int:
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s), job.job_id)
+            health = Health(lookup, options.stale_after_s)
+            servers = _Servers(options, lookup, health, job.job_id)
             follower: Follower | None = None
             try:
                 servers.start()
@@ -82,11 +89,13 @@ def serve(options: ServeOptions) -> int:
                 if left is not None:
                     servers.tell(tables)
                 current.go_on()
-                follower = _started(make)
+                follower = make()
+                health.trouble = lambda: follower.trouble
+                _start(follower, until)
                 if left is None:
                     servers.tell(tables)
-                _compact_regularly(options, lambda: bool(caught))
-                follower.run(lambda: bool(caught))
+                _compact_regularly(options, until)
+                follower.run(until)
             finally:
                 if follower is not None:
                     follower.close(forget=True)
@@ -129,15 +138,15 @@ def _folder_for(sources: tuple[str, ...]) -> Path:
     return user_cache() / "served" / name / layout.TABLES
 
 
-def _started(make: Callable[[], Follower]) -> Follower:
-    """What keeps the table, once the table can be read."""
+def _start(follower: Follower, until: Callable[[], bool]) -> None:
+    """Have the table be readable."""
     began = time.perf_counter()
-    follower = make()
-    follower.start()
+    follower.start(until)
+    if until():
+        return
     took = time.perf_counter() - began
     how = "taken over as it stood" if follower.taken_over else f"loaded from {follower.origin}"
     say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
-    return follower
 
 
 def is_loopback(host: str) -> bool:
@@ -199,7 +208,12 @@ class _Servers:
     def tell(self, tables: Path) -> None:
         """Say where it answers."""
         told = {"flight": f"{self._host}:{self.flight_port}", "http": f"{self._host}:{self.http_port}"}
-        place.write_server(tables, pid=os.getpid(), began_s=began_s(), **told)
+        write = partial(place.write_server, tables, pid=os.getpid(), began_s=began_s(), **told)
+        try:
+            write()
+        except OSError as error:  # a full disk: who knows the ports is served meanwhile
+            say(f"{tables}: {error.strerror}; clients do not find the server there until this has changed")
+            threading.Thread(target=_until_done, args=(write,), name="freshet-tell", daemon=True).start()
         say(f"serving: Flight at {told['flight']}, HTTP at http://{told['http']} (its API: /docs)")
 
     def stop(self) -> bool:
@@ -211,6 +225,14 @@ class _Servers:
             self._http.should_exit = True
             self._thread.join(_END_S)
         return not closing.is_alive()
+
+
+def _until_done(write: Callable[[], None]) -> None:
+    while True:
+        time.sleep(_TELL_S)
+        with suppress(OSError):
+            write()
+            return
 
 
 def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:

@@ -29,8 +29,12 @@ def replace_whole(path: Path, write: Callable[[DirectFile], None], unless: Calla
     attempts may write one path at a time: each has its own file aside, and `unless` is asked when nobody else renames.
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{LEFT_BEHIND}")
-    with DirectFile(aside) as file:
-        write(file)
+    try:
+        with DirectFile(aside) as file:
+            write(file)
+    except BaseException:  # of a full disk it would take what is left
+        aside.unlink(missing_ok=True)
+        raise
     with _alone(path.parent):
         if unless():
             aside.unlink(missing_ok=True)

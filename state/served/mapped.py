@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ class WriterGoneError(RuntimeError):
     """A row is half written, and nobody finishes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """Rows as of one epoch.
 
     Shapes: own (n,) int64, the epoch of each id's row, negative where it has none; rows (n, width) float32, whose

@@ -89,6 +89,9 @@ class PlainReader(MappedTable):
                 return self._read(self._slots(ids))
         return self._successor.get(ids)
 
+    def few(self, ids: Ids, wanted: int) -> None:
+        """There is no quick way."""
+
     def all(self) -> tuple[Ids, Found]:
         """All ids that live, and their rows."""
         with self._lock:

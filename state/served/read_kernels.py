@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import inner, kernel, quick
 from state.atomics import fence_acquire, load_acquire
+from state.prefetch import prefetch
 from state.salt import Salt, hash_text, mix
 from state.served.layout import (
     I_AT,
@@ -36,13 +37,17 @@ from state.served.layout import (
     T_ROW_WORDS,
     T_ROWS_AT,
     T_SALT,
+    T_SUPERSEDED,
     U_SLOT,
 )
 
 ABSENT = -1  # no such id, or deleted, or added later
 MISSED = -2  # the ring has moved on
 STUCK = -3  # the writer is in a row for very long: it may have been killed there
+LACKING = -4  # an id has no row, or the table is too old, or another one has taken its place
 _SPINS = 2_000_000
+_AHEAD = 64  # ids whose places in memory are asked for before the first of them is needed
+_LINE = 8  # words of a cache line
 
 
 @inner
@@ -52,10 +57,21 @@ def salt_of(mem: np.ndarray) -> Salt:
 
 
 @inner
+def place_of_number(mem: np.ndarray, key: int) -> np.int64:
+    """Where in the index an id is looked for first."""
+    return np.int64(mix(salt_of(mem), key)) & (mem[T_INDEX] - 1)
+
+
+@inner
 def find_number(mem: np.ndarray, key: int) -> int:
     """The slot of an id, or -1 - place where it would go in the index."""
+    return find_number_from(mem, key, place_of_number(mem, key))
+
+
+@inner
+def find_number_from(mem: np.ndarray, key: int, at: int) -> int:
+    """The same, from the first place on."""
     mask = mem[T_INDEX] - 1
-    at = np.int64(mix(salt_of(mem), key)) & mask
     while True:
         slot = load_acquire(mem, np.int64(mem[T_INDEX_AT] + at)) - 1
         if slot < 0:
@@ -136,17 +152,94 @@ def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: 
     return ABSENT
 
 
+@inner
+def _ask_for(mem: np.ndarray, slot: int) -> None:
+    """Have the row of a slot on its way."""
+    row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
+    for word in range(row, row + mem[T_ROW_WORDS], _LINE):
+        prefetch(mem, np.int64(word))
+
+
+@inner
+def _find_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray, begin: int, end: int) -> None:
+    """The slots of ids[begin:end]; the processor waits for many places of memory at once."""
+    for i in range(begin, end):
+        slots[i] = place_of_number(mem, ids[i])
+        prefetch(mem, np.int64(mem[T_INDEX_AT] + slots[i]))
+    for i in range(begin, end):
+        slots[i] = find_number_from(mem, ids[i], slots[i])
+        if slots[i] >= 0:
+            _ask_for(mem, slots[i])
+
+
+@inner
+def _find_texts(
+    mem: np.ndarray, offsets: np.ndarray, text: np.ndarray, slots: np.ndarray, begin: int, end: int
+) -> None:
+    """As `_find_numbers`, for string ids."""
+    for i in range(begin, end):
+        hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
+        slots[i] = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
+        if slots[i] >= 0:
+            _ask_for(mem, slots[i])
+
+
+@inner
+def _read_found(
+    mem: np.ndarray, floats: np.ndarray, epoch: int, own: np.ndarray, rows: np.ndarray, begin: int, end: int
+) -> int:
+    """Take the rows of slots own[begin:end], which become their epochs; the least of those, or MISSED or STUCK."""
+    least = 0
+    for i in range(begin, end):
+        own[i] = ABSENT if own[i] < 0 else read_slot(mem, floats, own[i], epoch, rows, i)
+        least = min(least, own[i])
+        if least < ABSENT:
+            break
+    return least
+
+
+@inner
+def _numbers_at(
+    mem: np.ndarray, floats: np.ndarray, epoch: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
+) -> int:
+    """Take the rows of these ids as of `epoch`: 0, ABSENT if some have none, MISSED, or STUCK."""
+    least = 0
+    for begin in range(0, len(ids), _AHEAD):
+        end = min(begin + _AHEAD, len(ids))
+        _find_numbers(mem, ids, own, begin, end)
+        least = min(least, _read_found(mem, floats, epoch, own, rows, begin, end))
+        if least < ABSENT:
+            break
+    return least
+
+
+@inner
+def _texts_at(
+    mem: np.ndarray,
+    floats: np.ndarray,
+    epoch: int,
+    offsets: np.ndarray,
+    text: np.ndarray,
+    own: np.ndarray,
+    rows: np.ndarray,
+) -> int:
+    """As `_numbers_at`, for string ids."""
+    least = 0
+    for begin in range(0, len(own), _AHEAD):
+        end = min(begin + _AHEAD, len(own))
+        _find_texts(mem, offsets, text, own, begin, end)
+        least = min(least, _read_found(mem, floats, epoch, own, rows, begin, end))
+        if least < ABSENT:
+            break
+    return least
+
+
 @kernel
 def read_numbers(mem: np.ndarray, floats: np.ndarray, ids: np.ndarray, own: np.ndarray, rows: np.ndarray) -> int:
     """Take the rows of these ids, and their epochs (ABSENT: none); the epoch of it all, or MISSED or STUCK."""
     epoch = load_acquire(mem, np.int64(T_EPOCH))
-    for i in range(len(ids)):  # apart from the rows: the processor waits for many places of memory at once
-        own[i] = find_number(mem, ids[i])
-    for i in range(len(ids)):
-        own[i] = ABSENT if own[i] < 0 else read_slot(mem, floats, own[i], epoch, rows, i)
-        if own[i] < ABSENT:
-            return own[i]
-    return epoch
+    least = _numbers_at(mem, floats, epoch, ids, own, rows)
+    return least if least < ABSENT else epoch
 
 
 @kernel
@@ -155,14 +248,38 @@ def read_texts(
 ) -> int:
     """As `read_numbers`, for string ids."""
     epoch = load_acquire(mem, np.int64(T_EPOCH))
-    for i in range(len(offsets) - 1):
-        hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
-        own[i] = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
-    for i in range(len(own)):
-        own[i] = ABSENT if own[i] < 0 else read_slot(mem, floats, own[i], epoch, rows, i)
-        if own[i] < ABSENT:
-            return own[i]
-    return epoch
+    least = _texts_at(mem, floats, epoch, offsets, text, own, rows)
+    return least if least < ABSENT else epoch
+
+
+@quick
+def read_few(
+    mem: np.ndarray, floats: np.ndarray, wanted: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
+) -> int:
+    """As `read_numbers`, if the table is as far as `wanted` and has all of a few ids; else LACKING, MISSED or STUCK."""
+    epoch = load_acquire(mem, np.int64(T_EPOCH))
+    if epoch < wanted or load_acquire(mem, np.int64(T_SUPERSEDED)) != 0:
+        return LACKING
+    least = _numbers_at(mem, floats, epoch, ids, own, rows)
+    return epoch if least == 0 else LACKING if least == ABSENT else least
+
+
+@quick
+def read_few_texts(
+    mem: np.ndarray,
+    floats: np.ndarray,
+    wanted: int,
+    offsets: np.ndarray,
+    text: np.ndarray,
+    own: np.ndarray,
+    rows: np.ndarray,
+) -> int:
+    """As `read_few`, for string ids."""
+    epoch = load_acquire(mem, np.int64(T_EPOCH))
+    if epoch < wanted or load_acquire(mem, np.int64(T_SUPERSEDED)) != 0:
+        return LACKING
+    least = _texts_at(mem, floats, epoch, offsets, text, own, rows)
+    return epoch if least == 0 else LACKING if least == ABSENT else least
 
 
 @kernel

@@ -26,6 +26,8 @@ from state.served.read_kernels import (
     MISSED,
     STUCK,
     names_of,
+    read_few,
+    read_few_texts,
     read_numbers,
     read_positions,
     read_slots,
@@ -62,6 +64,18 @@ class TableReader(MappedTable):
             if epoch >= 0:
                 return Found(epoch, own, rows)
             until = self._again(epoch, until)
+
+    def few(self, ids: Ids, wanted: int) -> Found | None:
+        """The rows of a few ids, if all of them are there and the table is as far as `wanted`; one look.
+
+        It keeps the interpreter's lock: getting it back would take longer than the rows.
+        """
+        own, rows = np.empty(len(ids), np.int64), np.empty((len(ids), self.width), np.float32)
+        if isinstance(ids, Texts):
+            epoch = read_few_texts(self.mem, self.floats, wanted, ids.offsets, ids.data, own, rows)
+        else:
+            epoch = read_few(self.mem, self.floats, wanted, ids, own, rows)
+        return Found(epoch, own, rows) if epoch >= 0 else None
 
     def all(self) -> tuple[Ids, Found]:
         """All ids that live, and their rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import inner, kernel, quick
 from state.atomics import fence_release, store_release
 from state.served.layout import (
     I_AT,
@@ -100,7 +100,7 @@ def _name(mem: np.ndarray, place: int, slot: int) -> None:
     mem[T_LIVE] += 1
 
 
-@kernel
+@quick
 def put_numbers(
     mem: np.ndarray, floats: np.ndarray, epochs: np.ndarray, ids: np.ndarray, rows: np.ndarray, slots: np.ndarray
 ) -> None:
@@ -117,7 +117,7 @@ def put_numbers(
             _name(mem, -1 - slot, new)
 
 
-@kernel
+@quick
 def put_texts(
     mem: np.ndarray, floats: np.ndarray, epochs: np.ndarray, offsets: np.ndarray, text: np.ndarray, rows: np.ndarray
 ) -> None:
@@ -139,7 +139,7 @@ def put_texts(
         _name(mem, -1 - slot, new)
 
 
-@kernel
+@quick
 def remove_numbers(mem: np.ndarray, floats: np.ndarray, epoch: int, ids: np.ndarray, rows: np.ndarray) -> None:
     """These ids have no row from that epoch on; `rows` is (0, width)."""
     for i in range(len(ids)):
@@ -148,7 +148,7 @@ def remove_numbers(mem: np.ndarray, floats: np.ndarray, epoch: int, ids: np.ndar
             _replace(mem, floats, slot, epoch, 0, rows, 0)
 
 
-@kernel
+@quick
 def remove_texts(
     mem: np.ndarray, floats: np.ndarray, epoch: int, offsets: np.ndarray, text: np.ndarray, rows: np.ndarray
 ) -> None:
@@ -206,7 +206,7 @@ def count_named(mem: np.ndarray, strings: bool) -> None:
         store_release(mem, np.int64(T_USED), np.int64(slot + 1))
 
 
-@kernel
+@quick
 def set_positions(mem: np.ndarray, positions: np.ndarray) -> None:
     """Say what the input is read up to."""
     seq = mem[T_POSITION_SEQ]

@@ -12,7 +12,7 @@ import numpy as np
 from state.atomics import publish_word
 from state.salt import make_salt
 from state.seed import new_seed
-from state.served.ids import Ids, Texts, frozen, text_bytes
+from state.served.ids import Ids, Texts, frozen, slice_of, text_bytes
 from state.served.layout import (
     MAGIC,
     PAGE,
@@ -56,6 +56,10 @@ from state.served.write_kernels import (
     remove_texts,
     set_positions,
 )
+
+# Kernels keep the interpreter's lock for so many rows, a fraction of a millisecond: threads that answer would take it
+# for longer than that at each call which lets it go.
+_ROWS_AT_ONCE = 2048
 
 
 class TableFullError(RuntimeError):
@@ -152,18 +156,23 @@ class TableWriter:
             raise TableFullError(msg)
         epochs = np.full(len(ids), epochs, np.int64) if isinstance(epochs, int) else epochs
         epochs, rows = frozen(epochs), frozen(rows)
-        if isinstance(ids, Texts):
-            put_texts(self.mem, self.floats, epochs, ids.offsets, ids.data, rows)
-        else:
-            put_numbers(self.mem, self.floats, epochs, frozen(ids), rows, np.empty(len(ids), np.int64))
+        for begin in range(0, len(ids), _ROWS_AT_ONCE):
+            some = slice_of(ids, begin, begin + _ROWS_AT_ONCE)
+            own, new = epochs[begin : begin + _ROWS_AT_ONCE], rows[begin : begin + _ROWS_AT_ONCE]
+            if isinstance(some, Texts):
+                put_texts(self.mem, self.floats, own, some.offsets, some.data, new)
+            else:
+                put_numbers(self.mem, self.floats, own, frozen(some), new, np.empty(len(some), np.int64))
 
     def remove(self, epoch: int, ids: Ids) -> None:
         """These ids have no row from that epoch on."""
         rows = frozen(np.empty((0, self.width), np.float32))
-        if isinstance(ids, Texts):
-            remove_texts(self.mem, self.floats, epoch, ids.offsets, ids.data, rows)
-        else:
-            remove_numbers(self.mem, self.floats, epoch, frozen(ids), rows)
+        for begin in range(0, len(ids), _ROWS_AT_ONCE):
+            some = slice_of(ids, begin, begin + _ROWS_AT_ONCE)
+            if isinstance(some, Texts):
+                remove_texts(self.mem, self.floats, epoch, some.offsets, some.data, rows)
+            else:
+                remove_numbers(self.mem, self.floats, epoch, frozen(some), rows)
 
     def set_positions(self, positions: np.ndarray) -> None:
         """Say what the input is read up to: (source, partition, next offset, epoch) rows."""

@@ -13,9 +13,10 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import psutil
@@ -99,7 +100,17 @@ class Verdict:
     grew: list[str] = field(default_factory=list)
 
 
-def judge(samples: list[Sample]) -> Verdict:
+class Measured(Protocol):
+    """Figures of a moment, all of which must not grow."""
+
+    epoch: int
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """By name."""
+
+
+def judge(samples: Sequence[Measured]) -> Verdict:
     """Compare the halves of a run; each needs samples."""
     last = samples[-1].epoch
     verdict = Verdict()

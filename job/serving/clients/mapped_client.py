@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from job.serving.columns import numbers
 from job.serving.health import Health
-from job.serving.lookup import IDS_MAX, Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from job.serving.lookup import Answer, CurrentTable, Lookup, NotReadyError, Wanted
 from job.serving.requests import nearest_of
 from job.serving.served_job import ServedJob
 from state.served.ids import Ids, Texts
+
+_FEW = 1024  # ids that a look takes, which holds up other threads of the client meanwhile
 
 
 class MappedTransport:
@@ -37,14 +39,12 @@ class MappedTransport:
         return answer.epoch, answer.ids, answer.epochs, answer.rows
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
-        """A look at the table and no more, if all of the ids are there."""
-        table = self._current.reader()
-        if isinstance(ids, Texts) != table.strings or len(ids) > IDS_MAX:
+        """A look at the table and no more, if there are few ids and all are there."""
+        table = self._current.at_hand()
+        if isinstance(ids, Texts) is not table.strings or len(ids) > _FEW:
             return None
-        found = table.get(ids)
-        if found.epoch < min_epoch or (len(ids) and found.own.min() < 0):
-            return None
-        return found.epoch, ids, found.own, found.rows
+        found = table.few(ids, min_epoch)
+        return None if found is None else (found.epoch, ids, found.own, found.rows)
 
     def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Compare all rows."""

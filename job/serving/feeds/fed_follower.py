@@ -16,6 +16,7 @@ from job.serving.feeds.fed_job import FAILURES, RETRY_S, FedJob, Sources
 from job.serving.follower import Follower
 from state.served.ids import Ids, Texts, frozen, text_bytes
 from state.served.layout import HISTORY_BYTES
+from state.served.writer import TableWriter
 
 
 class FedFollower(Follower):
@@ -110,6 +111,6 @@ class FedFollower(Follower):
             return Texts.encode([name for name in ours.decode() if name not in there])
         return frozen(ours[~np.isin(ours, np.concatenate([frozen(np.empty(0, np.int64)), *known]))])
 
-    def _beat(self, now: float) -> None:
+    def _beat_of(self, table: TableWriter, now: float) -> None:
         self._beat_at = now
-        self.table.beat(self._source_us, self._failures, self.ended)
+        table.beat(self._source_us, self._failures, self.ended)

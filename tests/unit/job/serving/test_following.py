@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob, await_job
 from job.serving.watching import Classes, Watch, changes
 from operators.sink.change_log_reader import ChangeLogReader
+from state.served.layout import T_BEAT_US
 from state.served.plain import PlainReader
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.jobs import ROOT
@@ -81,6 +83,28 @@ def test_an_epoch_shows_when_all_parts_have_it(hand):
     assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
     with pytest.raises(NotReadyError, match="freshet serve"):
         CurrentTable(hand.out / "tables").reader()
+
+
+def test_the_next_file_of_a_tail_is_looked_for_at_once(hand, monkeypatch):
+    """Who looked at the folder a moment ago does not wait for his turn when a file has come to its end."""
+    hand.apply(1, ({2: 1.0}, []))
+    follower = follower_of(hand)
+    catch_up(follower, 1)
+    monkeypatch.setattr("job.serving.part_tails._LOOK_S", 1e9)
+    for part in follower._parts:
+        part._looked = time.monotonic()
+    before = set((hand.out / "tables" / "tail").glob("*.tail"))
+    hand.apply(2, ({2: 2.0}, []), marker=1)
+    hand.apply(3, ({2: 3.0}, []))
+    assert len(set((hand.out / "tables" / "tail").glob("*.tail")) - before) == 2
+    deadline = time.monotonic() + 20
+    while follower.table.epoch < 3:
+        assert time.monotonic() < deadline
+        follower._asked_at = time.monotonic()  # not from the change log
+        follower.step()
+    assert seen(hand) == (3, {2: (3, 3.0)})
+    hand.close()
+    follower.close(forget=True)
 
 
 def test_an_id_that_moves_between_parts_stays(hand):
@@ -219,6 +243,25 @@ def test_a_restored_attempt_comes_again_and_changes_nothing(hand):
     follower.close(forget=True)
 
 
+def test_tables_of_a_dead_job_go_and_those_of_a_living_one_stay(hand):
+    """Of a former job in the same folder, whose server was killed."""
+    former = follower_of(hand)
+    left = former.table.path
+    dead, alive, other = (
+        place.SHM / left.name.replace(JOB_ID, f"{JOB_ID}-{name}") for name in ("dead", "alive", "other")
+    )
+    other = other.with_name(other.name.replace(place._mark(hand.out / "tables"), "00000000"))
+    for path in (dead, alive, other):
+        path.write_bytes(left.read_bytes())
+    for path in (dead, other):
+        words = np.memmap(path, np.int64)
+        words[T_BEAT_US] -= 100_000_000
+    again = follower_of(hand)
+    assert [path.exists() for path in (again.table.path, dead, alive, other)] == [True, False, True, True]
+    hand.close()
+    again.close(forget=True)
+
+
 def test_one_server_a_job(hand):
     with place.only_server(hand.out / "tables"), pytest.raises(UsageError, match="serves it already"):
         with place.only_server(hand.out / "tables"):
@@ -254,6 +297,28 @@ def test_compacting_keeps_what_the_folder_says(hand):
     assert (kept[2], kept[4]) == (2, 1)
     follower = follower_of(hand)
     assert {2: (2, 2.0), 4: (1, 1.0)}.items() <= seen(hand)[1].items()
+    hand.close()
+    follower.close(forget=True)
+
+
+def test_a_server_behind_a_base_learns_what_was_deleted(hand):
+    """The files that told of it, and the tails, are gone."""
+    hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []), marker=1)
+    hand.settle()
+    follower = follower_of(hand)
+    lookup = Lookup(CurrentTable(hand.out / "tables"))
+    assert sorted(seen(hand)[1]) == [2, 3, 4]
+    hand.apply(2, ({2: 2.0}, [3]), marker=2)
+    hand.settle()
+    done = compact_log(hand.out, KEEP_AT_LEAST_S, now_s=2e12)
+    assert (done.epoch, done.rows, len(list((hand.out / "embeddings").glob("part-*.parquet")))) == (2, 2, 0)
+    hand.apply(3, ({5: 3.0}, []), marker=3)
+    hand.settle()
+    for path in (hand.out / "tables" / "tail").glob("*.tail"):
+        path.unlink()
+    catch_up(follower, 3)
+    assert seen(hand) == (3, {2: (2, 2.0), 4: (1, 1.0), 5: (3, 3.0)})
+    assert lookup.table.positions().tolist() == [[0, 0, 30, 3]]
     hand.close()
     follower.close(forget=True)
 

@@ -22,6 +22,7 @@ from state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneEr
 from state.served.plain import PlainReader
 from state.served.reader import ChangeReader, TableReader
 from state.served.writer import TableFullError, TableWriter
+from tests.support.read_beside import read_beside, writer
 from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -85,6 +86,7 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
                 ids, found, _ = table.content()
                 table.supersede()
                 assert reader.superseded
+                assert reader.few(ids_of([], strings), 0) is None
                 table = make(len(found.own) + 8)
                 table.put(found.own, ids, found.rows)
                 table.publish(found.epoch)
@@ -126,9 +128,23 @@ def assert_shows(reader, oracle, epoch, strings):
     for name, own, row in zip(names, found.own.tolist(), found.rows.tolist(), strict=True):
         assert own == oracle.get(name, -1)
         assert own < 0 or row == [own] * 3
+    if isinstance(reader, TableReader):
+        assert_few(reader, [key for key, name in zip(keys, names, strict=True) if name in oracle], found, strings)
     ids, found = reader.all()
     listed = ids.decode() if strings else ids.tolist()
     assert dict(zip(listed, found.own.tolist(), strict=True)) == oracle
+
+
+def assert_few(reader, there, found, strings):
+    """The short way gives the same where all is there, and else nothing."""
+    few = reader.few(ids_of(there, strings), found.epoch)
+    assert few is not None
+    epoch, own, rows = few
+    assert (epoch, own.tolist(), rows.tolist()) == (found.epoch, found.own[there].tolist(), found.rows[there].tolist())
+    assert reader.few(ids_of(there, strings), found.epoch + 1) is None
+    if len(there) < 12:
+        missing = next(key for key in range(12) if key not in there)
+        assert reader.few(ids_of([*there, missing], strings), 0) is None
 
 
 def child(path: Path, until: int = EPOCHS) -> subprocess.Popen[bytes]:
@@ -182,6 +198,15 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
         last = max(last, TableReader(path).epoch)
     assert kills == 8
     assert reads > 100, reads
+
+
+def test_single_reads_beside_a_writer_agree():
+    """Ten million of them: scripts/bench_reads.py."""
+    with writer() as path:
+        found = read_beside(path, 40_000, seed=11)
+    assert (found.wrong, found.back) == (0, 0)
+    assert found.epochs > 20, found
+    assert found.rows > 10_000, found
 
 
 def assert_plain_reads(path, own, lives):
