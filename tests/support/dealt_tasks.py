@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
+from typing import Any
 
 from operators.epochs.cut_log import CutLog
 from tests.support.cuts import copied
@@ -32,12 +33,17 @@ def check_tasks(case: Case, parts: int) -> Result:
     case = replace(case, settings=replace(case.settings, parts=parts))
     alone = run_on_tasks(case, CutLog(), repeat(ONE_TASK), NO_FAULTS)
     rows, worst = assert_exact(case.plan_model, case.events, alone, bitwise=case.exact, snapshot=case.snapshot)
-    expected = alone.rows()
+    expected = _told(alone)
     # of a copy, as nobody may take a log over that another attempt still has
     for tasks in OTHERS:
         found = run_on_tasks(case, copied(alone.log), repeat(tasks), NO_FAULTS)
-        assert found.rows() == expected, f"{tasks} tasks"
+        assert _told(found) == expected, f"{tasks} tasks"
     faults = replace(case.faults, crashes=len(MOVED), crash=case.faults.crash / 4, linger=0.0)
     moved = run_on_tasks(case, copied(alone.log), chain(MOVED, repeat(3)), faults)
-    assert moved.rows() == expected, f"tasks {MOVED}, then 3, after {moved.crashes} crashes"
+    assert _told(moved) == expected, f"tasks {MOVED}, then 3, after {moved.crashes} crashes"
     return Result(len(expected), moved.crashes, rows, 0, 0, 0, moved.aside_bytes, worst=worst)
+
+
+def _told(run: Simulation) -> dict[int, Any]:
+    """The rows of every epoch that has some: a clock may cut one more, without events, behind the end of the log."""
+    return {epoch: rows for epoch, rows in run.rows().items() if rows}
