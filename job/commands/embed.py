@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from job.errors import UsageError
+from job.local.malloc import reserve_little
 from job.options.runtime_options import PARTS_MAX
 from job.units import size_in_bytes
 from partitioner.config import STRATEGIES, PartitionerConfig
@@ -66,10 +67,10 @@ def embed(
     """Embed a whole graph on one machine, also one whose features are many times its memory.
 
     S2 gets the snapshot's files, S2/embeddings (the change log's rows of epoch 0), S2/base (the state of all operators)
-    and snapshot.json with the model's SHA-256. `freshet run --snapshot S2` starts from that state at once, with the
-    same model, --parts, --partitioner and direction; others are refused. The graph's topology is placed in memory, as
-    the job holds it; features, rows and sums are not. With --for serving the topology stays on disk too, there is no
-    state, and --passes, --order and --eviction say how it goes. The bits of what is written do not depend on --memory.
+    and snapshot.json with the model's SHA-256. `freshet run --snapshot S2` starts from that state at once, with its
+    --parts, --partitioner and direction; others, and another model, are refused. The graph's topology is placed in
+    memory, as the job holds it; features, rows and sums are not. With --for serving the topology stays on disk too,
+    there is no state, and --passes, --order and --eviction say how it goes. The bits of what is written do not depend on --memory.
     What memory and disk it will need is said before it starts. The same command again goes on after a kill or a full
     disk, at the last finished operator or pass. Prints a JSON line.
 
@@ -94,6 +95,7 @@ def embed(
     given = _passes(passes)
     _check_mode(for_, given, order, eviction)
     budget = _memory(memory)
+    reserve_little()
     _check_inputs(model, snapshot)
     from job.embed.batch_job import Spread
     from job.embed.runner import EmbedOptions
