@@ -70,9 +70,9 @@ def embed(
     and snapshot.json with the model's SHA-256. `freshet run --snapshot S2` starts from that state at once, with its
     --parts, --partitioner and direction; others, and another model, are refused. The graph's topology is placed in
     memory, as the job holds it; features, rows and sums are not. With --for serving the topology stays on disk too,
-    there is no state, and --passes, --order and --eviction say how it goes. The bits of what is written do not depend on --memory.
-    What memory and disk it will need is said before it starts. The same command again goes on after a kill or a full
-    disk, at the last finished operator or pass. Prints a JSON line.
+    there is no state, and --passes, --order and --eviction say how it goes. The bits of what is written do not depend
+    on --memory. What memory and disk it will need is said before it starts. The same command again goes on after a kill
+    or a full disk, at the last finished operator or pass. Prints a JSON line.
 
     With --runtime flink it is a PyFlink batch job: Flink deals the parts of each operator to --parallelism processes,
     on this machine or in --cluster, and does again what fails. The bits are the same.
