@@ -205,6 +205,17 @@ def test_a_full_disk_and_a_file_that_was_cut_off_end_it_with_3(given: Input, who
     assert not (out / "embeddings").exists()
 
 
+@pytest.mark.parametrize(("memory", "passes"), [("8MiB", "1"), ("8MiB", "4"), ("64MiB", "4")])
+def test_neither_budget_nor_passes_change_a_bit(
+    given: Input, whole: Path, tmp_path: Path, memory: str, passes: str
+) -> None:
+    code, line, errors = end(start(given, tmp_path / "S2", "--memory", memory, "--passes", passes))
+    assert code == 0, errors
+    assert line["passes"] == [int(passes)] * 2
+    assert (line["evicted"] > 0) == (memory == "8MiB"), "slots for all of a pass's destinations, or not"
+    assert file_bytes(tmp_path / "S2") == file_bytes(whole)
+
+
 def test_it_keeps_to_a_hard_limit(given: Input, whole: Path, tmp_path: Path) -> None:
     """Features of 13 MB and slots of 26 MB for all destinations, 8 MiB of budget, and a limit of private memory."""
     limit = limited(resource.RLIMIT_DATA, (8 << 20) + (256 << 20))
