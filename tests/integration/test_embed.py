@@ -211,7 +211,7 @@ def test_neither_budget_nor_passes_change_a_bit(
 ) -> None:
     code, line, errors = end(start(given, tmp_path / "S2", "--memory", memory, "--passes", passes))
     assert code == 0, errors
-    assert line["passes"] == [int(passes)] * 2
+    assert line["passes"][0] == int(passes)
     assert (line["evicted"] > 0) == (memory == "8MiB"), "slots for all of a pass's destinations, or not"
     assert file_bytes(tmp_path / "S2") == file_bytes(whole)
 
