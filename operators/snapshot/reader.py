@@ -19,6 +19,7 @@ from operators.parser.core import Origin, Parser
 from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
 
 BLOCK_ROWS = 65_536
+_BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, which may be of any size
 
 MODEL_SHA256 = "model_sha256"  # in snapshot.json of a folder that `freshet embed` wrote
 
@@ -148,7 +149,7 @@ def _blocks(path: Path, name: str, parser: Parser, block_rows: int, mapped: bool
     first = 0
     op = OP_NAMES[_OPS[name]]
     try:
-        with pq.ParquetFile(path, memory_map=mapped) as file:
+        with pq.ParquetFile(path, memory_map=mapped, buffer_size=0 if mapped else _BUFFER_BYTES) as file:
             columns = [column for column in _COLUMNS[name] if column in file.schema_arrow.names]
             for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
                 for column in _REQUIRED[name]:
