@@ -10,13 +10,13 @@ from partitioner import graph_tables as t
 from partitioner.config import REASONS, PartitionerConfig
 from partitioner.edge_types import EdgeTypes
 from partitioner.epoch_end import close_epoch
-from partitioner.epoch_log import LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
-from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
+from partitioner.epoch_log import E_OLD, LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
+from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
 from partitioner.hash_index import grown, index_edges, index_keys, make_index
 from partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
 from partitioner.net_change import BORN, VERTEX_ROW, EpochChange, make_records
-from partitioner.netting import Batch, apply_events
+from partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
 from partitioner.placement import Rule
 from partitioner.splitter import split
 from partitioner.string_ids import gather_names, index_names, words_for
@@ -50,8 +50,8 @@ class Partitioner:
         self._t = t.GraphTables(parts)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._records = empty_log(), make_records(0, 0, parts)
-        self._room = 0, 0  # of the records: vertices, edges
+        self._log, self._records = empty_log(), make_records(0, 0, 0, parts)
+        self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
         self._types = EdgeTypes(self._t, self.config.edge_types or (DEFAULT_TYPE,), self.config.types_max)
@@ -70,7 +70,9 @@ class Partitioner:
         self._check(events)
         self._t.touch_small()
         n = len(events)
-        self._make_room(n, int(np.count_nonzero(events.op == OP_ADD_EDGE)))
+        self._make_room(
+            n, int(np.count_nonzero(events.op == OP_ADD_EDGE)), int(np.count_nonzero(events.op >= OP_ADD_EDGE))
+        )
         etypes = self._types.codes_of(events)
         op = _own(events.op)
         self._resolve(events, op)
@@ -149,7 +151,11 @@ class Partitioner:
         }
         return event, REASONS[reason].format(**particulars)
 
-    def _make_room(self, n: int, adds: int) -> None:
+    def _make_room(self, n: int, adds: int, edges: int) -> None:
+        """Room for `n` events, of which `edges` are about edges and `adds` add some.
+
+        The log of a large epoch grows as it fills: what it may come to at worst is many times what a snapshot does.
+        """
         twice = 2 if self.config.undirected else 1
         self._t.reserve_edges(twice * adds)
         if self._rows.shape[1] < n:
@@ -158,7 +164,8 @@ class Partitioner:
         self._log.counts[:] = 0
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
             self._log = empty_log()
-        self._log = grow_log(self._log, vertices=2 * n, edges=2 * n, events=n)
+        few = min(n, _SCRATCH_KEPT)
+        self._log = grow_log(self._log, vertices=2 * few, edges=twice * edges + EDGES_PER_EVENT, events=few)
 
     def _resolve(self, events: Events, op: np.ndarray) -> None:
         rows_a, rows_b = self._rows
@@ -182,6 +189,7 @@ class Partitioner:
     def _grow_dictionary(self, events: Events, at: int) -> None:
         self._t.reserve_vertices(2)
         self._keys = grown(self._keys, int(self._keys.used[0]) + MORE)
+        self._log = grow_log(self._log, vertices=int(self._log.counts[LOGGED_VERTICES]) + 2, edges=0, events=0)
         if events.a.kind == STRING:
             ends = (events.a.offsets[at : at + 2], events.b.offsets[at : at + 2])
             longest = max(int(pair[1] - pair[0]) for pair in ends)
@@ -195,27 +203,38 @@ class Partitioner:
             at = apply_events(at, batch, view, types, self._edges, self._log, *ways)
             if at == n:
                 return
-            self._grow_log_for(int(batch.a[at]), 2 * (n - at))
+            self._grow_log_for(int(batch.a[at]) if batch.op[at] == OP_DEL_VERTEX else None)
 
-    def _grow_log_for(self, row: int, beside: int) -> None:
-        """Make room for the deletion of a vertex."""
-        vertex, logged = self._t.vertex.data[row], self._log.counts
-        more = int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE]) + beside
+    def _grow_log_for(self, deleted: int | None) -> None:
+        """Make room for one more event, which may be the deletion of a vertex with all its edges."""
+        logged, more = self._log.counts, EDGES_PER_EVENT
+        if deleted is not None:
+            vertex = self._t.vertex.data[deleted]
+            more += int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE])
         vertices = min(int(logged[LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
-        self._log = grow_log(self._log, vertices, int(logged[LOGGED_EDGES]) + more, 0)
+        self._log = grow_log(self._log, vertices, int(logged[LOGGED_EDGES]) + more, int(logged[REJECTED]) + 1)
 
     def _close(self) -> None:
         edges, vertices = int(self._log.counts[LOGGED_EDGES]), int(self._log.counts[LOGGED_VERTICES])
         self._t.reserve_slots(vertices)
-        room = self._room
-        if vertices > room[0] or edges > room[1] or sum(room) > max(_SCRATCH_KEPT, 16 * (vertices + edges)):
-            self._room = vertices + vertices // 2, edges + edges // 2
-            self._records = make_records(*self._room, self.parts)
+        fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, E_OLD])))
+        self._reserve_records(vertices, edges - fresh, fresh)
         config = self.config
         balance, epsilon = float(config.hdrf_lambda), float(config.hdrf_epsilon)
         rule = Rule(config.strategy_code, balance, epsilon, config.hybrid_threshold, self._salt)
         strings = config.id_kind == STRING
         close_epoch(self._t.view, self._log, self._records, self._keys, self._edges, strings, config.key_bits, rule)
+
+    def _reserve_records(self, *needs: int) -> None:
+        if max(self._room) and sum(self._room) > max(_SCRATCH_KEPT, 16 * sum(needs)):
+            self._room = 0, 0, 0
+        elif all(need <= room for need, room in zip(needs, self._room, strict=True)):
+            return
+        vertices, before, fresh = (
+            max(room, need + min(need // 2, _SCRATCH_KEPT)) for need, room in zip(needs, self._room, strict=True)
+        )
+        self._room = vertices, before, fresh
+        self._records = make_records(*self._room, self.parts)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:

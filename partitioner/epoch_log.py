@@ -15,6 +15,7 @@ E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD: the weight before, a float
 V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, V_CONTEXT = range(5)
 REJECTED_EVENT, REJECTED_REASON = range(2)  # columns of `rejected`
 UNCHANGED, ZEROED = -1, -2  # values of V_X beside rows of x
+ENTRIES_MIN = 1024
 
 
 class Log(NamedTuple):
@@ -39,7 +40,7 @@ def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
     def grown(array: np.ndarray, rows: int) -> np.ndarray:
         if rows <= len(array):
             return array
-        larger = np.empty((max(rows, len(array) + len(array) // 2, 1024), array.shape[1]), array.dtype)
+        larger = np.empty((max(rows, len(array) + len(array) // 2, ENTRIES_MIN), array.shape[1]), array.dtype)
         larger[: len(array)] = array
         return larger
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.kernel import inner, kernel
-from partitioner.epoch_log import Log, log_vertex
+from partitioner.epoch_log import LOGGED_VERTICES, Log, log_vertex
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from partitioner.graph_tables import (
     FREE_VERTEX,
@@ -67,6 +67,8 @@ def resolve_ints(
     for i in range(start, len(op)):
         if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
+        if log.counts[LOGGED_VERTICES] + 2 > len(log.vertices):
+            return i
         creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
@@ -103,6 +105,8 @@ def resolve_names(
     for i in range(start, len(op)):
         longest = max(a_offsets[i + 1] - a_offsets[i], b_offsets[i + 1] - b_offsets[i])
         if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
+            return i
+        if log.counts[LOGGED_VERTICES] + 2 > len(log.vertices):
             return i
         if scalars[NAME_TAIL] + 2 * words_for(longest) > len(words.data):
             return i

@@ -49,13 +49,14 @@ class Records(NamedTuple):
     added_rows: np.ndarray  # (capacity,) rows of the added edges
 
 
-def make_records(vertices: int, edges: int, parts: int) -> Records:
-    """Memory for that many touched vertices and edges."""
+def make_records(vertices: int, before: int, fresh: int, parts: int) -> Records:
+    """Memory for that many touched vertices, and edges: those that were there before, and those that were not."""
 
     def ints(columns: int, rows: int) -> np.ndarray:
         return np.empty((columns, rows), np.int32)
 
-    replicas = 2 * edges if parts > 1 else 0  # a replica comes and goes with an edge end
+    # A replica comes with the end of a fresh edge and goes with that of one before; a vertex has one in a part at most.
+    coming, going = (min(2 * edges, vertices * (parts - 1)) for edges in (fresh, before))
     changing = vertices if parts > 1 else 0
     return Records(
         counts=np.zeros(16, np.int64),
@@ -63,19 +64,19 @@ def make_records(vertices: int, edges: int, parts: int) -> Records:
         born_keys=np.empty(vertices, np.int64),
         dead=ints(2, vertices),
         dead_keys=np.empty(vertices, np.int64),
-        replicas=ints(4, replicas),
-        freed=ints(2, replicas),
-        retired=ints(3, replicas),
-        deleted=ints(4, edges),
-        reweighted=ints(5, edges),
-        added=ints(4, edges),
+        replicas=ints(4, coming),
+        freed=ints(2, going),
+        retired=ints(3, going),
+        deleted=ints(4, before),
+        reweighted=ints(5, before),
+        added=ints(4, fresh),
         contexts=ints(4, vertices),
         degrees=np.empty(vertices, np.float64),
         split=ints(2, changing),
         whole=ints(2, changing),
         features=ints(3, vertices),
-        dropped=ints(2, vertices + replicas),
-        added_rows=np.empty(edges, np.int32),
+        dropped=ints(2, vertices + going),
+        added_rows=np.empty(fresh, np.int32),
     )
 
 

@@ -54,6 +54,7 @@ from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 AHEAD = 128  # events that are prepared together
+EDGES_PER_EVENT = 2  # that an event logs at most, and vertices too, but for the deletion of a vertex
 
 
 class Batch(NamedTuple):
@@ -192,9 +193,10 @@ def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -
 
 @inner
 def _fits(log: Log, rows: int, more: int) -> bool:
-    """Whether `more` edges, and as many vertices but no more than there are rows, fit the log."""
-    vertices = min(log.counts[LOGGED_VERTICES] + more, rows)
-    return log.counts[LOGGED_EDGES] + more <= len(log.edges) and vertices <= len(log.vertices)
+    """Whether the log has room for `more` edges, as many vertices but no more than there are rows, and a rejection."""
+    counts, vertices = log.counts, min(log.counts[LOGGED_VERTICES] + more, rows)
+    edges = counts[LOGGED_EDGES] + more
+    return edges <= len(log.edges) and vertices <= len(log.vertices) and counts[REJECTED] < len(log.rejected)
 
 
 @inner
@@ -248,12 +250,14 @@ def apply_events(
     undirected: bool,
     one_loop: bool,
 ) -> int:
-    """Apply the events from `start` on; stops before a vertex deletion that the log has no room for."""
+    """Apply the events from `start` on; stops before one that the log may have no room for, else returns n."""
     op, prepared = batch.op, start
     for i in range(start, len(op)):
         if i == prepared:
             prepared = min(i + AHEAD, len(op))
             _prepare(i, prepared, batch, g.vertex, g.edge.data, index)
+        if not _fits(log, g.scalars[VERTEX_ROWS], EDGES_PER_EVENT):
+            return i
         a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), batch.etype[i]
         ways = 2 if undirected and a != b else 1
         if op[i] == OP_ADD_EDGE:
@@ -282,7 +286,7 @@ def apply_events(
             if a < 0 or not g.vertex.data[a, LIVE]:
                 continue
             edges = g.vertex.data[a, OUT_DEGREE] + g.vertex.data[a, IN_DEGREE]
-            if not _fits(log, g.scalars[VERTEX_ROWS], edges + 2 * (len(op) - i)):  # a later event logs up to two
+            if not _fits(log, g.scalars[VERTEX_ROWS], edges + 1):
                 return i
             _delete_vertex(g, types, log, a)
         else:

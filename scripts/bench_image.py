@@ -4,7 +4,8 @@
 
 The graph and the model are those of scripts/bench_embed.py. In turn, in a process each, whose private memory is sampled
 from outside: the snapshot as one epoch in memory (`--in-memory`), `freshet embed`, and `freshet run --snapshot S2` with
-one event, of which the seconds to its first epoch are told.
+one event or `--events`, edges between vertices at random, of which the seconds to the first file of the change log are
+told, and the anonymous memory then and at its most. (In a Flink job that is the client's alone.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 from rich.box import SIMPLE
 from rich.console import Console
@@ -91,12 +93,14 @@ class Watched:
 def started(model: Path, snapshot: Path, out: Path, events: Path, runtime: str, parts: int) -> dict[str, Any]:
     """Seconds from the start of `freshet run` to the file of its first epoch, and to its end."""
     command = [FRESHET, "run", "--model", model, "--snapshot", snapshot, "--events", events, "--out", out]
-    command += ["--runtime", runtime, "--parts", parts, "--epoch-events", "1", "--epoch-ms", "0"]
+    command += ["--runtime", runtime, "--parts", parts]
     job = Watched(command, out)
     seconds = job.first_epoch(lambda: len(list((out / "embeddings").glob("part-*-00000001.parquet"))) > 0)
+    then = job.private.anonymous
     job.process.communicate()
     return {
         "first_epoch_s": round(seconds, 1),
+        "first_anonymous_MiB": then >> 20,
         "wall_s": round(time.perf_counter() - job.began, 1),
         "anonymous_MiB": job.private.anonymous >> 20,
         "uss_MiB": job.private.uss >> 20,
@@ -115,11 +119,14 @@ def main() -> None:
     parser.add_argument("--in-memory", action="store_true", help="also the pass of one epoch in memory")
     parser.add_argument("--start", action="store_true", help="also the start of a job in the local runtime")
     parser.add_argument("--flink", action="store_true", help="also the start of a job on Flink")
+    parser.add_argument("--events", type=int, default=1, help="that the jobs get")
     parser.add_argument("--work", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.work) as folder:
         runs = measure(given, Path(folder))
-    table = Table("what", "memory", "first_epoch_s", "wall_s", "anonymous_MiB", "uss_MiB", box=SIMPLE)
+    table = Table(
+        "what", "memory", "first_epoch_s", "first_anonymous_MiB", "wall_s", "anonymous_MiB", "uss_MiB", box=SIMPLE
+    )
     for run in runs:
         table.add_row(*(str(run.get(column.header, "")) for column in table.columns))
     Console(stderr=True).print(table)
@@ -131,7 +138,8 @@ def measure(given: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
     snapshot, model, events = work / "S", work / "M", work / "events.jsonl"
     save_graph(snapshot, given.vertices, given.edges, given.widths[0], given.skew, None)
     save_graph_conv(model, given.widths)
-    events.write_text('{"op":"add_edge","src":1,"dst":2,"weight":0.5}\n')
+    ends = np.random.default_rng(3).integers(0, given.vertices, (given.events, 2)).tolist()
+    events.write_text("".join(f'{{"op":"add_edge","src":{a},"dst":{b},"weight":0.5}}\n' for a, b in ends))
     runs: list[dict[str, Any]] = []
 
     def add(what: str, found: dict[str, Any], **told: Any) -> None:

@@ -11,8 +11,10 @@ import hashlib
 import math
 import os
 import zlib
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
@@ -23,7 +25,8 @@ from state.mapped_file import MappedFile
 from state.table import Table, TableSet
 
 IMAGE_FORMAT = 2
-_READ_BYTES = 4 << 20
+_READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
+_MAPPED_BYTES = 1 << 20  # a part; smaller tables are read
 
 
 class DamagedImageError(InputError):
@@ -75,21 +78,38 @@ def _finished(table: Table, file: MappedFile) -> tuple[list[int], int]:
 
 def file_crc32(path: Path) -> int:
     """The CRC-32 of a file, which is read in steps."""
-    crc32 = 0
-    with path.open("rb") as file:
-        while data := file.read(_READ_BYTES):
-            crc32 = zlib.crc32(data, crc32)
+    with path.open("rb", buffering=0) as file:
+        return _crc32(file)
+
+
+def _crc32(file: BinaryIO) -> int:
+    """The CRC-32 of what an open file holds; all of it goes through one small buffer."""
+    buffer, crc32 = bytearray(_READ_BYTES), 0
+    view = memoryview(buffer)
+    while size := file.readinto(view):  # type: ignore[attr-defined]
+        crc32 = zlib.crc32(view[:size], crc32)
     return crc32
 
 
-def load_image(tables: TableSet, folder: Path, part: int = 0) -> int:
-    """Fill a part of the tables, which is empty, from its image; returns the epoch of that.
+def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
+    """Fill parts of the tables, which are empty, from their images; returns the epochs of those.
+
+    Large tables are mapped: every file is read once, to be checked, and from then on a page is memory of the process
+    only when it has changed.
 
     Raises:
         UnknownFormatError: an image of another format version.
         DamagedImageError: files that do not fit their manifest.
     """
-    manifest = orjson.loads(_manifest(folder))
+    manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
+    for table in tables:
+        entries = {part: manifest["tables"][table.name] for part, manifest in manifests.items()}
+        _load_table(table, {part: _Stored.of(table, folders[part], entry) for part, entry in entries.items()})
+    return [int(one["epoch"]) for one in manifests.values()]
+
+
+def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
+    manifest: dict[str, Any] = orjson.loads(_manifest(folder))
     if manifest["format"] != IMAGE_FORMAT:
         msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {IMAGE_FORMAT})"
         raise UnknownFormatError(msg)
@@ -97,9 +117,7 @@ def load_image(tables: TableSet, folder: Path, part: int = 0) -> int:
     if set(manifest["tables"]) != wanted:
         msg = f"base image {folder}: has tables {sorted(manifest['tables'])}, the operator has {sorted(wanted)}"
         raise DamagedImageError(msg)
-    for name, entry in manifest["tables"].items():
-        _load_table(tables[name], entry, folder, part)
-    return int(manifest["epoch"])
+    return manifest
 
 
 def image_id(folder: Path) -> bytes:
@@ -115,32 +133,53 @@ def _manifest(folder: Path) -> bytes:
         raise DamagedImageError(msg) from None
 
 
-def _load_table(table: Table, entry: dict[str, Any], folder: Path, part: int) -> None:
-    path, shape = folder / f"{table.name}.bin", entry["shape"]
-    size = path.stat().st_size // table.dtype.itemsize if path.is_file() else 0
-    fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
-    if not fits or size != int(np.prod(shape)):
-        msg = f"base image {folder}: table {table.name} has {size} values, its manifest says {entry}"
-        raise DamagedImageError(msg)
-    if table.parts == 1:  # its own memory is what the file has
-        data = table.room_for(shape[0], entry["rows"])
-    else:
-        data = np.empty(shape, table.dtype)
-    if size and _read(path, data) != entry["crc32"]:
-        msg = f"base image {folder}: table {table.name} does not match its checksum; run again without --resume"
-        raise DamagedImageError(msg)
-    if table.parts > 1:
-        table.load_rows(data, entry["rows"], part)
+class _Stored(NamedTuple):
+    """A part of a table in its file, which has as many bytes as it must."""
+
+    path: Path
+    shape: list[int]
+    rows: int
+    crc32: int
+
+    @staticmethod
+    def of(table: Table, folder: Path, entry: dict[str, Any]) -> _Stored:
+        path, shape = folder / f"{table.name}.bin", entry["shape"]
+        size = path.stat().st_size // table.dtype.itemsize if path.is_file() else 0
+        fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
+        if not fits or size != math.prod(shape):
+            msg = f"base image {folder}: table {table.name} has {size} values, its manifest says {entry}"
+            raise DamagedImageError(msg)
+        return _Stored(path, shape, entry["rows"], entry["crc32"])
+
+    def check(self, crc32: int) -> None:
+        if crc32 != self.crc32:
+            msg = (
+                f"base image {self.path.parent}: table {self.path.stem} does not match its checksum; "
+                "run again without --resume"
+            )
+            raise DamagedImageError(msg)
 
 
-def _read(path: Path, out: np.ndarray) -> int:
-    """Fill an array from a file that has as many bytes; returns their CRC-32."""
-    crc32, view = 0, out.reshape(-1).view(np.uint8).data
-    with path.open("rb", buffering=0) as file:
-        for begin in range(0, len(view), _READ_BYTES):
-            some = view[begin : begin + _READ_BYTES]
-            done = 0
-            while done < len(some) and (got := file.readinto(some[done:])):
-                done += got
-            crc32 = zlib.crc32(some, crc32)
-    return crc32
+def _load_table(table: Table, stored: dict[int, _Stored]) -> None:
+    in_use = sum(one.rows * math.prod(one.shape[1:]) for one in stored.values()) * table.dtype.itemsize
+    if in_use >= _MAPPED_BYTES * max(1, len(stored)):
+        try:
+            return _map_table(table, stored)
+        except OSError:  # a limit on address space, or a file system that maps nothing: it has to be memory
+            pass
+    for part, one in stored.items():
+        values = np.fromfile(one.path, table.dtype).reshape(one.shape)
+        one.check(zlib.crc32(values.data) if values.size else 0)
+        table.load_rows(values, one.rows, part)
+
+
+def _map_table(table: Table, stored: dict[int, _Stored]) -> None:
+    """Map all parts of a table; what was checked is what is mapped, whatever becomes of the file's name meanwhile."""
+    held, rows = np.zeros(table.parts, np.int64), np.zeros(table.parts, np.int64)
+    with ExitStack() as opened:
+        files = {p: opened.enter_context(one.path.open("rb", buffering=0)) for p, one in stored.items() if one.shape[0]}
+        for part, one in stored.items():
+            held[part], rows[part] = one.shape[0], one.rows
+        for part, file in files.items():
+            stored[part].check(_crc32(file))
+        table.map_files(files, held, rows)

@@ -25,7 +25,7 @@ import orjson
 
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
-from state.image import DamagedImageError, image_id, load_image
+from state.image import DamagedImageError, image_id, load_images
 from state.table import Table, TableSet
 
 STATE_FORMAT = 2
@@ -205,7 +205,7 @@ class Sweeper:
         """
         if self._loaded:
             return
-        epochs = [load_image(self.tables, one.image, one.part) for one in self._parts if one.image is not None]
+        epochs = load_images(self.tables, {one.part: one.image for one in self._parts if one.image is not None})
         _check_even([f"a base image of epoch {epoch}" for epoch in epochs])
         self.epoch = epochs[0] if epochs else self.epoch
         self._loaded = True

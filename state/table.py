@@ -12,21 +12,21 @@ shared a table with whom.
 from __future__ import annotations
 
 import math
-import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from gnn.kernel import inner, quick
 from state.mapped_file import MappedFile
+from state.table_memory import PrivateMap, allocate, lay_out, spread
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
-_HUGE_BYTES = 4 << 20
 _ONE_PART = 31  # rows are int32, so this shift gives 0 for all of them
 _STRIDE_MIN = 16
+_ROOM = 16  # what a single part that is mapped may grow to, in multiples of its size
 _VALUES_AT_ONCE = 1 << 16
 
 
@@ -67,19 +67,6 @@ def _touch_rows(view: View, rows: np.ndarray) -> None:
         touch(view, row)
 
 
-def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any], parts: int) -> np.ndarray:
-    """Zeros, mapped lazily, in huge pages where they are large: random rows in small ones wait for address look-ups.
-
-    Where a part's share is small, a huge page would hold what several parts have not used yet.
-    """
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.zeros(shape, dtype)
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE if nbytes // parts >= _HUGE_BYTES else mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(memory, dtype).reshape(shape)
-
-
 class Table:
     """A numpy array that grows, with pages of about 64 KiB whose changes are tracked.
 
@@ -109,6 +96,7 @@ class Table:
         self._pending: list[list[int]] = [[] for _ in range(parts)]
         self._owed = 0
         self.file: MappedFile | None = None
+        self._mapped: PrivateMap | None = None
         self._no_shadow()
         if parts > 1:
             self._grow(_STRIDE_MIN)
@@ -157,45 +145,45 @@ class Table:
         if rows > self.stride:
             self._grow(rows)
 
+    def _stride_for(self, need: int) -> int:
+        if self.parts == 1:
+            return -(-need // self.page_rows) * self.page_rows
+        return 1 << (max(need, _STRIDE_MIN) - 1).bit_length()
+
     def _grow(self, need: int) -> None:
         before = self.stride
-        if self.parts == 1:
-            self.stride = -(-max(need, before + before // 2) // self.page_rows) * self.page_rows
-        else:
-            self.stride = 1 << (max(need, _STRIDE_MIN) - 1).bit_length()
+        self.stride = self._stride_for(max(need, before + before // 2) if self.parts == 1 else need)
         shape = (self.parts * self.stride, *self._row_shape)
-        grown = _allocate(shape, self.dtype, self.parts) if self.file is None else self.file.array(shape, self.dtype)
+        grown = self._longer(shape)
+        where_it_was = grown is not None
+        if grown is None:
+            grown = allocate(shape, self.dtype, self.parts)
         by_part = grown.reshape(self.parts, self.stride, *self._row_shape)
         if self.fill:
             by_part[:, before:] = self.fill
-        if self.parts == 1:
-            if self.file is None:
-                grown[:before] = self.data
-        elif before:
-            self._lay_out(grown)
-        self.data = grown
+        if self.parts > 1 and before:
+            lay_out(self.data, grown, self.parts, 1 << self.shift, everything=bool(self.fill))
+        elif not where_it_was:
+            grown[:before] = self.data
+        self._settle(grown)
+
+    def _settle(self, data: np.ndarray) -> None:
+        """Have the rows here, at the new stride."""
+        self.data = data
         self.shift = min(self._page_shift, self.stride.bit_length() - 1) if self.parts > 1 else self._page_shift
-        self._flags, self._where = self._spread(self._flags), self._spread(self._where)
+        pages = self.parts, self.stride >> self.shift
+        self._flags, self._where = spread(self._flags, *pages), spread(self._where, *pages)
         self._widen_shadow()
         self._view = None
 
-    def _lay_out(self, grown: np.ndarray) -> None:
-        """Copy what the parts hold to their new places; pages of zeros stay unmapped there."""
-        values = (1 << self.shift) * math.prod(self._row_shape)
-        old, new = (
-            data.view(self._bits).reshape(self.parts, len(data) // self.parts >> self.shift, values)
-            for data in (self.data, grown)
-        )
-        held = np.bitwise_or.reduce(old, axis=2) != 0
-        for part, page in np.argwhere(held | bool(self.fill)).tolist():
-            new[part, page] = old[part, page]
-
-    def _spread(self, by_page: np.ndarray) -> np.ndarray:
-        """The same for more pages in each part."""
-        spread = np.zeros((self.parts, self.stride >> self.shift), by_page.dtype)
-        old = by_page.reshape(self.parts, -1)
-        spread[:, : old.shape[1]] = old
-        return spread.reshape(-1)
+    def _longer(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The only part's memory, longer and in the same place, where it can be."""
+        if self.file is not None:
+            return self.file.array(shape, self.dtype)
+        if self._mapped is not None and self.parts == 1 and self._mapped.has_room(shape, self.dtype):
+            return self._mapped.array(shape, self.dtype)
+        self._mapped = None
+        return None
 
     def _widen_shadow(self) -> None:
         """Of parts smaller than a page: their pages have become longer, and so have the copies of them."""
@@ -308,11 +296,24 @@ class Table:
         flat = self.part(part)[first : first + self.page_rows].reshape(-1)
         flat[: held.size], flat[held.size :] = held, self.fill
 
-    def room_for(self, held: int, rows: int) -> np.ndarray:
-        """The first `held` rows of the only part, which is empty and has `rows` rows in use, to be filled (a view)."""
-        self.set_rows(max(held, rows))
-        self.part_rows[0] = rows
-        return self.part(0)[:held]
+    def map_files(self, files: Mapping[int, BinaryIO], held: np.ndarray, rows: np.ndarray) -> None:
+        """Have the parts, which are empty, begin with their files' `held[k]` rows, of which `rows[k]` are in use.
+
+        A page that is written to becomes memory; the files never change.
+        Raises: OSError where they can't be mapped.
+        """
+        need = max(int(np.maximum(held, rows).max()), self.stride)
+        # Address space costs nothing: a single part has far more of it behind, several have theirs twice as far apart.
+        stride = self._stride_for(need if self.parts == 1 else 2 * need)
+        row_bytes = self.dtype.itemsize * math.prod(self._row_shape)
+        memory = PrivateMap(stride * row_bytes * (_ROOM if self.parts == 1 else self.parts))
+        for part, file in files.items():
+            memory.put(file.fileno(), int(held[part]) * row_bytes, part * stride * row_bytes)
+        data = memory.array((self.parts * stride, *self._row_shape), self.dtype)
+        for part in range(self.parts) if self.fill else ():
+            data[part * stride + held[part] : (part + 1) * stride] = self.fill
+        self.stride, self._mapped, self.part_rows[:] = stride, memory, rows
+        self._settle(data)
 
     def load_rows(self, values: np.ndarray, rows: int, part: int = 0) -> None:
         """Fill an empty part, of `rows` rows in use, from its first values: (n,) or (n, width)."""

@@ -76,6 +76,11 @@ class MadeImage:
             given["edge_types"] = tuple(given["edge_types"])
         return MadeImage(snapshot, partitioning=PartitionerConfig(**given), **content)
 
+    def options(self) -> dict[str, Any]:
+        """The options that decide it, as those of a run, with their values."""
+        decided = {name: getattr(self.partitioning, name) for name in _FLAGS if name != "id_kind"}
+        return {"parts": self.parts} | decided
+
     def check(self, parts: int, partitioning: PartitionerConfig, processor: Any) -> None:
         """Check that a job with these options would have made the same image; its hash seed is the image's.
 
@@ -122,6 +127,11 @@ class MadeImage:
             for path in sorted((self.folder / name).rglob("*")):
                 if path.is_file() and path.name[0] not in "._" and path != self.folder / MADE:
                     yield path
+
+
+def in_words(options: dict[str, Any]) -> str:
+    """Options of a run as they are given on the command line."""
+    return ", ".join(_option(_FLAGS.get(name, f"--{name}"), value) for name, value in options.items())
 
 
 def _option(flag: str, value: Any) -> str:

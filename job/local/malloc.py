@@ -1,13 +1,21 @@
 """What malloc does with freed memory: a job keeps it, since fresh pages cost more than copying into old ones.
 
-A process with a memory budget gives it back.
+A process with a memory budget gives it back, and takes none that it never uses.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import MutableMapping
 
+_LITTLE = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "POLARS_MAX_THREADS": "1",
+    "_RJEM_MALLOC_CONF": "narenas:1,background_thread:false",
+}
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 
 
@@ -26,6 +34,17 @@ def give_freed_memory_back() -> bool:
     Left alone it raises the size of those with each one that is freed, up to 32 MiB, and keeps what is below.
     """
     return _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 256 << 10, _M_TRIM_THRESHOLD: 1 << 20, _M_TOP_PAD: 0})
+
+
+def reserve_little(environ: MutableMapping[str, str] | None = None) -> None:
+    """Have libraries map no memory ahead that `ulimit -d` would count; call it before anything loads numpy or Arrow.
+
+    OpenBLAS maps 32 MiB for each of its threads, of which one is used anyway (gnn/blas.py); Arrow's own allocator keeps
+    what it freed, as does that of Polars, which has room for each of its threads. What the environment says holds.
+    """
+    environ = os.environ if environ is None else environ
+    for name, value in _LITTLE.items():
+        environ.setdefault(name, value)
 
 
 def _set(settings: dict[int, int]) -> bool:

@@ -45,7 +45,9 @@ class InputOptions(Options):
         default=None, description="latest: end where the Kafka topics end at the start (default: run on)."
     )
     snapshot: Annotated[Path | None, Option(IO)] = Field(
-        default=None, description="Graph to start from: a folder with vertices.parquet and edges.parquet."
+        default=None,
+        description="Graph to start from: a folder with vertices.parquet and edges.parquet; from one of `freshet "
+        "embed` the job also takes its state, --parts, --partitioner and direction.",
     )
     ignore_positions: Annotated[bool, Option(IO, flag="--ignore-positions")] = Field(
         default=False,

@@ -76,7 +76,7 @@ def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
     for name, (op, columns) in SNAPSHOT_TABLES.items():
         path = folder / f"{name}.parquet"
         try:
-            for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
+            for number, row in enumerate(_rows(map(_wide, _batches_of(path, columns)), columns)):
                 event = rules.judge({"op": op, **row})
                 if event is None:
                     msg = f"--snapshot {path}: row {number} is no {op}: {row}"
@@ -85,6 +85,22 @@ def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
         except (OSError, pa.ArrowException) as error:
             msg = f"--snapshot {path}: can't be read: {error}"
             raise UsageError(msg) from None
+
+
+def _wide(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A snapshot's rows with float32 in place of float16, which events do not have."""
+    wide = [column.cast(_wide_type(column.type)) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(wide, names=batch.schema.names)
+
+
+def _wide_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_wide_type(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_wide_type(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_wide_type(kind.value_type))
+    return pa.float32() if pa.types.is_float16(kind) else kind
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------

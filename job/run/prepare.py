@@ -15,10 +15,11 @@ from job.console import say
 from job.errors import JobFailed, UsageError
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob, paths_of
-from job.folder.made_image import MadeImage
+from job.folder.made_image import MadeImage, in_words
 from job.kafka.topic_specs import as_recorded
 from job.options.marks import Holds, Option
 from job.options.run_config import RunConfig, that_hold
+from job.options.runtime_options import FLINK_PARTS_MAX
 from job.options.told import told, told_again
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import match, read_positions
@@ -51,6 +52,26 @@ class Job:
     settings: Settings
     sources: Sources
     outputs: Outputs = field(default_factory=Outputs)
+
+
+def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
+    """A new job's options, where they are not given those that its snapshot's state was made with; says which.
+
+    Raises: UsageError where the job can't have so many parts.
+    """
+    made = None if config.snapshot is None else MadeImage.of(config.snapshot)
+    if made is None:
+        return config
+    taken = {name: value for name, value in made.options().items() if name not in config.model_fields_set}
+    parts = taken.get("parts", config.part_count)
+    if config.runtime == "flink" and not config.parallelism <= parts <= FLINK_PARTS_MAX:
+        expected = f"--parallelism {parts} or lower" if parts <= FLINK_PARTS_MAX else "--runtime local"
+        msg = f"--snapshot {config.snapshot}: its state was made with --parts {parts}; give {expected}"
+        raise UsageError(msg)
+    defaults = config.model_copy(update={"parts": config.part_count})
+    if new := {name: value for name, value in taken.items() if value != getattr(defaults, name)}:
+        say(f"snapshot: its state was made with {in_words(new)}, which this job takes over")
+    return config.model_copy(update=taken)
 
 
 def prepare(config: RunConfig, out: Path) -> Job:

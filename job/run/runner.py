@@ -28,7 +28,7 @@ from job.options.runtime_options import FLINK_PARTS_MAX
 from job.options.told import told
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
-from job.run.prepare import Job, prepare
+from job.run.prepare import Job, as_the_snapshot_was_made, prepare
 from job.run.resume import has_finished, resume, state_to_resume
 from job.run.summary import closing_summary, profile, progress
 from job.serving.embedded import server_of_run
@@ -43,6 +43,7 @@ def run(config: RunConfig) -> int:
     out = config.out.absolute()
     clock = StartUp()
     with _ended_by_signals(out):
+        config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
     if has_finished(config, out):

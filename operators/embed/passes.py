@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from operators.embed.rows_file import RowsFile
 from operators.embed.topology import Topology
 
 _PROBE_BYTES = 32 << 20
-_PROBE_ROWS, _PROBES = 2048, 16
+_PROBE_ROWS, _PROBES, _RELOADS = 2048, 16, 8
 _PASSES_MAX = 64
 
 
@@ -67,30 +68,35 @@ def measure(engine: Trier, layer: LayerPlan, columns: int, *, cached: bool) -> S
     """Read rows in order, and move rows to a cold store and back; `cached`: what was cold will be in the page cache."""
     rows, context, folder = engine.rows, engine.context, engine.folder
     assert rows is not None
-    began, total = time.perf_counter(), 0
+    reading, total = [], 0
     for block in range(rows.blocks):
+        began = time.perf_counter()
         x, (first, last) = rows.read(block), rows.rows_of(block)
         layer.send(x, Context(context.count[first:last], context.degree[first:last], context.loop[first:last]))
+        reading.append((time.perf_counter() - began) / x.nbytes)
         total += x.nbytes
         if total > _PROBE_BYTES:
             break
-    reading = total / max(time.perf_counter() - began, 1e-6)
     cold = ColdStore(folder / "probe", columns, _PROBES * _PROBE_ROWS)
     source, some = np.zeros((_PROBE_ROWS, columns)), np.arange(_PROBE_ROWS, dtype=np.int32)
     # twice: the room of a new file costs more than what comes later
     for slots in [cold.put(source, some) for _ in range(_PROBES)]:
         cold.fetch(slots, source, some)
-    began = time.perf_counter()
-    held = [cold.put(source, some) for _ in range(_PROBES)]
-    evict = (time.perf_counter() - began) / (_PROBES * _PROBE_ROWS)
+    evicting, held = [], []
+    for _ in range(_PROBES):
+        began = time.perf_counter()
+        held.append(cold.put(source, some))
+        evicting.append((time.perf_counter() - began) / _PROBE_ROWS)
     if not cached:
         cold.drop_cache()
-    chosen = np.ascontiguousarray(np.sort(np.concatenate(held)[::_PROBES]))
-    began = time.perf_counter()
-    cold.fetch(chosen, source, some[: len(chosen)])
-    reload = (time.perf_counter() - began) / len(chosen)
+    reloading = []
+    for chosen in np.split(np.sort(np.concatenate(held)[::_PROBES]), _RELOADS):
+        began = time.perf_counter()
+        cold.fetch(np.ascontiguousarray(chosen), source, some[: len(chosen)])
+        reloading.append((time.perf_counter() - began) / len(chosen))
     cold.close()
-    return Speeds(reading, evict, reload)
+    # medians: what else the machine does meanwhile hits some of them
+    return Speeds(1 / max(median(reading), 1e-12), median(evicting), median(reloading))
 
 
 def cheapest(engine: Trier, number: int, layer: LayerPlan, shape: Shape, block_rows: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,9 +25,8 @@ class ColumnWriter:
 
     def __init__(self, folder: Path) -> None:
         """The folder is made, or emptied."""
+        remove_columns(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.iterdir():
-            left.unlink()
         self.folder = folder
         self._files: dict[str, BinaryIO] = {}
         self._kinds: dict[str, tuple[str, int | None]] = {}
@@ -52,7 +53,12 @@ class ColumnWriter:
             raise full_disk(self.folder, error) from None
         sums = {name: file_crc32(self.folder / f"{name}.bin") for name in self._files}
         told = {"columns": self._kinds, "crc32": sums, **(meta or {})}
-        (self.folder / _COLUMNS).write_bytes(orjson.dumps(told))
+        aside = self.folder / ".columns.tmp"  # what is there after a kill is whole
+        try:
+            aside.write_bytes(orjson.dumps(told))
+        except OSError as error:
+            raise full_disk(aside, error) from None
+        os.replace(aside, self.folder / _COLUMNS)
 
     def __enter__(self) -> ColumnWriter:
         return self
@@ -64,15 +70,29 @@ class ColumnWriter:
             file.close()
 
 
+def remove_columns(folder: Path) -> None:
+    """Remove a folder; until its end it does not look like a whole one."""
+    (folder / _COLUMNS).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def are_whole(folder: Path) -> bool:
+    """Whether all columns were written."""
+    return (folder / _COLUMNS).is_file()
+
+
 def read_meta(folder: Path) -> dict[str, Any]:
     """What is known of a folder's columns.
 
-    Raises: EmbedError when it is not there.
+    Raises: EmbedError when it is not there, or damaged.
     """
     try:
         told: dict[str, Any] = orjson.loads((folder / _COLUMNS).read_bytes())
     except FileNotFoundError:
         msg = f"{folder}: is missing; remove the folder above it and embed again"
+        raise EmbedError(msg) from None
+    except orjson.JSONDecodeError as error:
+        msg = f"{folder / _COLUMNS}: can't be read ({error}); remove the folder above it and embed again"
         raise EmbedError(msg) from None
     return told
 

@@ -6,7 +6,6 @@ Tails, and last the Sinks. Tables lie in the image's files, and what one operato
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,7 +17,7 @@ from operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Opera
 from operators.embed.files import EmbedError, full_disk
 from operators.embed.journal import Journal
 from operators.factory import dataflow_of
-from operators.initial.column_files import check_columns
+from operators.initial.column_files import are_whole, check_columns, remove_columns
 from operators.initial.embeddings import write_sink
 from operators.initial.graph_events import read_events, write_events
 from operators.initial.layers import EVENTS, LayerImages
@@ -146,7 +145,7 @@ class InitialImage:
         """All operators before this one are done: remove what only they have read."""
         for done in takewhile(lambda other: other != operator, self._flow.staged):
             if done.name == FEATURES:
-                shutil.rmtree(self._work / EVENTS, ignore_errors=True)
+                remove_columns(self._work / EVENTS)
             elif done.kind == TAIL or (done.kind == STORAGE and self._settings.parts == 1):
                 self._layers.forget(done.layer)
 
@@ -162,5 +161,5 @@ class InitialImage:
                     msg = f"{path}: does not match its checksum; remove the folder and embed again"
                     raise EmbedError(msg)
         for folder in self._work.iterdir():
-            if (folder / "columns.json").is_file():
+            if are_whole(folder):
                 check_columns(folder)

@@ -7,7 +7,6 @@ Invariant: the image is that of `build_image`, bit by bit (tests/unit/operators/
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from gnn.plan import LayerPlan, Plan
 from operators.dataflow import Place
 from operators.factory import dataflow_of, make_core
-from operators.initial.column_files import ColumnWriter, read_block, read_columns
+from operators.initial.column_files import ColumnWriter, read_block, read_columns, remove_columns
 from operators.initial.graph_events import X
 from operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, remove_sent, rows_path
 from operators.initial.topology import read_topology
@@ -203,4 +202,4 @@ class LayerImages:
         parts = range(self._settings.parts)
         remove_sent(self._work, number - 1, parts)
         for folder in (self._partials(number, part, to) for part in parts for to in parts):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_columns(folder)

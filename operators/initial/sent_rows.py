@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from operators.embed.files import full_disk
-from operators.initial.column_files import ColumnWriter, read_columns
+from operators.initial.column_files import ColumnWriter, read_columns, remove_columns
 from operators.storage.part_rows import frozen
 from operators.storage.row_kernels import gather
 from state.image import file_crc32
@@ -102,4 +101,4 @@ def remove_sent(work: Path, layer: int, parts: range) -> None:
     """Remove what was sent to the layer after this one."""
     for part in parts:
         rows_path(work, layer, part).unlink(missing_ok=True)
-        shutil.rmtree(split_folder(work, layer, part), ignore_errors=True)
+        remove_columns(split_folder(work, layer, part))

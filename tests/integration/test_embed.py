@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -206,16 +205,30 @@ def test_a_full_disk_and_a_file_that_was_cut_off_end_it_with_3(given: Input, who
     assert not (out / "embeddings").exists()
 
 
+@pytest.mark.parametrize(("memory", "passes"), [("8MiB", "1"), ("8MiB", "4"), ("64MiB", "4")])
+def test_neither_budget_nor_passes_change_a_bit(
+    given: Input, whole: Path, tmp_path: Path, memory: str, passes: str
+) -> None:
+    code, line, errors = end(start(given, tmp_path / "S2", "--memory", memory, "--passes", passes))
+    assert code == 0, errors
+    assert line["passes"][0] == int(passes)
+    assert (line["evicted"] > 0) == (memory == "8MiB"), "slots for all of a pass's destinations, or not"
+    assert file_bytes(tmp_path / "S2") == file_bytes(whole)
+
+
 def test_it_keeps_to_a_hard_limit(given: Input, whole: Path, tmp_path: Path) -> None:
     """Features of 13 MB and slots of 26 MB for all destinations, 8 MiB of budget, and a limit of private memory."""
-    code = (
-        "import job.embed.runner, operators.embed.embedding, pyarrow.parquet; print(open('/proc/self/status').read())"
-    )
-    command = [sys.executable, "-c", code]
-    idle = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    base = int(next(line for line in idle.stdout.splitlines() if line.startswith("VmData")).split()[1]) << 10
-    limit = limited(resource.RLIMIT_DATA, base + (256 << 20))
-    code_, line, errors = end(start(given, tmp_path / "S2", "--memory", "8MiB", "--passes", "1", preexec_fn=limit))
-    assert code_ == 0, errors
+    limit = limited(resource.RLIMIT_DATA, (8 << 20) + (256 << 20))
+    code, line, errors = end(start(given, tmp_path / "S2", "--memory", "8MiB", "--passes", "1", preexec_fn=limit))
+    assert code == 0, errors
     assert line["evicted"] > 0
     assert file_bytes(tmp_path / "S2") == file_bytes(whole)
+
+
+def test_the_state_of_a_stream_keeps_to_a_hard_limit(given: Input, tmp_path: Path) -> None:
+    """Also while the graph is placed, which reserves no more than it may need."""
+    options = "--for", "streaming", "--parts", "2", "--memory", "64MiB"
+    limit = limited(resource.RLIMIT_DATA, (64 << 20) + (256 << 20))
+    code, line, errors = end(start(given, tmp_path / "S2", *options, preexec_fn=limit))
+    assert code == 0, errors
+    assert line["vertices"] == VERTICES

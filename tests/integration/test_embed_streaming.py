@@ -78,12 +78,29 @@ def test_a_job_starts_from_it_without_computing_and_is_exact(given: Input, made:
     assert {epoch for _, epoch in logs[0]} >= {0, 20}
 
 
+def test_a_job_takes_over_the_options_of_the_state(given: Input, made: Path, tmp_path: Path) -> None:
+    """Of two parts by HDRF; none of that is given."""
+    job = Job(Input(given.model, given.events, given.count, made), tmp_path / "out")
+    try:
+        job.done(*EXACT)
+        assert "its state was made with --parts 2, --partitioner hdrf, which this job takes over" in job.log()
+        assert "2 parts" in job.log()
+        job.check()
+    finally:
+        job.end()
+
+
 def test_other_options_and_a_budget_that_is_too_small_are_refused(given: Input, made: Path, tmp_path: Path) -> None:
     job = Job(Input(given.model, given.events, given.count, made), tmp_path / "out")
-    ended = job.run("--parts", "2", *EXACT)
-    job.end()
-    assert ended.code == 2
-    assert "made with --partitioner hdrf, this job has --partitioner hybrid" in ended.errors
+    for options, differing in (
+        (("--partitioner", "hybrid"), "made with --partitioner hdrf, this job has --partitioner hybrid"),
+        (("--parts", "3"), "made with --parts 2, this job has --parts 3"),
+        (("--runtime", "flink", "--parallelism", "3"), "made with --parts 2; give --parallelism 2 or lower"),
+    ):
+        ended = job.run(*EXACT, *options)
+        job.end()
+        assert ended.code == 2
+        assert differing in ended.errors
     assert not (tmp_path / "out" / "base" / "complete").exists()
     process = embed(given, tmp_path / "S2", "--memory", "1MiB")
     _, errors = process.communicate(timeout=DEADLINE_S)

@@ -152,3 +152,38 @@ def test_longer_streams_with_hubs_and_reused_rows(strategy, id_kind):
         bench.run(*[event(0.1 if epoch % 8 < 5 else 0.95) for _ in range(150)])
         sizes.append(bench.partitioner.edges)
     assert max(sizes) > 3 * min(sizes[5:]) > 0
+
+
+@pytest.mark.parametrize("id_kind", ["int", "string"])
+@pytest.mark.parametrize("undirected", [False, True])
+def test_scratch_memory_grows_as_it_fills(id_kind, undirected, monkeypatch):
+    """Wherever an event finds the log full, the next attempt goes on with that event."""
+    monkeypatch.setattr("partitioner.core._SCRATCH_KEPT", 1)
+    monkeypatch.setattr("partitioner.epoch_log.ENTRIES_MIN", 1)
+    rng = np.random.default_rng(8)
+    bench = Bench(3, id_kind=id_kind, undirected=undirected, forbid_typed_loops=True)
+
+    def event():
+        a, b = (int(n) for n in rng.integers(0, 12, 2))
+        a, b = (a, b) if id_kind == "int" else (f"name {a}", f"name {b}")
+        kind = rng.choice(["add_edge", "add_edge", "add_edge", "loop", "del_edge", "del_vertex", "set_features"])
+        if kind == "loop":  # of a second type: rejected
+            return "add_edge", a, a, 1.0, str(rng.choice(["t", "u"]))
+        if kind == "add_edge":
+            return "add_edge", a, b, float(rng.integers(1, 5)), str(rng.choice(["", "t"]))
+        return {"del_edge": ("del_edge", a, b), "del_vertex": ("del_vertex", a)}.get(kind, ("set_features", a, (2.0,)))
+
+    for _ in range(40):
+        bench.run(*[event() for _ in range(60)])
+    assert bench.partitioner.vertices
+
+
+def test_a_large_epoch_reserves_what_it_fills():
+    """`ulimit -d` counts what is reserved; at worst every event would log two vertices and be rejected."""
+    n = 100_000
+    rows = [("add_edge", k % 997, k % 991) for k in range(n)]
+    partitioner = Partitioner(4, 1, PartitionerConfig())
+    change = partitioner.partition(events_of(rows, 1, "int"))
+    reserved = sum(array.nbytes for array in (*partitioner._log, *change.records) if isinstance(array, np.ndarray))
+    assert partitioner.edges == n
+    assert reserved < 100 * n, "for each edge 8 bytes of the log and 20 of its record, both with room to grow"

@@ -5,10 +5,17 @@ import orjson
 import pytest
 
 from state.codec import UnknownFormatError
-from state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_image, write_image
+from state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
 from state.sweep import Sweeper
 from state.table import TableSet
 from tests.support.pages import page_bytes
+
+
+@pytest.fixture(autouse=True, params=[1, 1 << 20], ids=["mapped", "read"])
+def mapped_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """From how many bytes on tables are mapped: all of them, and none of these small ones."""
+    monkeypatch.setattr("state.image._MAPPED_BYTES", request.param)
+    return int(request.param)
 
 
 def make() -> TableSet:
@@ -42,7 +49,7 @@ def assert_same(one: TableSet, other: TableSet) -> None:
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     tables, again = filled(), make()
     write_image(tables, tmp_path / "storage1-0", epoch=0)
-    assert load_image(again, tmp_path / "storage1-0") == 0
+    assert load_images(again, {0: tmp_path / "storage1-0"}) == [0]
     assert_same(tables, again)
     assert (again["home"].data == -1).all(), "never touched, so not in the file"
     assert not (tmp_path / "storage1-0" / "home.bin").stat().st_size
@@ -52,7 +59,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
 def test_an_empty_operator_has_an_image_too(tmp_path: Path) -> None:
     again = make()
     write_image(make(), tmp_path, epoch=0)
-    assert load_image(again, tmp_path) == 0
+    assert load_images(again, {0: tmp_path}) == [0]
     assert all(table.rows == 0 for table in again)
 
 
@@ -63,7 +70,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     data[17] ^= 4
     path.write_bytes(data)
     with pytest.raises(DamagedImageError, match="table x does not match its checksum"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 @pytest.mark.parametrize("keep", [0, 4, 21])
@@ -72,17 +79,17 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "key.bin"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DamagedImageError, match=f"table key has {keep // 8} values"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     write_image(filled(), tmp_path, epoch=0)
     (tmp_path / "key.bin").unlink()
     with pytest.raises(DamagedImageError, match="table key has 0 values"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
     (tmp_path / "image.json").unlink()
     with pytest.raises(DamagedImageError, match=r"there is no image\.json"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 def test_an_image_of_other_tables_is_refused(tmp_path: Path) -> None:
@@ -90,7 +97,7 @@ def test_an_image_of_other_tables_is_refused(tmp_path: Path) -> None:
     tables.add("z", "f4", 3)
     write_image(tables, tmp_path, epoch=0)
     with pytest.raises(DamagedImageError, match=r"has tables .*'z'"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
@@ -100,7 +107,7 @@ def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
         tables[table.name].touch_all()
     write_image(tables, tmp_path, epoch=0)
     with pytest.raises(DamagedImageError, match="table x"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
@@ -108,7 +115,7 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     manifest = orjson.loads((tmp_path / "image.json").read_bytes())
     (tmp_path / "image.json").write_bytes(orjson.dumps(manifest | {"format": IMAGE_FORMAT + 1}))
     with pytest.raises(UnknownFormatError, match=rf"format {IMAGE_FORMAT + 1} .* reads {IMAGE_FORMAT}"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +129,7 @@ def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         write_image(filled(80), tmp_path, epoch=0)
     with pytest.raises(DamagedImageError, match=r"no image\.json"):
-        load_image(make(), tmp_path)
+        load_images(make(), {0: tmp_path})
 
 
 # -- images below sweeps ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from gnn.errors import InputError
-from state.image import load_image, write_image
+from state.image import load_images, write_image
 from state.sweep import Mutations, Sweeper, UnevenPartsError
 from state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch
 from tests.support.pages import page_bytes
@@ -311,7 +311,7 @@ def test_a_restored_part_has_no_more_room_than_it_needs(tmp_path: Path) -> None:
     for part in range(64):
         write_image(tables, tmp_path / str(part), 0, part)
     again = make(64, 1 << 16)
-    assert [load_image(again, tmp_path / str(part), part) for part in range(64)] == [0] * 64
+    assert load_images(again, {part: tmp_path / str(part) for part in range(64)}) == [0] * 64
     sweeper, entries = Sweeper(tables), [dict[str, bytes]() for _ in range(64)]
     for epoch in (1, 2):
         keep(entries, sweeper.mark(epoch))

@@ -259,3 +259,14 @@ def test_a_snapshot_is_read_as_events(tmp_path, typed):
     ]
     with pytest.raises(UsageError, match=r"vertices\.parquet: row 0 is no add_vertex"):
         list(snapshot_events(tmp_path, PlainRules(3)))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float16()), pa.large_list(pa.float16()), pa.list_(pa.float16(), 2)])
+def test_a_snapshot_may_have_halves(tmp_path, kind):
+    x = np.array([[0.1, -2], [65504, 2**-24]], np.float16)
+    pq.write_table(pa.table({"id": [1, 2], "x": pa.array(list(x), kind)}), tmp_path / "vertices.parquet")
+    weight = pa.array(np.array([0.3], np.float16))
+    pq.write_table(pa.table({"src": [1], "dst": [2], "weight": weight}), tmp_path / "edges.parquet")
+    events = list(snapshot_events(tmp_path, PlainRules(2)))
+    assert np.array_equal([event.x for event in events[:2]], x.astype(np.float32))
+    assert events[2].weight == np.float32(np.float16(0.3))

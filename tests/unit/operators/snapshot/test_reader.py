@@ -12,7 +12,7 @@ import pytest
 
 from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
 from operators.snapshot.writer import write_snapshot
-from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX
+from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
 from partitioner.reference_graph import ReferenceGraph
 
 
@@ -147,3 +147,27 @@ def test_an_id_that_is_too_long_is_refused_by_file_and_row(tmp_path: Path) -> No
     with pytest.raises(SnapshotError, match=r"vertices\.parquet: row 1: id: expected at most 1024 bytes, got 1025"):
         list(open_snapshot(tmp_path, 1).blocks())
     assert sum(map(len, open_snapshot(tmp_path, 1, id_bytes_max=1025).blocks())) == 3
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float16()), pa.large_list(pa.float16()), pa.list_(pa.float16(), 2)], ids=str
+)
+def test_features_of_16_bits_are_widened(tmp_path: Path, kind: pa.DataType) -> None:
+    """Every value is the same: also the largest, the smallest of all, and what is beyond float16's whole numbers."""
+    halves = np.array([[0.1, 65504], [2**-24, -2049.0], [-0.0, 3.14159]], np.float16)
+    x = pa.array(list(halves), kind)
+    weight = pa.array(np.array([0.3, 2.0], np.float16))
+    pq.write_table(pa.table({"id": [1, 2, 3], "x": x}), tmp_path / "vertices.parquet")
+    pq.write_table(pa.table({"src": [1, 2], "dst": [2, 3], "weight": weight}), tmp_path / "edges.parquet")
+    found = Events.concatenate(list(open_snapshot(tmp_path, 2).blocks(2)))
+    assert found.x.dtype == np.float32
+    assert found.x.tobytes() == halves.astype(np.float32).tobytes()
+    assert found.weight[3:].tolist() == np.array([0.3, 2.0], np.float16).astype(np.float32).tolist()
+
+
+def test_16_bits_that_are_no_number_are_refused_by_row(tmp_path: Path) -> None:
+    x = pa.array([np.array([1], np.float16), np.array([np.inf], np.float16)], pa.list_(pa.float16(), 1))
+    pq.write_table(pa.table({"id": [1, 2], "x": x}), tmp_path / "vertices.parquet")
+    pq.write_table(pa.table({"src": [1], "dst": [2]}), tmp_path / "edges.parquet")
+    with pytest.raises(SnapshotError, match="row 1: x: not finite in float32 at index 0"):
+        list(open_snapshot(tmp_path, 1).blocks())

@@ -1,0 +1,150 @@
+"""Images that are mapped: what is read, what becomes memory, and how tables grow behind the files."""
+
+import re
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from state.image import load_images, write_image
+from state.table import Table, TableSet
+from state.table_memory import PrivateMap
+
+ROWS, WIDTH = 4100, 1024  # 16 MiB
+PARTS = 4
+
+
+def saved(folder: Path, parts: int = 1, rows: int = ROWS) -> TableSet:
+    """Tables of which each part has an image in a folder of its number."""
+    tables = TableSet(parts)
+    tables.add("x", "f4", WIDTH)
+    tables.add("wide", "f4", 100, fill=-1)  # rows whose end is amid a page of memory
+    for table in tables:
+        table.reserve(rows)
+        table.touch_all()
+        for part in range(parts):
+            values = table.part(part)[: rows - 5]
+            values[:] = np.arange(len(values), dtype="f4")[:, None] + part * 10_000
+    for part in range(parts):
+        write_image(tables, folder / str(part), 0, part)
+    return tables
+
+
+def loaded(folder: Path, parts: int = 1) -> TableSet:
+    again = TableSet(parts)
+    again.add("x", "f4", WIDTH)
+    again.add("wide", "f4", 100, fill=-1)
+    assert load_images(again, {part: folder / str(part) for part in range(parts)}) == [0] * parts
+    return again
+
+
+def assert_same(one: Table, other: Table) -> None:
+    """Equal in every part, and beyond what either has in use the fill."""
+    for part in range(one.parts):
+        rows = min(one.stride, other.stride)
+        assert one.part(part)[:rows].tobytes() == other.part(part)[:rows].tobytes()
+        assert (other.part(part)[rows:] == other.fill).all()
+
+
+def anonymous_bytes() -> int:
+    found = re.search(r"^RssAnon:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def digest(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*.bin"))}
+
+
+@pytest.mark.parametrize("parts", [1, PARTS])
+def test_a_mapped_table_is_what_was_saved_and_its_files_stay_as_they_are(tmp_path: Path, parts: int) -> None:
+    tables, before = saved(tmp_path, parts), digest(tmp_path)
+    again = loaded(tmp_path, parts)
+    for table in again:
+        assert table.part_rows.tolist() == [ROWS] * parts
+        assert_same(tables[table.name], table)
+        table.touch_all()
+        for part in range(parts):
+            table.part(part)[:ROWS] = 7
+        assert table.freeze() == tables[table.name].freeze() > 0
+    assert digest(tmp_path) == before
+
+
+def test_only_pages_that_change_are_memory(tmp_path: Path) -> None:
+    saved(tmp_path)
+    before = anonymous_bytes()
+    again = loaded(tmp_path)
+    assert again["x"].data[: ROWS - 5].sum() > 0  # all of it was read
+    assert anonymous_bytes() - before < 8 << 20, "16 MiB of them are mapped"
+    again["x"].data[::2] = 1
+    assert anonymous_bytes() - before >= 8 << 20
+
+
+def test_a_table_grows_where_it_is(tmp_path: Path) -> None:
+    """Nothing is copied, and what somebody still holds stays true."""
+    tables = saved(tmp_path)
+    again = loaded(tmp_path)
+    before = anonymous_bytes()
+    for table in again:
+        held, place = table.data, table.data.ctypes.data
+        table.data[3] = 42
+        tables[table.name].data[3] = 42
+        table.reserve(10 * ROWS)
+        assert table.data.ctypes.data == place
+        assert held[3, 0] == 42
+        assert_same(tables[table.name], table)
+        table.data[-1] = 5
+        assert (table.data[-1] == 5).all()
+    fill = again["wide"].data.nbytes
+    assert anonymous_bytes() - before < fill + (8 << 20), "160 MiB of x are there, and none was touched"
+
+
+@pytest.mark.parametrize(("parts", "times"), [(1, 20), (PARTS, 5)])
+def test_a_table_that_outgrows_its_place_is_copied(tmp_path: Path, parts: int, times: int) -> None:
+    rows = 512
+    tables = saved(tmp_path, parts, rows)
+    again = loaded(tmp_path, parts)
+    for table in again:
+        held = table.data
+        table.reserve(times * rows)
+        assert table.data.ctypes.data != held.ctypes.data
+        assert_same(tables[table.name], table)
+        assert held[1, 0] == 1
+
+
+def test_parts_have_room_to_grow_before_anything_moves(tmp_path: Path) -> None:
+    saved(tmp_path, PARTS)
+    again = loaded(tmp_path, PARTS)
+    place = again["x"].data.ctypes.data
+    again["x"].reserve(2 * ROWS)
+    assert again["x"].data.ctypes.data == place
+
+
+def test_without_address_space_a_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under `ulimit -v`."""
+    tables = saved(tmp_path)
+
+    def refused(self: PrivateMap, room: int) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(PrivateMap, "__init__", refused)
+    again = loaded(tmp_path)
+    for table in again:
+        assert_same(tables[table.name], table)
+
+
+def test_a_map_goes_with_the_last_array() -> None:
+    """Else each restart within a process would keep the one before."""
+
+    def mapped_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+    before = mapped_bytes()
+    memory = PrivateMap(1 << 34)
+    array = memory.array((1000,), np.dtype("f4"))
+    del memory
+    array[:] = 1
+    assert mapped_bytes() - before >= 1 << 34
+    del array
+    assert mapped_bytes() - before < 1 << 33
