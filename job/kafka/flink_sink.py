@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING, Any
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
 from job.kafka.topic_specs import TopicOutput
-from operators.record_lines import LINE_END, TAB
+from operators.record_lines import EPOCH_HEADER, LINE_END, TAB
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
 
-# A line that begins with a tab has its key in hexadecimal, one field later than any other.
+# A line that begins with a tab has its key in hexadecimal, one field later than any other. Only tombstones have a field
+# behind the value, which is empty there.
 _SQL = """
 INSERT INTO `{topic}` SELECT
-  CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0
-    THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1)) ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 0), 'UTF-8') END,
-  CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0
-    THEN ENCODE(SPLIT_INDEX(`line`, '{tab}', 2), 'UTF-8') ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 1), 'UTF-8') END
-FROM `{view}` CROSS JOIN UNNEST(SPLIT(`lines`, '{end}')) AS records(`line`)
+  CASE WHEN `at` = 1 THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1))
+    ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 0), 'UTF-8') END,
+  ENCODE(NULLIF(SPLIT_INDEX(`line`, '{tab}', `at` + 1), ''), 'UTF-8'),
+  CASE WHEN SPLIT_INDEX(`line`, '{tab}', `at` + 2) IS NULL THEN CAST(NULL AS MAP<STRING, BYTES>)
+    ELSE MAP['{header}', ENCODE(SPLIT_INDEX(`line`, '{tab}', `at` + 2), 'UTF-8')] END
+FROM (
+  SELECT `line`, CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0 THEN 1 ELSE 0 END AS `at`
+  FROM `{view}` CROSS JOIN UNNEST(SPLIT(`lines`, '{end}')) AS records(`line`)
+)
 """.strip()
 
 # While a broker is away, records wait: a send that gives up after its default of a minute would fail the job.
@@ -56,7 +61,7 @@ def write_lines(
     java = env._j_stream_execution_environment
     before = java.getTransformations().size()
     statements = tables.create_statement_set()
-    statements.add_insert_sql(_SQL.format(**names, tab=TAB, end=LINE_END))
+    statements.add_insert_sql(_SQL.format(**names, tab=TAB, end=LINE_END, header=EPOCH_HEADER))
     statements.attach_as_datastream()
     first = lines._j_data_stream.getTransformation().getId()
     count = itertools.count()
@@ -75,7 +80,8 @@ def _upstream(transformation: Any, until: int) -> Iterator[Any]:
 def _descriptor(output: TopicOutput, properties: ClientProperties) -> TableDescriptor:
     from pyflink.table import DataTypes, Schema
 
-    schema = Schema.new_builder().column("key", DataTypes.BYTES()).column("value", DataTypes.BYTES()).build()
+    schema = Schema.new_builder().column("key", DataTypes.BYTES()).column("value", DataTypes.BYTES())
+    schema = schema.column_by_metadata("headers", DataTypes.MAP(DataTypes.STRING(), DataTypes.BYTES())).build()
     return kafka_table(schema, connector_options(output, properties))
 
 

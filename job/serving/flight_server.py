@@ -2,7 +2,8 @@
 
 A request is JSON: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch, min_position,
 timeout, logits. In a lookup stream each batch has the column `id`, its metadata the rest of the request; the answer's
-metadata is {"epoch": E}, or {"error": ..., "kind": ...} with an empty batch.
+metadata is {"epoch": E} (and "consistency": "row" where rows are of no one epoch), or {"error": ..., "kind": ...} with
+an empty batch.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import pyarrow.flight as flight
 from gnn.errors import FreshetError
 from job.serving.columns import ids_of_column, numbers
 from job.serving.health import Health
-from job.serving.lookup import Answer, BadRequestError, Lookup, NotReadyError, NotYetError
+from job.serving.lookup import ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
+from job.serving.tls import Certificate
 from state.served.ids import Ids
 
 ALL = b'{"all":true}'
@@ -32,13 +34,23 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     """The Flight server; its threads are gRPC's."""
 
     def __init__(
-        self, location: str, lookup: Lookup, health: Health, token: str | None = None, job_id: str = ""
+        self,
+        location: str,
+        lookup: Lookup,
+        health: Health,
+        token: str | None = None,
+        job_id: str = "",
+        certificate: Certificate | None = None,
     ) -> None:
-        """Listens on return; `token`: what every call must bear; `job_id`: what other servers feed from."""
+        """Listens on return.
+
+        `token`: what every call must bear; `job_id`: what other servers feed from; `certificate`: for grpc+tls.
+        """
         self._ending = threading.Event()
         self._job_id = job_id
         middleware = {"token": _Tokens(token)} if token else {}
-        super().__init__(location, middleware=middleware)
+        certificates = [certificate.pair] if certificate is not None else []
+        super().__init__(location, middleware=middleware, tls_certificates=certificates)
         self._lookup, self._health = lookup, health
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
@@ -60,6 +72,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _changes(self, context: Any) -> flight.FlightDataStream:
         from job.serving.feeds import change_stream
 
+        if self._lookup.consistency == ROW:
+            msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
+            raise _as_flight(BadRequestError(msg))
         table = self._lookup.table
 
         def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
@@ -78,12 +93,13 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError as error:
             raise _as_flight(error) from error
         writer.begin(nothing.schema)
+        more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in self._lookup.more.items())
         for chunk in _chunks(reader):
             try:
                 options = request_of(chunk.app_metadata.to_pybytes() if chunk.app_metadata is not None else b"")
                 answer = self._lookup.get(self._ids(chunk.data), wanted_of(options))
                 batch = self._lookup.as_batch(answer, logits=logits)
-                writer.write_with_metadata(batch, b'{"epoch":%d}' % answer.epoch)
+                writer.write_with_metadata(batch, b'{"epoch":%d%s}' % (answer.epoch, more))
             except FreshetError as error:
                 writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
 
@@ -115,7 +131,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError as error:
             raise _as_flight(error) from error
         told = {"job_id": self._job_id, "strings": table.strings, "width": table.width}
-        return told | {"sources": list(self._lookup.sources)}
+        return told | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL

@@ -29,6 +29,7 @@ _NUMBERS = (
     "age_of_last_event_s",
     "publish_to_readable_ms",
     "tail_failures",
+    "records_refused",
     "history_misses",
     "ids_found",
     "ids_missing",
@@ -89,6 +90,9 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         await _wait(lookup, wanted)
         return lookup.get(lookup.ids_of(values))
 
+    def as_of(answer: Answer) -> dict[str, Any]:
+        return {"as_of": answer.epoch, **lookup.more}
+
     @app.get("/embeddings/{id}")
     async def embedding(
         id: str,
@@ -99,8 +103,8 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         value: Any = id if lookup.table.strings else int(id) if id.lstrip("-").isdecimal() else id
         answer = await rows([value], Wanted(min_epoch, None, timeout))
         if not len(answer.epochs):
-            return _json({"error": f"no vertex {value!r}", "kind": "unknown", "as_of": answer.epoch}, 404)
-        return _json({**_listed(lookup, answer)[0], "as_of": answer.epoch})
+            return _json({"error": f"no vertex {value!r}", "kind": "unknown", **as_of(answer)}, 404)
+        return _json({**_listed(lookup, answer)[0], **as_of(answer)})
 
     @app.post("/embeddings")
     async def embeddings(asked: Lookups) -> Response:
@@ -108,13 +112,14 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         answer = await rows(asked.ids, asked.wanted)
         found = _listed(lookup, answer)
         known = {one["id"] for one in found}
-        return _json({"as_of": answer.epoch, "found": found, "unknown": [one for one in asked.ids if one not in known]})
+        return _json({**as_of(answer), "found": found, "unknown": [one for one in asked.ids if one not in known]})
 
     @app.post("/get-online-features")
     async def online_features(asked: OnlineFeatures) -> Response:
         """As Feast's feature server answers: columns of values, with their statuses."""
         name, values = next(iter(asked.entities.items()), ("id", []))
-        return _json(_as_feast(name, values, asked, await rows(values, Wanted())))
+        answer = await rows(values, Wanted())
+        return _json(_as_feast(name, values, asked, answer, as_of(answer)))
 
     @app.post("/nearest")
     async def nearest(asked: Nearest) -> Response:
@@ -122,7 +127,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         told = asked.model_dump(exclude_none=True)
         answer, scores = await run_in_threadpool(nearest_of, lookup, told, Wanted())
         found = [{**one, "score": score} for one, score in zip(_listed(lookup, answer), scores.tolist(), strict=True)]
-        return _json({"as_of": answer.epoch, "found": found})
+        return _json({**as_of(answer), "found": found})
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
@@ -186,7 +191,9 @@ def _listed(lookup: Lookup, answer: Answer) -> list[dict[str, Any]]:
     return found
 
 
-def _as_feast(name: str, values: list[Any], asked: OnlineFeatures, answer: Answer) -> dict[str, Any]:
+def _as_feast(
+    name: str, values: list[Any], asked: OnlineFeatures, answer: Answer, as_of: dict[str, Any]
+) -> dict[str, Any]:
     ids = answer.ids.decode() if isinstance(answer.ids, Texts) else answer.ids.tolist()
     at = {id_: k for k, id_ in enumerate(ids)}
     stamps = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())] * len(values)
@@ -204,7 +211,7 @@ def _as_feast(name: str, values: list[Any], asked: OnlineFeatures, answer: Answe
                 "event_timestamps": stamps,
             }
         )
-    return {"metadata": {"feature_names": names, "as_of": answer.epoch}, "results": results}
+    return {"metadata": {"feature_names": names, **as_of}, "results": results}
 
 
 def _json(content: Any, status: int = 200) -> Response:

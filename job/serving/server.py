@@ -3,60 +3,37 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import ipaddress
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnn.user_cache import user_cache
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
-from job.folder import layout
 from job.machine.ports import free_port
 from job.machine.processes import began_s
 from job.machine.signals import stop_signals
 from job.serving import place
+from job.serving.feeds.feed import feed_of
 from job.serving.flight_server import EmbeddingFlights
-from job.serving.health import STALE_AFTER_S, Health
+from job.serving.health import Health
 from job.serving.http_front import Front
 from job.serving.lookup import CurrentTable, Lookup
-from job.serving.served_job import ServedJob, await_job
-from state.served.layout import HISTORY_BYTES
+from job.serving.serve_options import ServeOptions
+from job.serving.tls import Address
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
     from job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
-_END_S, _TELL_S = 1.0, 0.5
+_END_S = 1.0
 _KEEP_ALIVE_S = 75  # a connection over which nothing comes
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """What a server is told; ports that were not asked for (None) give way to the next free one, 0 is any."""
-
-    tables: Path | None
-    host: str = "127.0.0.1"
-    port: int | None = None
-    http_port: int | None = None
-    token: str | None = None
-    history_bytes: int = HISTORY_BYTES
-    stale_after_s: float = STALE_AFTER_S
-    wait_s: float = 60.0
-    compact: Callable[[], object] | None = None
-    compact_every_s: float = 0.0
-    sources: tuple[str, ...] = ()  # HOST:PORT of servers to feed from
-    source_token: str | None = None
 
 
 def serve(options: ServeOptions) -> int:
@@ -66,21 +43,19 @@ def serve(options: ServeOptions) -> int:
     """
     if not is_loopback(options.host) and not options.token:
         say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
+    elif not is_loopback(options.host) and options.certificate is None:
+        say(f"--host {options.host}: token and embeddings cross the network as they are; give --tls-cert and --tls-key")
     with stop_signals() as caught:
-
-        def until() -> bool:
-            return bool(caught)
-
-        tables, job, make = _feed_of(options, until)
+        feed = feed_of(options, lambda: bool(caught))
+        tables, job = feed.tables, feed.job
         with place.only_server(tables):
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             current = CurrentTable(tables)
-            lookup = Lookup(current, job.sources, (lambda: job.plan) if job.model else None)
+            lookup = Lookup(current, job.sources, (lambda: job.plan) if job.model else None, feed.consistency)
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            health = Health(lookup, options.stale_after_s)
-            servers = _Servers(options, lookup, health, job.job_id)
+            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s), job.job_id)
             follower: Follower | None = None
             try:
                 servers.start()
@@ -89,13 +64,11 @@ def serve(options: ServeOptions) -> int:
                 if left is not None:
                     servers.tell(tables)
                 current.go_on()
-                follower = make()
-                health.trouble = lambda: follower.trouble
-                _start(follower, until)
+                follower = _started(feed.follower)
                 if left is None:
                     servers.tell(tables)
-                _compact_regularly(options, until)
-                follower.run(until)
+                _compact_regularly(options, lambda: bool(caught))
+                follower.run(lambda: bool(caught))
             finally:
                 if follower is not None:
                     follower.close(forget=True)
@@ -106,47 +79,15 @@ def serve(options: ServeOptions) -> int:
     return EXIT_DONE
 
 
-def _feed_of(options: ServeOptions, until: Callable[[], bool]) -> tuple[Path, ServedJob, Callable[[], Follower]]:
-    """Where the table lies, what it is of, and what will keep it."""
-    if not options.sources:
-        assert options.tables is not None
-        tables = options.tables.absolute()
-        own = await_job(tables, options.wait_s)
-
-        def follower() -> Follower:
-            from job.serving.follower import Follower
-
-            return Follower(own, tables, options.history_bytes)
-
-        return tables, own, follower
-    from job.serving.feeds.fed_job import FedJob, Sources
-
-    tables = options.tables.absolute() if options.tables else _folder_for(options.sources)
-    sources = Sources(list(options.sources), options.source_token)
-    fed: FedJob = sources.job(tables, until, options.wait_s)
-
-    def fed_follower() -> Follower:
-        from job.serving.feeds.fed_follower import FedFollower
-
-        return FedFollower(fed, tables, sources, until, options.history_bytes)
-
-    return tables, fed, fed_follower
-
-
-def _folder_for(sources: tuple[str, ...]) -> Path:
-    name = hashlib.sha256(",".join(sorted(sources)).encode()).hexdigest()[:16]
-    return user_cache() / "served" / name / layout.TABLES
-
-
-def _start(follower: Follower, until: Callable[[], bool]) -> None:
-    """Have the table be readable."""
+def _started(make: Callable[[], Follower]) -> Follower:
+    """What keeps the table, once the table can be read."""
     began = time.perf_counter()
-    follower.start(until)
-    if until():
-        return
+    follower = make()
+    follower.start()
     took = time.perf_counter() - began
     how = "taken over as it stood" if follower.taken_over else f"loaded from {follower.origin}"
     say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
+    return follower
 
 
 def is_loopback(host: str) -> bool:
@@ -175,8 +116,9 @@ class _Servers:
         host = options.host
         self.flight_port = _port(options.port, FLIGHT_PORT, host, "--port")
         self.http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
-        location = f"grpc://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
-        self._flight = EmbeddingFlights(location, lookup, health, options.token, job_id)
+        self._tls = options.certificate
+        location = Address(host, self.flight_port, self._tls is not None).location()
+        self._flight = EmbeddingFlights(location, lookup, health, options.token, job_id, self._tls)
         self._lookup, self._health, self._options = lookup, health, options
         self._http: Any = None
         self._host = host
@@ -194,6 +136,8 @@ class _Servers:
             access_log=False,
             lifespan="off",
             timeout_keep_alive=_KEEP_ALIVE_S,
+            ssl_certfile=None if self._tls is None else self._tls.cert,
+            ssl_keyfile=None if self._tls is None else self._tls.key,
         )
         self._http = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._http.run, name="freshet-http", daemon=True)
@@ -207,14 +151,11 @@ class _Servers:
 
     def tell(self, tables: Path) -> None:
         """Say where it answers."""
-        told = {"flight": f"{self._host}:{self.flight_port}", "http": f"{self._host}:{self.http_port}"}
-        write = partial(place.write_server, tables, pid=os.getpid(), began_s=began_s(), **told)
-        try:
-            write()
-        except OSError as error:  # a full disk: who knows the ports is served meanwhile
-            say(f"{tables}: {error.strerror}; clients do not find the server there until this has changed")
-            threading.Thread(target=_until_done, args=(write,), name="freshet-tell", daemon=True).start()
-        say(f"serving: Flight at {told['flight']}, HTTP at http://{told['http']} (its API: /docs)")
+        # With TLS as URIs, which clients take as they take HOST:PORT.
+        flight, http = ("grpc+tls://", "https://") if self._tls is not None else ("", "")
+        told = {"flight": f"{flight}{self._host}:{self.flight_port}", "http": f"{http}{self._host}:{self.http_port}"}
+        place.write_server(tables, pid=os.getpid(), began_s=began_s(), **told)
+        say(f"serving: Flight at {told['flight']}, HTTP at {'' if http else 'http://'}{told['http']} (its API: /docs)")
 
     def stop(self) -> bool:
         """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""
@@ -225,14 +166,6 @@ class _Servers:
             self._http.should_exit = True
             self._thread.join(_END_S)
         return not closing.is_alive()
-
-
-def _until_done(write: Callable[[], None]) -> None:
-    while True:
-        time.sleep(_TELL_S)
-        with suppress(OSError):
-            write()
-            return
 
 
 def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:

@@ -90,6 +90,11 @@ def test_cora_to_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
     assert sum(record is not None for record in last.values()) == result["vertices"] > 2_000
     assert len(found) < result["rows"], "coalesced"
     assert_as_logged(last, one.out)
+    gone = {record.key: dict(record.headers) for record in found if last[record.key] is record.value is None}
+    log = read_log(one.out)
+    assert len(gone) > 0
+    for key, headers in gone.items():
+        assert headers == {"epoch": b"%d" % log.epoch[log.id == int(key)][-1]}, "a tombstone says when"
     model = read_run(one.out)["model_sha256"][:12]
     assert {record["model"] for record in last.values() if record is not None} == {model}
     assert one.check()["vertices"] == result["vertices"], "and the change log equals the oracle"

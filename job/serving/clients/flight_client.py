@@ -13,7 +13,8 @@ import pyarrow.flight as flight
 
 from job.serving.clients.asked import as_batch, error_of
 from job.serving.columns import ids_of_column, rows_of, values_of
-from job.serving.lookup import NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
+from job.serving.lookup import EPOCH, NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
+from job.serving.tls import Address
 from state.served.ids import Ids, Texts
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
@@ -41,12 +42,13 @@ class _Stream:
 class FlightTransport:
     """Talks to one server; after an error the next call connects anew."""
 
-    def __init__(self, address: str, token: str | None) -> None:
-        self._location = f"grpc://{address}"
+    def __init__(self, address: Address, token: str | None, roots: bytes | None = None) -> None:
+        self._address, self._roots, self._location = address, roots, address.location()
         self._headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._lock = threading.Lock()
         self._client: Any = None
         self._newest = 0
+        self.consistency = EPOCH
         self._streams: dict[tuple[bool, bool], _Stream] = {}
 
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
@@ -54,7 +56,8 @@ class FlightTransport:
         if ids is None:
             return self._get({"all": True, "logits": logits}, wanted)
         epoch, batch = self._lookup(ids, wanted, logits)
-        return epoch, pa.Table.from_batches([batch]).replace_schema_metadata({"epoch": str(epoch)})
+        more = {} if self.consistency == EPOCH else {"consistency": self.consistency}
+        return epoch, pa.Table.from_batches([batch]).replace_schema_metadata({"epoch": str(epoch)} | more)
 
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Ask for rows as arrays."""
@@ -92,6 +95,7 @@ class FlightTransport:
 
         table = self._guarded(ask)
         epoch = int(table.schema.metadata[b"epoch"])
+        self.consistency = table.schema.metadata.get(b"consistency", EPOCH.encode()).decode()
         self._newest = max(self._newest, epoch)
         return epoch, table
 
@@ -115,6 +119,7 @@ class FlightTransport:
             found, rows = self._guarded(ask, locked=True)
         if "error" in found:
             raise error_of(found["kind"], found["error"])
+        self.consistency = found.get("consistency", EPOCH)
         self._newest = max(self._newest, int(found["epoch"]))
         return int(found["epoch"]), rows
 
@@ -122,7 +127,7 @@ class FlightTransport:
         """Ask the server; what is no answer of its means that it is away."""
         try:
             if self._client is None:
-                self._client = flight.connect(self._location, generic_options=_RECONNECT_MS)
+                self._client = self._address.connect(self._roots, _RECONNECT_MS)
             return ask(self._client)
         except flight.FlightUnauthenticatedError as error:
             raise BadRequestError(_first_line(error)) from error
