@@ -19,7 +19,7 @@ from job.errors import UsageError
 from job.serving.clients.asked import AskedIds, Transport, ids_of
 from job.serving.clients.flight_client import FlightTransport
 from job.serving.clients.mapped_client import MappedTransport
-from job.serving.lookup import EPOCH, TIMEOUT_S, NotReadyError, Wanted
+from job.serving.lookup import EPOCH, IDS_MAX, TIMEOUT_S, NotReadyError, Wanted
 from job.serving.tls import Address, read_roots
 from state.served.ids import Ids, Texts
 
@@ -47,6 +47,8 @@ class EmbeddingClient:
 
     Invariant: no answer has an older epoch than one before it, but from a server whose rows are of no one epoch.
     """
+
+    ids_max = IDS_MAX  # of a call
 
     def __init__(
         self,
