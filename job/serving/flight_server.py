@@ -41,13 +41,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         token: str | None = None,
         job_id: str = "",
         certificate: Certificate | None = None,
+        model: str = "",
     ) -> None:
         """Listens on return.
 
-        `token`: what every call must bear; `job_id`: what other servers feed from; `certificate`: for grpc+tls.
+        `token`: what every call must bear; `job_id`: what other servers feed from, and `model` the folder of what they
+        give logits by; `certificate`: for grpc+tls.
         """
         self._ending = threading.Event()
-        self._job_id = job_id
+        self._job_id, self._model = job_id, model
         middleware = {"token": _Tokens(token)} if token else {}
         certificates = [certificate.pair] if certificate is not None else []
         super().__init__(location, middleware=middleware, tls_certificates=certificates)
@@ -112,18 +114,26 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return self._info(descriptor)
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """`health`: how fresh the table is, `job`: what it is of; as JSON."""
+        """`health`: how fresh the table is, `job`: what it is of; as JSON. `model`: its files."""
         if action.type == "job":
             yield orjson.dumps(self._job())
+        elif action.type == "model" and self._model:
+            from job.serving.feeds.sent_model import pieces_of
+
+            yield from pieces_of(self._model)
         elif action.type == "health":
             yield orjson.dumps(self._health.figures())
         else:
-            msg = f"action {action.type!r}: expected health or job"
+            msg = f"action {action.type!r}: expected health, job or, where there is one, model"
             raise flight.FlightServerError(msg)
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """What `do_action` knows."""
-        return [("health", "How fresh the table is, as JSON."), ("job", "What the table is of, as JSON.")]
+        return [
+            ("health", "How fresh the table is, as JSON."),
+            ("job", "What the table is of, as JSON."),
+            ("model", "The model's files."),
+        ]
 
     def _job(self) -> dict[str, Any]:
         try:
@@ -131,6 +141,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError as error:
             raise _as_flight(error) from error
         told = {"job_id": self._job_id, "strings": table.strings, "width": table.width}
+        from job.serving.feeds.sent_model import digest_of
+
+        told |= {"model_digest": digest_of(self._model)}
         return told | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:

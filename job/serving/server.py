@@ -24,6 +24,7 @@ from job.serving.health import Health
 from job.serving.http_front import Front
 from job.serving.lookup import CurrentTable, Lookup
 from job.serving.serve_options import ServeOptions
+from job.serving.served_job import ServedJob
 from job.serving.tls import Address
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
@@ -55,7 +56,7 @@ def serve(options: ServeOptions) -> int:
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s), job.job_id)
+            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s), job)
             follower: Follower | None = None
             try:
                 servers.start()
@@ -112,13 +113,13 @@ def _port(wanted: int | None, default: int, host: str, option: str) -> int:
 class _Servers:
     """The Flight server and the HTTP server, on threads of their own."""
 
-    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job_id: str) -> None:
+    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job: ServedJob) -> None:
         host = options.host
         self.flight_port = _port(options.port, FLIGHT_PORT, host, "--port")
         self.http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
         self._tls = options.certificate
         location = Address(host, self.flight_port, self._tls is not None).location()
-        self._flight = EmbeddingFlights(location, lookup, health, options.token, job_id, self._tls)
+        self._flight = EmbeddingFlights(location, lookup, health, options.token, job.job_id, self._tls, job.model)
         self._lookup, self._health, self._options = lookup, health, options
         self._http: Any = None
         self._host = host

@@ -13,8 +13,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from gnn.model import ModelError
+from job.console import say
 from job.errors import UsageError
 from job.folder.run_file import write_json
+from job.serving.feeds.sent_model import folder_of, take
 from job.serving.lookup import EPOCH
 from job.serving.served_job import ServedJob
 from job.serving.tls import Address
@@ -26,6 +29,7 @@ CHANGES = b'{"changes":true}'  # the ticket of a stream of changes
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2
 _ASK_S = 10.0
+_SEND_S = 600.0  # for a large model
 # A server whose machine has gone says nothing at all.
 _ALIVE = [("grpc.keepalive_time_ms", 5000), ("grpc.keepalive_timeout_ms", 5000)]
 FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, ValueError)
@@ -50,7 +54,9 @@ class FedJob(ServedJob):
         sources = tuple(told["sources"])
         consistency = told.get("consistency", EPOCH)
         more = told["width"], consistency, told.get("model", "")
-        return FedJob(tables.parent, told["job_id"], 0, told["strings"], sources, "", *more)
+        model = folder_of(tables, told.get("model_digest", ""))
+        kept = str(model) if told.get("model_digest") and model.is_dir() else ""
+        return FedJob(tables.parent, told["job_id"], 0, told["strings"], sources, kept, *more)
 
     @staticmethod
     def read(tables: Path) -> FedJob | None:
@@ -69,8 +75,8 @@ class FedJob(ServedJob):
 
     @property
     def plan_of(self) -> Callable[[], Plan] | None:
-        """What gives the model; None where nobody has told it."""
-        return None
+        """What gives the model; None where nobody has sent it."""
+        return (lambda: self.plan) if self.model else None
 
 
 class Sources:
@@ -87,7 +93,7 @@ class Sources:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            told, reason = self._asked()
+            told, reason = self._asked(tables)
             found = FedJob.read(tables) if told is None else FedJob.write(told, tables)
             if found is not None:
                 return found
@@ -105,17 +111,34 @@ class Sources:
         finally:
             client.close()
 
-    def _asked(self) -> tuple[dict[str, Any] | None, str]:
+    def _asked(self, tables: Path) -> tuple[dict[str, Any] | None, str]:
         reason = ""
         for _ in self._addresses:
             try:
                 client, options = self._next(_ASK_S)
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
-                    return orjson.loads(result.body.to_pybytes()), ""
+                    told = orjson.loads(result.body.to_pybytes())
+                    self._take_model(client, told.get("model_digest", ""), tables)
+                    return told, ""
             except FAILURES as error:
                 reason = str(error).partition("\n")[0][:200]
         return None, reason
+
+    def _take_model(self, client: Any, digest: str, tables: Path) -> None:
+        """Have the model that the source gives logits by, where it has one; without it all else goes on."""
+        if not digest or folder_of(tables, digest).is_dir():
+            return
+        options = flight.FlightCallOptions(headers=self._headers, timeout=_SEND_S)
+        try:
+            sent = client.do_action(flight.Action("model", b""), options)
+            take((one.body.to_pybytes() for one in sent), tables, digest)
+        except ModelError as error:
+            say(f"--from: no logits: {error}")
+
+    @property
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
 
     def _next(self, timeout_s: float | None = None) -> tuple[Any, Any]:
         self._turn += 1
@@ -124,6 +147,5 @@ class Sources:
         told = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         found = sorted({str(info[4][0]) for info in told})
         at = found[self._turn // len(self._addresses) % len(found)]
-        headers = [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
-        options = flight.FlightCallOptions(headers=headers, timeout=timeout_s)
+        options = flight.FlightCallOptions(headers=self._headers, timeout=timeout_s)
         return address.connect(self._roots, _ALIVE, at), options

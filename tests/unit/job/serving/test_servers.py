@@ -44,7 +44,9 @@ class Served:
         self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.plan)
         self.health = Health(self.lookup)
         self.port = server_port()
-        self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID)
+        self.flights = EmbeddingFlights(
+            f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID, None, job.model
+        )
         self.http = TestClient(
             Front(self.health, token, make_app(self.lookup, self.health)), raise_server_exceptions=False
         )
