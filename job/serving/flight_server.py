@@ -164,7 +164,11 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
             msg = f"id: expected int64 or strings without nulls, got {column.type} with {column.null_count} nulls"
             raise BadRequestError(msg)
-        return ids_of_column(column)
+        try:
+            return ids_of_column(column)
+        except pa.ArrowInvalid as error:
+            msg = f"id: expected integers of 64 bits: {str(error).partition(chr(10))[0][:200]}"
+            raise BadRequestError(msg) from error
 
     def _nothing(self, logits: bool) -> pa.RecordBatch:
         """No rows."""

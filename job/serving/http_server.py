@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
 from gnn.errors import FreshetError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _STATUS = {"bad-request": 400, "not-yet": 504, "not-ready": 503, "failed": 500}
 _POLL_S = 0.002
+_NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NUMBERS = (
     "epoch",
     "vertices",
@@ -71,7 +74,9 @@ class Nearest(BaseModel):
 
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
     """The application behind the door."""
-    app = FastAPI(title="Freshet", description="Fresh embeddings of a changing graph: every answer is of one epoch.")
+    # Feast sends its JSON without a Content-Type.
+    about = "Fresh embeddings of a changing graph: every answer is of one epoch."
+    app = FastAPI(title="Freshet", description=about, strict_content_type=False)
     _refuse_by_kind(app)
     _add_lookups(app, lookup)
     _add_health(app, lookup, health)
@@ -83,6 +88,12 @@ def _refuse_by_kind(app: FastAPI) -> None:
     async def refuse(_request: Request, error: FreshetError) -> Response:
         kind = kind_of(error)
         return _json({"error": str(error), "kind": kind}, _STATUS[kind])
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_form(_request: Request, error: RequestValidationError) -> Response:
+        # without the input, which FastAPI would repeat: it may be no text at all
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        return _json({"error": "; ".join(wrong), "kind": "bad-request"}, 422)
 
 
 def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
@@ -100,7 +111,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         timeout: float = Query(TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S),  # what clients call it
     ) -> Response:
         """The embedding of one vertex; 404 where there is none."""
-        value: Any = id if lookup.table.strings else int(id) if id.lstrip("-").isdecimal() else id
+        value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
         answer = await rows([value], Wanted(min_epoch, None, timeout))
         if not len(answer.epochs):
             return _json({"error": f"no vertex {value!r}", "kind": "unknown", **as_of(answer)}, 404)
