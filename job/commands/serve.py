@@ -29,6 +29,10 @@ Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with 
 Host = Annotated[str, typer.Option(help="Address to listen at; others than loopback want a --token.")]
 Port = Annotated[int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")]
 HttpPort = Annotated[int | None, typer.Option(help="Port of HTTP; 0: any (default: 47480, or the next free one).")]
+Workers = Annotated[
+    int,
+    typer.Option(min=1, max=64, help="Processes that answer: HTTP on one port, Flight on --port and following ones."),
+]
 Token = Annotated[Text, typer.Option(help="What clients must send; better given as FRESHET_TOKEN in the environment.")]
 TlsCert = Annotated[Path | None, typer.Option(help="PEM file with the server's certificate: Flight and HTTP by TLS.")]
 TlsKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --tls-cert, without a password.")]
@@ -52,6 +56,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = None,
     http_port: HttpPort = None,
+    workers: Workers = 1,
     token: Token = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -97,6 +102,7 @@ def serve(
         host=host,
         port=port,
         http_port=http_port,
+        workers=workers,
         token=token,
         certificate=Certificate.read(tls_cert, tls_key),
         history_bytes=history_bytes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         job_id: str = "",
         certificate: Certificate | None = None,
         model: str = "",
+        locations: Sequence[str] = (),
     ) -> None:
         """Listens on return.
 
         `token`: what every call must bear; `job_id`: what other servers feed from, and `model` the folder of what they
-        give logits by; `certificate`: for grpc+tls.
+        give logits by; `certificate`: for grpc+tls; `locations`: where all processes of the server answer, of several.
         """
         self._ending = threading.Event()
-        self._job_id, self._model = job_id, model
+        self._job_id, self._model, self._locations = job_id, model, list(locations)
         middleware = {"token": _Tokens(token)} if token else {}
         certificates = [certificate.pair] if certificate is not None else []
         super().__init__(location, middleware=middleware, tls_certificates=certificates)
@@ -152,7 +153,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             schema, live = self._nothing(False).schema, self._lookup.table.live
         except FreshetError as error:
             raise _as_flight(error) from error
-        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, [])], live, -1)
+        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, self._locations)], live, -1)
 
     def _ids(self, batch: pa.RecordBatch | None) -> Ids:
         if batch is None or batch.schema.names != ["id"]:

@@ -24,6 +24,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int | None = None
     http_port: int | None = None
+    workers: int = 1  # processes that answer, this one among them
     token: str | None = None
     certificate: Certificate | None = None  # None: no TLS
     history_bytes: int = HISTORY_BYTES

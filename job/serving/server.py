@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
@@ -19,21 +18,19 @@ from job.machine.processes import began_s
 from job.machine.signals import stop_signals
 from job.serving import place
 from job.serving.feeds.feed import feed_of
-from job.serving.flight_server import EmbeddingFlights
 from job.serving.health import Health
-from job.serving.http_front import Front
 from job.serving.lookup import CurrentTable, Lookup
 from job.serving.serve_options import ServeOptions
 from job.serving.served_job import ServedJob
-from job.serving.tls import Address
+from job.serving.workers.answering import Answering, Doors
+from job.serving.workers.keeper import Keeper
+from job.serving.workers.worker import Work
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
     from job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
-_END_S = 1.0
-_KEEP_ALIVE_S = 75  # a connection over which nothing comes
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
 
@@ -63,11 +60,11 @@ def serve(options: ServeOptions) -> int:
                 gc.freeze()
                 gc.enable()
                 if left is not None:
-                    servers.tell(tables)
+                    servers.tell()
                 current.go_on()
                 follower = _started(feed.follower)
                 if left is None:
-                    servers.tell(tables)
+                    servers.tell()
                 _compact_regularly(options, lambda: bool(caught))
                 follower.run(lambda: bool(caught))
             finally:
@@ -111,62 +108,60 @@ def _port(wanted: int | None, default: int, host: str, option: str) -> int:
 
 
 class _Servers:
-    """The Flight server and the HTTP server, on threads of their own."""
+    """What answers here, and in the worker processes."""
 
     def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job: ServedJob) -> None:
-        host = options.host
-        self.flight_port = _port(options.port, FLIGHT_PORT, host, "--port")
-        self.http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
-        self._tls = options.certificate
-        location = Address(host, self.flight_port, self._tls is not None).location()
-        self._flight = EmbeddingFlights(location, lookup, health, options.token, job.job_id, self._tls, job.model)
-        self._lookup, self._health, self._options = lookup, health, options
-        self._http: Any = None
-        self._host = host
+        self._doors = _doors(options, job)
+        self._answering = Answering(self._doors, 0, lookup, health)
+        common = lookup.sources, lookup.consistency, options.stale_after_s
+        work = Work(self._doors, 0, os.getpid(), str(lookup.folder), *common)
+        self._tables, self._workers, self._told = lookup.folder, list[int](), False
+        self._keeper = Keeper(work, self._changed)
 
     def start(self) -> None:
-        """Answer over HTTP, too; Flight does so already."""
-        import uvicorn
+        """Answer over HTTP, too; Flight does so already. Workers follow."""
+        self._answering.start()
+        self._keeper.start()
 
-        front = Front(self._health, self._options.token)
-        config = uvicorn.Config(
-            front,
-            self._host,
-            self.http_port,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            ssl_certfile=None if self._tls is None else self._tls.cert,
-            ssl_keyfile=None if self._tls is None else self._tls.key,
-        )
-        self._http = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._http.run, name="freshet-http", daemon=True)
-        self._thread.start()
-        deadline = time.monotonic() + 10
-        while not self._http.started and self._thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        from job.serving.http_server import make_app
-
-        front.app = make_app(self._lookup, self._health)
-
-    def tell(self, tables: Path) -> None:
+    def tell(self) -> None:
         """Say where it answers."""
-        # With TLS as URIs, which clients take as they take HOST:PORT.
-        flight, http = ("grpc+tls://", "https://") if self._tls is not None else ("", "")
-        told = {"flight": f"{flight}{self._host}:{self.flight_port}", "http": f"{http}{self._host}:{self.http_port}"}
-        place.write_server(tables, pid=os.getpid(), began_s=began_s(), **told)
-        say(f"serving: Flight at {told['flight']}, HTTP at {'' if http else 'http://'}{told['http']} (its API: /docs)")
+        self._told = True
+        self._write()
+        flight, http = self._places()
+        scheme = "" if self._doors.cert else "http://"
+        say(f"serving: Flight at {flight}, HTTP at {scheme}{http} (its API: /docs)")
 
     def stop(self) -> bool:
-        """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""
-        closing = threading.Thread(target=self._flight.shutdown, daemon=True)
-        closing.start()
-        closing.join(_END_S)
-        if self._http is not None:
-            self._http.should_exit = True
-            self._thread.join(_END_S)
-        return not closing.is_alive()
+        """Answer no more; whether all calls have ended."""
+        self._keeper.stop()
+        return self._answering.stop()
+
+    def _changed(self, workers: list[int]) -> None:
+        self._workers = workers
+        if self._told:
+            self._write()
+
+    def _write(self) -> None:
+        flight, http = self._places()
+        more = {"workers": self._workers, "flights": self._doors.flights} if len(self._doors.flight_ports) > 1 else {}
+        place.write_server(self._tables, pid=os.getpid(), began_s=began_s(), flight=flight, http=http, **more)
+
+    def _places(self) -> tuple[str, str]:
+        """Flight and HTTP; with TLS as URIs, which clients take as they take HOST:PORT."""
+        doors = self._doors
+        flight, http = ("grpc+tls://", "https://") if doors.cert else ("", "")
+        return f"{flight}{doors.host}:{doors.flight_ports[0]}", f"{http}{doors.host}:{doors.http_port}"
+
+
+def _doors(options: ServeOptions, job: ServedJob) -> Doors:
+    host, found = options.host, options.certificate
+    ports = [_port(options.port, FLIGHT_PORT, host, "--port")]
+    http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
+    while len(ports) < options.workers:
+        following = free_port(ports[-1] + 1, host)
+        ports.append(following if following != http_port else free_port(following + 1, host))
+    cert, key = (None, None) if found is None else (str(found.cert.absolute()), str(found.key.absolute()))
+    return Doors(host, tuple(ports), http_port, options.token, cert, key, job.job_id, job.model)
 
 
 def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:

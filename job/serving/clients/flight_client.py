@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from state.served.ids import Ids, Texts
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
 _RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
+_ALL = flight.FlightDescriptor.for_path("embeddings")
+_TURNS = itertools.count(random.randrange(1 << 16))  # clients of this process begin with one server process each
 _ANSWERED = ("bad-request", "not-yet", "not-ready", "failed")
 
 
@@ -47,6 +52,8 @@ class FlightTransport:
         self._headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._lock = threading.Lock()
         self._client: Any = None
+        self._ports: list[int] = []
+        self._turn: int | None = None
         self._newest = 0
         self.consistency = EPOCH
         self._streams: dict[tuple[bool, bool], _Stream] = {}
@@ -127,7 +134,7 @@ class FlightTransport:
         """Ask the server; what is no answer of its means that it is away."""
         try:
             if self._client is None:
-                self._client = self._address.connect(self._roots, _RECONNECT_MS)
+                self._client = self._connected()
             return ask(self._client)
         except flight.FlightUnauthenticatedError as error:
             raise BadRequestError(_first_line(error)) from error
@@ -143,6 +150,27 @@ class FlightTransport:
                     self._drop()
             msg = f"{self._location}: no server answers there ({text[:200]})"
             raise NotReadyError(msg) from error
+
+    def _connected(self) -> Any:
+        """A client of one of the server's processes, each in its turn; after a failure of another one."""
+        first = self._address.connect(self._roots, _RECONNECT_MS)
+        try:
+            info = first.get_flight_info(_ALL, self._options(_SPARE_S))
+            told = [Address.parse(one.uri.decode()) for each in info.endpoints for one in each.locations]
+            self._ports = [one.port for one in told if one is not None]
+        except flight.FlightUnauthenticatedError:
+            raise
+        except (flight.FlightError, pa.ArrowException):  # it has nothing to tell yet, or is away: others may not be
+            pass
+        if len(self._ports) < 2:
+            return first
+        turn = self._turn = next(_TURNS) if self._turn is None else self._turn + 1
+        port = self._ports[turn % len(self._ports)]
+        if port == self._address.port:
+            return first
+        first.close()
+        # by the name that we know, whatever the server calls itself
+        return replace(self._address, port=port).connect(self._roots, _RECONNECT_MS)
 
     def _options(self, timeout_s: float | None) -> Any:
         return flight.FlightCallOptions(headers=self._headers, timeout=timeout_s)
