@@ -18,7 +18,7 @@ from job.console import say
 from job.errors import UsageError
 from job.folder.run_file import write_json
 from job.serving.feeds.sent_model import folder_of, take
-from job.serving.lookup import EPOCH
+from job.serving.lookup import EPOCH, ROW
 from job.serving.served_job import ServedJob
 from job.serving.tls import Address
 
@@ -119,6 +119,9 @@ class Sources:
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
                     told = orjson.loads(result.body.to_pybytes())
+                    if told.get("consistency") == ROW:
+                        reason = "it feeds from a Kafka topic, whose rows are of no one epoch: give --kafka instead"
+                        continue
                     self._take_model(client, told.get("model_digest", ""), tables)
                     return told, ""
             except FAILURES as error:

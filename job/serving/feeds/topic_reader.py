@@ -24,7 +24,7 @@ from job.kafka.client import ClientProperties
 from job.serving.feeds.topic_records import Record
 
 POLL_S = 0.05  # how long to wait for a record
-_ASK_S = 10.0
+_ASK_S = 5.0  # a server that is told to end waits so long while brokers are away
 _LOOK_S = 30.0  # between two looks for further partitions
 _RECORDS_AT_ONCE = 10_000
 _STATISTICS_MS = 500

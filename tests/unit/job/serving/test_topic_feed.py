@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import EmbeddingClient
+from job.errors import UsageError
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties
 from job.machine.ports import server_port
 from job.serving import place
-from job.serving.feeds.fed_job import FedJob
+from job.serving.feeds.fed_job import FedJob, Sources
 from job.serving.feeds.topic import Topic
 from job.serving.feeds.topic_follower import TopicFollower
 from job.serving.feeds.topic_reader import OffsetsGoneError
@@ -242,6 +243,8 @@ def test_what_answers_say(script, strings):
             told = client.health()
             assert (told["consistency"], told["job"], told["ready"]) == ("row", "unknown", True)
             assert told["positions"][0]["next_offset"] == 2
+    with pytest.raises(UsageError, match=r"no server answers .*give --kafka instead"):
+        Sources([f"127.0.0.1:{port}"], None).job(tables.parent / "other" / "tables", lambda: False, 0.1)
     flights.shutdown()
     follower.close(forget=True)
 
