@@ -57,7 +57,8 @@ class EmbeddingFeatureStore(FeatureStore):  # type: ignore[misc, unused-ignore]
 
         `ids`: the vertex of each node index; None: the index is the vertex's id, and there are as many nodes as the
         greatest id says. `group_name`: the node type. `attrs`: tensors by name, each embedding, epoch, logits or class
-        (default: {"x": "embedding"}). `missing`: what stands in the rows of vertices that are gone; None: an error.
+        (default: {"x": "embedding"}). `missing`: what stands in the rows of vertices that are gone (epoch and
+        class are -1); None: an error.
         Raises: ValueError for other attrs.
         """
         super().__init__()
@@ -94,7 +95,7 @@ class EmbeddingFeatureStore(FeatureStore):  # type: ignore[misc, unused-ignore]
             columns = self._columns(self._vertices(attr.index), names)
             for j in same:
                 rows = columns[self._served(attrs[j])]
-                found[j] = rows[0] if isinstance(attr.index, int) else rows
+                found[j] = rows[0] if _is_one(attr.index) else rows
         return [tensor for tensor in found if tensor is not None]
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...]:
@@ -137,8 +138,8 @@ class EmbeddingFeatureStore(FeatureStore):  # type: ignore[misc, unused-ignore]
 
     def _vertices(self, index: Any) -> np.ndarray:
         """The ids of the nodes that an index means: numbers, a mask, a slice, one number, or None for all."""
-        if isinstance(index, int):
-            nodes = np.array([index])
+        if _is_one(index):
+            nodes = np.array([int(index)])
         elif index is None or isinstance(index, slice):
             nodes = np.arange(self._count())[index if index is not None else slice(None)]
         else:
@@ -176,6 +177,10 @@ class EmbeddingFeatureStore(FeatureStore):  # type: ignore[misc, unused-ignore]
         if gone.any():
             found[gone] = self._missing if values.ndim > 1 else -1
         return torch.from_numpy(found)
+
+
+def _is_one(index: Any) -> bool:
+    return isinstance(index, int | np.integer) or (isinstance(index, Tensor | np.ndarray) and index.ndim == 0)
 
 
 def _rows_of(column: Any) -> np.ndarray:

@@ -54,7 +54,11 @@ class Keeper:
                     due[number] = time.monotonic() + wait_s
                     del self._running[number]
                 elif process is None and time.monotonic() >= due[number]:
-                    self._running[number] = self._started(number)
+                    try:
+                        self._running[number] = self._started(number)
+                    except OSError as error:  # no memory, say
+                        due[number] = time.monotonic() + _AGAIN_MAX_S
+                        say(f"worker {number} can't be started: {error}; again in {_AGAIN_MAX_S:g} s")
                     self._changed([one.pid for _, one in sorted(self._running.items())])
         self._end()
 

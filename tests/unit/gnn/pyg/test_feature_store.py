@@ -50,7 +50,8 @@ def test_indexing(served, client):
     assert store["paper"].x[np.array([1])].tolist() == [row(1)]
     assert store["paper", "x", 0:2].tolist() == [row(3), row(1)]
     assert store["paper", "x", torch.tensor([False, True, True])].tolist() == [row(1), row(-2)]
-    assert store["paper", "x", 1].tolist() == row(1)
+    for one in (1, np.int64(1), torch.tensor(1)):
+        assert store["paper", "x", one].tolist() == row(1)
     assert store["paper", "x"]().tolist() == store["paper", "x", None].tolist() == [row(3), row(1), row(-2)]
     assert store.get_tensor("paper", "x", torch.tensor([], dtype=torch.long)).shape == (0, WIDTH)
     assert store.get_tensor_size("paper", "x") == (3, WIDTH)
