@@ -37,10 +37,15 @@ def watch(
     import orjson
 
     from job.machine.signals import stop_signals
+    from job.serving.feeds.fed_job import FedJob
     from job.serving.served_job import await_job
     from job.serving.watching import Classes, Watch, changes
 
-    job, wanted = await_job(_tables(at, tls_roots), 10.0), set(ids or ())
+    tables = _tables(at, tls_roots)
+    if FedJob.read(tables) is not None:
+        msg = f"--at {at}: that server feeds from elsewhere; watch goes by the tails of the job, on the job's machine"
+        raise UsageError(msg)
+    job, wanted = await_job(tables, 10.0), set(ids or ())
 
     def lost(first: int, last: int) -> None:
         print(f"epochs {first} to {last} came and went unseen; they are in {job.out}/embeddings", file=sys.stderr)

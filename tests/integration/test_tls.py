@@ -65,6 +65,9 @@ def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: p
     watch = [sys.executable, "-m", "job.cli", "watch", "--at", told["flight"], "--tls-roots", CERT, "--epochs", "2"]
     done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=60)
     assert orjson.loads(done.stdout.splitlines()[-1])["embedding"] == [2.0] * WIDTH, done.stderr
+    watch[watch.index(told["flight"])] = here["flight"]
+    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, b"from elsewhere" in b" ".join(done.stderr.split())) == (2, True), done.stderr
     assert (fed.stop(), source.stop()) == (0, 0)
     hand.close()
 
