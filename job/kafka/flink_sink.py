@@ -20,18 +20,24 @@ if TYPE_CHECKING:
     from pyflink.table import TableDescriptor
 
 # A line that begins with a tab has its key in hexadecimal, one field later than any other. Only tombstones have a field
-# behind the value, which is empty there.
+# behind the value, which is empty there. Each SPLIT_INDEX splits the whole line, so most rows come to two of them; two
+# tabs in a row have tombstones and an empty key alone.
 _SQL = """
 INSERT INTO `{topic}` SELECT
-  CASE WHEN `at` = 1 THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1))
+  CASE WHEN `line` LIKE '{tab}%' THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1))
     ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 0), 'UTF-8') END,
-  ENCODE(NULLIF(SPLIT_INDEX(`line`, '{tab}', `at` + 1), ''), 'UTF-8'),
-  CASE WHEN SPLIT_INDEX(`line`, '{tab}', `at` + 2) IS NULL THEN CAST(NULL AS MAP<STRING, BYTES>)
-    ELSE MAP['{header}', ENCODE(SPLIT_INDEX(`line`, '{tab}', `at` + 2), 'UTF-8')] END
-FROM (
-  SELECT `line`, CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0 THEN 1 ELSE 0 END AS `at`
-  FROM `{view}` CROSS JOIN UNNEST(SPLIT(`lines`, '{end}')) AS records(`line`)
-)
+  CASE WHEN `line` LIKE '%{tab}{tab}%' THEN CASE WHEN `line` LIKE '{tab}%'
+        THEN ENCODE(NULLIF(SPLIT_INDEX(`line`, '{tab}', 2), ''), 'UTF-8')
+        ELSE ENCODE(NULLIF(SPLIT_INDEX(`line`, '{tab}', 1), ''), 'UTF-8') END
+    WHEN `line` LIKE '{tab}%' THEN ENCODE(SPLIT_INDEX(`line`, '{tab}', 2), 'UTF-8')
+    ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 1), 'UTF-8') END,
+  CASE WHEN `line` NOT LIKE '%{tab}{tab}%' THEN CAST(NULL AS MAP<STRING, BYTES>)
+    WHEN `line` LIKE '{tab}%' AND SPLIT_INDEX(`line`, '{tab}', 3) IS NOT NULL
+      THEN MAP['{header}', ENCODE(SPLIT_INDEX(`line`, '{tab}', 3), 'UTF-8')]
+    WHEN `line` NOT LIKE '{tab}%' AND SPLIT_INDEX(`line`, '{tab}', 2) IS NOT NULL
+      THEN MAP['{header}', ENCODE(SPLIT_INDEX(`line`, '{tab}', 2), 'UTF-8')]
+    ELSE CAST(NULL AS MAP<STRING, BYTES>) END
+FROM `{view}` CROSS JOIN UNNEST(SPLIT(`lines`, '{end}')) AS records(`line`)
 """.strip()
 
 # While a broker is away, records wait: a send that gives up after its default of a minute would fail the job.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -59,6 +60,12 @@ def assert_as_logged(last: Last, out: Path) -> None:
         if record is not None:
             assert (record["id"], record["epoch"]) == (log.id[k], log.epoch[k])
             assert np.array_equal(record["embedding"].view(np.uint32), log.vector[k].view(np.uint32))
+
+
+def test_sql_makes_records_of_lines() -> None:
+    command = [sys.executable, "-m", "tests.support.split_by_sql"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.split()[-2:] == ["24", "12"], done.stderr
 
 
 def cora_input(folder: Path) -> Input:
