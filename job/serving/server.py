@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from job.console import say
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
+_TELL_S = 0.5  # between two tries to say where the server is
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
 
@@ -44,7 +46,11 @@ def serve(options: ServeOptions) -> int:
     elif not is_loopback(options.host) and options.certificate is None:
         say(f"--host {options.host}: token and embeddings cross the network as they are; give --tls-cert and --tls-key")
     with stop_signals() as caught:
-        feed = feed_of(options, lambda: bool(caught))
+
+        def until() -> bool:
+            return bool(caught)
+
+        feed = feed_of(options, until)
         tables, job = feed.tables, feed.job
         with place.only_server(tables):
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -53,7 +59,8 @@ def serve(options: ServeOptions) -> int:
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            servers = _Servers(options, lookup, Health(lookup, options.stale_after_s), job)
+            health = Health(lookup, options.stale_after_s)
+            servers = _Servers(options, lookup, health, job)
             follower: Follower | None = None
             try:
                 servers.start()
@@ -62,11 +69,13 @@ def serve(options: ServeOptions) -> int:
                 if left is not None:
                     servers.tell()
                 current.go_on()
-                follower = _started(feed.follower)
+                follower = feed.follower()
+                health.trouble = lambda: follower.trouble
+                _start(follower, until)
                 if left is None:
                     servers.tell()
-                _compact_regularly(options, lambda: bool(caught))
-                follower.run(lambda: bool(caught))
+                _compact_regularly(options, until)
+                follower.run(until)
             finally:
                 if follower is not None:
                     follower.close(forget=True)
@@ -77,15 +86,15 @@ def serve(options: ServeOptions) -> int:
     return EXIT_DONE
 
 
-def _started(make: Callable[[], Follower]) -> Follower:
-    """What keeps the table, once the table can be read."""
+def _start(follower: Follower, until: Callable[[], bool]) -> None:
+    """Have the table be readable."""
     began = time.perf_counter()
-    follower = make()
-    follower.start()
+    follower.start(until)
+    if until():
+        return
     took = time.perf_counter() - began
     how = "taken over as it stood" if follower.taken_over else f"loaded from {follower.origin}"
     say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
-    return follower
 
 
 def is_loopback(host: str) -> bool:
@@ -126,7 +135,7 @@ class _Servers:
     def tell(self) -> None:
         """Say where it answers."""
         self._told = True
-        self._write()
+        self._write_or_wait()
         flight, http = self._places()
         scheme = "" if self._doors.cert else "http://"
         say(f"serving: Flight at {flight}, HTTP at {scheme}{http} (its API: /docs)")
@@ -139,7 +148,14 @@ class _Servers:
     def _changed(self, workers: list[int]) -> None:
         self._workers = workers
         if self._told:
+            self._write_or_wait()
+
+    def _write_or_wait(self) -> None:
+        try:
             self._write()
+        except OSError as error:  # a full disk: who knows the ports is served meanwhile
+            say(f"{self._tables}: {error.strerror}; clients do not find the server there until this has changed")
+            threading.Thread(target=_until_done, args=(self._write,), name="freshet-tell", daemon=True).start()
 
     def _write(self) -> None:
         flight, http = self._places()
@@ -151,6 +167,14 @@ class _Servers:
         doors = self._doors
         flight, http = ("grpc+tls://", "https://") if doors.cert else ("", "")
         return f"{flight}{doors.host}:{doors.flight_ports[0]}", f"{http}{doors.host}:{doors.http_port}"
+
+
+def _until_done(write: Callable[[], None]) -> None:
+    while True:
+        time.sleep(_TELL_S)
+        with suppress(OSError):
+            write()
+            return
 
 
 def _doors(options: ServeOptions, job: ServedJob) -> Doors:
