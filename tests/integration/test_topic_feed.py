@@ -13,6 +13,7 @@ import pytest
 
 from job.dev.broker import start_broker
 from job.dev.local_cluster import LocalCluster
+from job.folder import layout
 from job.run.summary import progress
 from job.serving.clients.client import EmbeddingClient
 from job.serving.lookup import BadRequestError, NotReadyError
@@ -71,6 +72,7 @@ def test_five_kills(stack: ExitStack, tmp_path: Path, delivery: str, form: str) 
     out = ("--embeddings-to", topic, "--embeddings-from-start", "--delivery", delivery, "--embedding-format", form)
     more = ("--coalesce", "100ms", "--cluster", cluster.rest, "--restarts", 1000)
     one.start(*shape, *out, *more, faults=slow)
+    one.until(lambda: (one.out / layout.IN_TOPIC).exists())  # the first run compiles the kernels
     told = server.start("--kafka", topic, "--stale-after", "3s")
     with EmbeddingClient(told["flight"], timeout=30) as client:
         assert set(IDS.tolist()) <= set(rows_of(client)), "the snapshot's rows are there from the start"
