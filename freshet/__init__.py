@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gnn.declarations import Layer as Layer
     from gnn.pyg.export import export_model as export_model
+    from gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
     from job.serving.clients.async_client import AsyncEmbeddingClient as AsyncEmbeddingClient
     from job.serving.clients.client import EmbeddingClient as EmbeddingClient
 
 __version__ = "0.1.0"
 
-# Lazily: export_model brings torch along, and `import freshet` must work without it.
+# Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {
     "AsyncEmbeddingClient": "job.serving.clients.async_client",
     "EmbeddingClient": "job.serving.clients.client",
+    "EmbeddingFeatureStore": "gnn.pyg.feature_store",
     "Layer": "gnn.declarations",
     "export_model": "gnn.pyg.export",
 }
 
-__all__ = ["AsyncEmbeddingClient", "EmbeddingClient", "Layer", "__version__", "export_model"]
+__all__ = ["AsyncEmbeddingClient", "EmbeddingClient", "EmbeddingFeatureStore", "Layer", "__version__", "export_model"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +26,8 @@ class Format(StrEnum):
     ARROW = "arrow"
 
 
-AT_HELP = "HOST:PORT of a server, or the folder O/tables of a job on this machine."
+AT_HELP = "HOST:PORT of a server (with TLS: grpc+tls://HOST:PORT), or the folder O/tables of a job on this machine."
+TLS_ROOTS_HELP = "With grpc+tls://: PEM file of certificates to trust (default: the system's)."
 
 
 def query(
@@ -37,6 +39,7 @@ def query(
     min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is in.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 5.0,
     token: Annotated[str | None, typer.Option(help="The server's token; better as FRESHET_TOKEN.")] = None,
+    tls_roots: Annotated[Path | None, typer.Option(help=TLS_ROOTS_HELP)] = None,
 ) -> None:
     """Print the embeddings of vertices from the running job, with logits and the predicted class where it has a head.
 
@@ -52,7 +55,8 @@ def query(
     from job.serving.lookup import BadRequestError, NotReadyError, NotYetError
 
     try:
-        with EmbeddingClient(at, token=token or os.environ.get(TOKEN_VARIABLE), timeout=timeout) as client:
+        token = token or os.environ.get(TOKEN_VARIABLE)
+        with EmbeddingClient(at, token=token, timeout=timeout, tls_roots=tls_roots) as client:
             table = _get(client, ids, min_epoch)
     except (BadRequestError, NotReadyError, NotYetError) as error:
         msg = f"query: {error}"

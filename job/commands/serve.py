@@ -6,54 +6,78 @@ import gc
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from job.errors import UsageError
 from job.units import parse_duration, parse_size
 
+if TYPE_CHECKING:
+    from job.kafka.address import KafkaAddress
+
+
+Text: TypeAlias = str | None
+Tables = Annotated[
+    Path | None, typer.Option(metavar="O/tables", help="The folder `tables` in the job's --out.", show_default=False)
+]
+From = Annotated[Text, typer.Option("--from", metavar="HOST:PORT,...", help="Feed from these servers, over Flight.")]
+Kafka = Annotated[
+    Text, typer.Option(metavar="kafka://HOST:PORT/TOPIC", help="Feed from the topic of `freshet run --embeddings-to`.")
+]
+Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with client properties under `kafka:`.")]
+Host = Annotated[str, typer.Option(help="Address to listen at; others than loopback want a --token.")]
+Port = Annotated[int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")]
+HttpPort = Annotated[int | None, typer.Option(help="Port of HTTP; 0: any (default: 47480, or the next free one).")]
+Workers = Annotated[
+    int,
+    typer.Option(min=1, max=64, help="Processes that answer: HTTP on one port, Flight on --port and following ones."),
+]
+Token = Annotated[Text, typer.Option(help="What clients must send; better given as FRESHET_TOKEN in the environment.")]
+TlsCert = Annotated[Path | None, typer.Option(help="PEM file with the server's certificate: Flight and HTTP by TLS.")]
+TlsKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --tls-cert, without a password.")]
+TlsRoots = Annotated[
+    Path | None, typer.Option(help="With --from grpc+tls://HOST:PORT: PEM file of certificates to trust.")
+]
+History = Annotated[str, typer.Option(help="Memory at most for rows that were replaced, which slow reads go by.")]
+StaleAfter = Annotated[str, typer.Option(help="Not ready when nothing was heard of the job for so long.")]
+Wait = Annotated[str, typer.Option(help="How long to wait for a job that prepares itself, or for a topic's first row.")]
+Compact = Annotated[Text, typer.Option(help="Write a base file so often, such as 1h; see `freshet compact`.")]
+KeepChanges = Annotated[
+    str, typer.Option(help="With --compact: age up to which covered change-log files stay, such as 24h, or all.")
+]
+
 
 def serve(
-    tables: Annotated[
-        Path | None,
-        typer.Option(metavar="O/tables", help="The folder `tables` in the job's --out.", show_default=False),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", metavar="HOST:PORT,...", help="Feed from these servers instead, over Flight."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback want a --token.")] = "127.0.0.1",
-    port: Annotated[
-        int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")
-    ] = None,
-    http_port: Annotated[
-        int | None, typer.Option(help="Port of HTTP; 0: any (default: 47480, or the next free one).")
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(help="What clients must send; better given as FRESHET_TOKEN in the environment.")
-    ] = None,
-    history: Annotated[
-        str, typer.Option(help="Memory at most for rows that were replaced, which slow reads go by.")
-    ] = "256MiB",
-    stale_after: Annotated[str, typer.Option(help="Not ready when nothing was heard of the job for so long.")] = "10s",
-    wait: Annotated[str, typer.Option(help="How long to wait for a job that prepares itself.")] = "60s",
-    compact: Annotated[
-        str | None, typer.Option(help="Write a base file so often, such as 1h; see `freshet compact`.")
-    ] = None,
-    keep_changes: Annotated[
-        str, typer.Option(help="With --compact: age up to which covered change-log files stay, such as 24h, or all.")
-    ] = "all",
+    tables: Tables = None,
+    from_: From = None,
+    kafka: Kafka = None,
+    config: Config = None,
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    http_port: HttpPort = None,
+    workers: Workers = 1,
+    token: Token = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_roots: TlsRoots = None,
+    history: History = "256MiB",
+    stale_after: StaleAfter = "10s",
+    wait: Wait = "60s",
+    compact: Compact = None,
+    keep_changes: KeepChanges = "all",
 ) -> None:
     """Serve the embeddings of a running or finished job: Arrow Flight, HTTP with JSON, and a table in shared memory.
 
     A process of its own, beside the job; its end does the job no harm, and after kill -9 the next one goes on with the
-    table that is left. Every answer holds rows of one epoch, and says which.
+    table that is left. Every answer holds rows of one epoch, and says which; with --kafka, where no epoch is known to
+    be complete, each row is the newest of its own.
 
     [bold]Examples[/bold]
 
     [cyan]freshet serve --tables O/tables[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
+    [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
     [cyan]freshet query 7 9[/cyan]
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
@@ -63,26 +87,34 @@ def serve(
         keep_s = None if keep_changes == "all" else parse_duration(keep_changes)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    sources = _sources(tables, from_)
+    sources, topic = _sources(tables, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
+    from job.options.config_file import load_properties
     from job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
-    from job.serving.server import ServeOptions
+    from job.serving.serve_options import ServeOptions
     from job.serving.server import serve as serving
+    from job.serving.tls import Certificate, read_roots
 
     token = token or os.environ.get(TOKEN_VARIABLE) or None
+    of_job = tables is not None and not sources and topic is None
     options = ServeOptions(
-        tables,
-        host,
-        port,
-        http_port,
-        token,
-        history_bytes,
-        stale_after_s,
-        wait_s,
-        None if compact is None or tables is None or sources else partial(_compact, tables.absolute().parent, keep_s),
-        every_s,
-        sources,
-        os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
+        tables=tables,
+        host=host,
+        port=port,
+        http_port=http_port,
+        workers=workers,
+        token=token,
+        certificate=Certificate.read(tls_cert, tls_key),
+        history_bytes=history_bytes,
+        stale_after_s=stale_after_s,
+        wait_s=wait_s,
+        compact=partial(_compact, tables.absolute().parent, keep_s) if compact and tables and of_job else None,
+        compact_every_s=every_s,
+        sources=sources,
+        source_token=os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
+        source_roots=read_roots(tls_roots, "--tls-roots"),
+        topic=topic,
+        kafka_properties=load_properties(config),
     )
     raise typer.Exit(serving(options))
 
@@ -93,16 +125,34 @@ def _compact(out: Path, keep_s: float | None) -> object:
     return compact_log(out, keep_s)
 
 
-def _sources(tables: Path | None, given: str | None) -> tuple[str, ...]:
+def _topic(given: str) -> KafkaAddress:
+    from job.kafka.address import KafkaAddress, KafkaAddressError
+
+    try:
+        return KafkaAddress.parse(given)
+    except KafkaAddressError as error:
+        msg = f"--kafka: {error}"
+        raise UsageError(msg) from None
+
+
+def _sources(tables: Path | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
     sources = tuple(filter(None, (one.strip() for one in (given or "").split(","))))
-    if tables is None and not sources:
-        msg = "serve: expected --tables O/tables, of a job on this machine or a shared folder, or --from HOST:PORT,..."
+    if tables is None and not sources and kafka is None:
+        msg = (
+            "serve: expected --tables O/tables, of a job on this machine or a shared folder, --from HOST:PORT,... or "
+            "--kafka kafka://HOST:PORT/TOPIC"
+        )
         raise UsageError(msg)
-    if sources and tables is not None and tables.name != "tables":
+    if sources and kafka is not None:
+        msg = "serve: --from and --kafka are two feeds; leave one of the two out"
+        raise UsageError(msg)
+    if (sources or kafka is not None) and tables is not None and tables.name != "tables":
         msg = f"--tables {tables}: expected a folder of the name tables, such as C/tables"
         raise UsageError(msg)
+    from job.serving.tls import Address
+
     for one in sources:
-        if not one.rpartition(":")[2].isdecimal() or not one.rpartition(":")[0]:
-            msg = f"--from {one}: expected HOST:PORT of a server's Flight"
+        if Address.parse(one) is None:
+            msg = f"--from {one}: expected HOST:PORT of a server's Flight, or grpc+tls://HOST:PORT"
             raise UsageError(msg)
     return sources

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from job.commands.query import TLS_ROOTS_HELP
 from job.errors import UsageError
 
 
@@ -16,6 +18,7 @@ def watch(
     at: Annotated[
         str, typer.Option(help="The folder O/tables of a job on this machine, or HOST:PORT of its server there.")
     ] = "127.0.0.1:47470",
+    tls_roots: Annotated[Path | None, typer.Option(help=TLS_ROOTS_HELP)] = None,
     class_changes: Annotated[
         bool, typer.Option("--class-changes", help="Only vertices whose predicted class changed.")
     ] = False,
@@ -34,10 +37,15 @@ def watch(
     import orjson
 
     from job.machine.signals import stop_signals
+    from job.serving.feeds.fed_job import FedJob
     from job.serving.served_job import await_job
     from job.serving.watching import Classes, Watch, changes
 
-    job, wanted = await_job(_tables(at), 10.0), set(ids or ())
+    tables = _tables(at, tls_roots)
+    if FedJob.read(tables) is not None:
+        msg = f"--at {at}: that server feeds from elsewhere; watch goes by the tails of the job, on the job's machine"
+        raise UsageError(msg)
+    job, wanted = await_job(tables, 10.0), set(ids or ())
 
     def lost(first: int, last: int) -> None:
         print(f"epochs {first} to {last} came and went unseen; they are in {job.out}/embeddings", file=sys.stderr)
@@ -60,16 +68,17 @@ def watch(
     following.close()
 
 
-def _tables(at: str) -> Path:
+def _tables(at: str, tls_roots: Path | None) -> Path:
     """The folder of the tails; a server of this machine says where they are."""
     path = Path(at)
     if path.is_dir():
         return path.absolute()
+    from job.serving.clients.asked import TOKEN_VARIABLE
     from job.serving.clients.client import EmbeddingClient
     from job.serving.lookup import NotReadyError
 
     try:
-        with EmbeddingClient(at) as client:
+        with EmbeddingClient(at, token=os.environ.get(TOKEN_VARIABLE), tls_roots=tls_roots) as client:
             told = Path(str(client.health().get("tables", "")))
     except NotReadyError as error:
         msg = f"--at {at}: {error}; give the folder O/tables of a job on this machine, or HOST:PORT of its server"

@@ -24,6 +24,7 @@ JOB = "job"  # the folder of what is decided when a job begins
 SAVED_JOB = "job/job.json"  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name
 CHUNKS = "job/chunks.jsonl"  # the reading plan of the files
 START = "job/start.json"  # where files begin that the snapshot covers in part (run.positions)
+IN_TOPIC = "job/embeddings_in_topic"  # says that the topic has the embeddings of the snapshot (run.topic_start)
 
 IMAGE = "base"  # base images, a folder for each operator and part
 IMAGE_DONE = "base/complete"  # says that they are whole

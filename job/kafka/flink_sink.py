@@ -13,19 +13,30 @@ from typing import TYPE_CHECKING, Any
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
 from job.kafka.topic_specs import TopicOutput
-from operators.record_lines import LINE_END, TAB
+from operators.record_lines import EPOCH_HEADER, LINE_END, TAB
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
 
-# A line that begins with a tab has its key in hexadecimal, one field later than any other.
+# A line that begins with a tab has its key in hexadecimal, one field later than any other. Only tombstones have a field
+# behind the value, which is empty there. Each SPLIT_INDEX splits the whole line, so most rows come to two of them; two
+# tabs in a row have tombstones and an empty key alone.
 _SQL = """
 INSERT INTO `{topic}` SELECT
-  CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0
-    THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1)) ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 0), 'UTF-8') END,
-  CASE WHEN CHAR_LENGTH(SPLIT_INDEX(`line`, '{tab}', 0)) = 0
-    THEN ENCODE(SPLIT_INDEX(`line`, '{tab}', 2), 'UTF-8') ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 1), 'UTF-8') END
+  CASE WHEN `line` LIKE '{tab}%' THEN UNHEX(SPLIT_INDEX(`line`, '{tab}', 1))
+    ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 0), 'UTF-8') END,
+  CASE WHEN `line` LIKE '%{tab}{tab}%' THEN CASE WHEN `line` LIKE '{tab}%'
+        THEN ENCODE(NULLIF(SPLIT_INDEX(`line`, '{tab}', 2), ''), 'UTF-8')
+        ELSE ENCODE(NULLIF(SPLIT_INDEX(`line`, '{tab}', 1), ''), 'UTF-8') END
+    WHEN `line` LIKE '{tab}%' THEN ENCODE(SPLIT_INDEX(`line`, '{tab}', 2), 'UTF-8')
+    ELSE ENCODE(SPLIT_INDEX(`line`, '{tab}', 1), 'UTF-8') END,
+  CASE WHEN `line` NOT LIKE '%{tab}{tab}%' THEN CAST(NULL AS MAP<STRING, BYTES>)
+    WHEN `line` LIKE '{tab}%' AND SPLIT_INDEX(`line`, '{tab}', 3) IS NOT NULL
+      THEN MAP['{header}', ENCODE(SPLIT_INDEX(`line`, '{tab}', 3), 'UTF-8')]
+    WHEN `line` NOT LIKE '{tab}%' AND SPLIT_INDEX(`line`, '{tab}', 2) IS NOT NULL
+      THEN MAP['{header}', ENCODE(SPLIT_INDEX(`line`, '{tab}', 2), 'UTF-8')]
+    ELSE CAST(NULL AS MAP<STRING, BYTES>) END
 FROM `{view}` CROSS JOIN UNNEST(SPLIT(`lines`, '{end}')) AS records(`line`)
 """.strip()
 
@@ -56,7 +67,7 @@ def write_lines(
     java = env._j_stream_execution_environment
     before = java.getTransformations().size()
     statements = tables.create_statement_set()
-    statements.add_insert_sql(_SQL.format(**names, tab=TAB, end=LINE_END))
+    statements.add_insert_sql(_SQL.format(**names, tab=TAB, end=LINE_END, header=EPOCH_HEADER))
     statements.attach_as_datastream()
     first = lines._j_data_stream.getTransformation().getId()
     count = itertools.count()
@@ -75,7 +86,8 @@ def _upstream(transformation: Any, until: int) -> Iterator[Any]:
 def _descriptor(output: TopicOutput, properties: ClientProperties) -> TableDescriptor:
     from pyflink.table import DataTypes, Schema
 
-    schema = Schema.new_builder().column("key", DataTypes.BYTES()).column("value", DataTypes.BYTES()).build()
+    schema = Schema.new_builder().column("key", DataTypes.BYTES()).column("value", DataTypes.BYTES())
+    schema = schema.column_by_metadata("headers", DataTypes.MAP(DataTypes.STRING(), DataTypes.BYTES())).build()
     return kafka_table(schema, connector_options(output, properties))
 
 

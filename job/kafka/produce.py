@@ -126,14 +126,14 @@ def produce(
     began = time.monotonic()
     try:
         count = topic_partitions(to, partitions, options)
-        outbox = Outbox(_producer(to, properties), to.topic, {partition: Written() for partition in range(count)})
+        outbox = Outbox(producer_to(to, properties), to.topic, {partition: Written() for partition in range(count)})
         try:
             _send_all(outbox, events, Router(key, count), Packer(_batch(batch, message_format), message_format), rate)
             outbox.flush()
         finally:
             outbox.close()
     except (KafkaException, KafkaError) as error:
-        raise JobFailed(_explain(error, to)) from error
+        raise JobFailed(explained(error, to)) from error
     return _summary(outbox.partitions, time.monotonic() - began)
 
 
@@ -161,7 +161,11 @@ def topic_partitions(to: KafkaAddress, wanted: int | None, options: Mapping[str,
     return found
 
 
-def _producer(to: KafkaAddress, properties: ClientProperties) -> Producer:
+def producer_to(to: KafkaAddress, properties: ClientProperties) -> Producer:
+    """A producer that waits for brokers that are away, and counts a message as sent when all replicas have it.
+
+    Raises: UsageError for properties that librdkafka does not take.
+    """
     # Idempotent: retries neither change the order nor write anything twice.
     options = {
         **properties.librdkafka(),
@@ -174,6 +178,7 @@ def _producer(to: KafkaAddress, properties: ClientProperties) -> Producer:
         "queue.buffering.max.kbytes": 2 * _MESSAGE_BYTES_MAX >> 10,  # the largest message must find room
         "batch.size": 256 << 10,
         "linger.ms": 5,
+        "partitioner": "murmur2_random",  # where a message names no partition: as Kafka's own producers
         "log_level": 0,  # what matters comes as an exception
     }
     try:
@@ -215,7 +220,8 @@ def _pieces(events: list[str], rate: float | None) -> Iterator[list[bytes]]:
         yield from (lines[k : k + step] for k in range(0, len(lines), step)) if step else [lines]
 
 
-def _explain(error: KafkaException | KafkaError, to: KafkaAddress) -> str:
+def explained(error: KafkaException | KafkaError, to: KafkaAddress) -> str:
+    """What went wrong, in a line that says what to do."""
     if isinstance(error, KafkaException):
         cause = error.args[0]
         if cause.code() == cause.MSG_SIZE_TOO_LARGE:

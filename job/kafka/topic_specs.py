@@ -56,6 +56,11 @@ class TopicOutput(BaseModel):
     transaction_timeout_ms: int = 0
     record_bytes: int = RECORD_BYTES
 
+    @property
+    def address(self) -> KafkaAddress:
+        """The topic as options name it."""
+        return KafkaAddress(self.bootstrap, self.topic)
+
 
 def parse_start(text: str) -> tuple[str, int]:
     """Return the mode that `--from` names, and the milliseconds of a timestamp (0 for the other modes).

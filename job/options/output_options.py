@@ -47,6 +47,10 @@ class OutputOptions(Options):
     embedding_format: Annotated[EmbeddingFormat, Option(KAFKA, Holds.KEPT)] = Field(
         default="base64", description="An embedding in Kafka: base64 of little-endian float32, or a list of numbers."
     )
+    embeddings_from_start: Annotated[bool, Option(KAFKA, Holds.KEPT)] = Field(
+        default=False,
+        description="Put the embeddings of the --snapshot into the topic, too, once, before anything else goes there.",
+    )
     delivery: Annotated[Delivery, Option(KAFKA, Holds.KEPT)] = Field(
         default=UPSERT,
         description="To Kafka: upsert repeats records after a failure (the last one of a vertex holds), exactly-once "

@@ -67,6 +67,9 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
         if len(set(used)) < len(used):
             msg = f"--events, --embeddings-to, --dead-letters: expected different topics, got {', '.join(used)}"
             raise ValueError(msg)
+        if self.embeddings_from_start and self.embeddings_to is None and self.resume is None:
+            msg = "--embeddings-from-start: goes with --embeddings-to kafka://HOST:PORT/TOPIC only; leave it out"
+            raise ValueError(msg)
         if topics and self.stay:
             msg = "--stay: a run on Kafka goes on by itself; leave --stay out (and --until too, to go on)"
             raise ValueError(msg)

@@ -105,6 +105,12 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
     if saved.options.get("embeddings_to") and "delivery" in given and config.delivery != had:
         msg = f"--delivery {config.delivery}: the job has {had} for its life; leave --delivery out"
         raise UsageError(msg)
+    if config.embeddings_from_start and not saved.options.get("embeddings_from_start"):
+        msg = (
+            "--embeddings-from-start: the job began without it, and its topic may have newer rows; leave it out, or "
+            "start a new job on a new topic"
+        )
+        raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
     config = config.model_copy(update={**former, "runtime": saved.runtime})
     if msg := config.epochs_that_disagree():

@@ -31,6 +31,7 @@ from job.run.lag import Lag
 from job.run.prepare import Job, as_the_snapshot_was_made, prepare
 from job.run.resume import has_finished, resume, state_to_resume
 from job.run.summary import closing_summary, profile, progress
+from job.run.topic_start import put_start
 from job.serving.embedded import server_of_run
 from operators.factory import load_plan
 
@@ -46,6 +47,8 @@ def run(config: RunConfig) -> int:
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
+        if config.embeddings_from_start:
+            put_start(job, config.client_properties, out)
     if has_finished(config, out):
         say(f"nothing left to do: the job in {out} has taken in all of its input")
         code = EXIT_DONE

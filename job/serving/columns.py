@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from state.served.ids import Ids, Texts, frozen
+from state.served.ids import Ids, Texts, frozen, slice_of
 
 _DTYPES = {pa.int64(): np.int64, pa.float32(): np.float32}
 
@@ -57,3 +57,16 @@ def numbers(values: np.ndarray) -> pa.Array:
     """Numbers as a column, without a copy; `pa.array` would load pandas first, for a second, to look for its types."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
+
+
+def taken(ids: Ids, at: np.ndarray) -> Ids:
+    """The ids at these places."""
+    if not isinstance(ids, Texts):
+        return frozen(ids[at])
+    if len(at) == 0:
+        return slice_of(ids, 0, 0)
+    lengths = np.diff(ids.offsets)[at]
+    offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    starts = np.repeat(ids.offsets[:-1][at] - offsets[:-1], lengths)
+    return Texts(frozen(offsets), frozen(ids.data[np.arange(int(offsets[-1])) + starts]))

@@ -2,14 +2,15 @@
 
 A request is JSON: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch, min_position,
 timeout, logits. In a lookup stream each batch has the column `id`, its metadata the rest of the request; the answer's
-metadata is {"epoch": E}, or {"error": ..., "kind": ...} with an empty batch.
+metadata is {"epoch": E} (and "consistency": "row" where rows are of no one epoch), or {"error": ..., "kind": ...} with
+an empty batch.
 """
 
 from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ import pyarrow.flight as flight
 from gnn.errors import FreshetError
 from job.serving.columns import ids_of_column, numbers
 from job.serving.health import Health
-from job.serving.lookup import Answer, BadRequestError, Lookup, NotReadyError, NotYetError
+from job.serving.lookup import ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
+from job.serving.tls import Certificate
 from state.served.ids import Ids
 
 ALL = b'{"all":true}'
@@ -32,13 +34,26 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     """The Flight server; its threads are gRPC's."""
 
     def __init__(
-        self, location: str, lookup: Lookup, health: Health, token: str | None = None, job_id: str = ""
+        self,
+        location: str,
+        lookup: Lookup,
+        health: Health,
+        token: str | None = None,
+        job_id: str = "",
+        certificate: Certificate | None = None,
+        model: str = "",
+        locations: Sequence[str] = (),
     ) -> None:
-        """Listens on return; `token`: what every call must bear; `job_id`: what other servers feed from."""
+        """Listens on return.
+
+        `token`: what every call must bear; `job_id`: what other servers feed from, and `model` the folder of what they
+        give logits by; `certificate`: for grpc+tls; `locations`: where all processes of the server answer, of several.
+        """
         self._ending = threading.Event()
-        self._job_id = job_id
+        self._job_id, self._model, self._locations = job_id, model, list(locations)
         middleware = {"token": _Tokens(token)} if token else {}
-        super().__init__(location, middleware=middleware)
+        certificates = [certificate.pair] if certificate is not None else []
+        super().__init__(location, middleware=middleware, tls_certificates=certificates)
         self._lookup, self._health = lookup, health
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
@@ -60,6 +75,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _changes(self, context: Any) -> flight.FlightDataStream:
         from job.serving.feeds import change_stream
 
+        if self._lookup.consistency == ROW:
+            msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
+            raise _as_flight(BadRequestError(msg))
         table = self._lookup.table
 
         def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
@@ -78,12 +96,13 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError as error:
             raise _as_flight(error) from error
         writer.begin(nothing.schema)
+        more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in self._lookup.more.items())
         for chunk in _chunks(reader):
             try:
                 options = request_of(chunk.app_metadata.to_pybytes() if chunk.app_metadata is not None else b"")
                 answer = self._lookup.get(self._ids(chunk.data), wanted_of(options))
                 batch = self._lookup.as_batch(answer, logits=logits)
-                writer.write_with_metadata(batch, b'{"epoch":%d}' % answer.epoch)
+                writer.write_with_metadata(batch, b'{"epoch":%d%s}' % (answer.epoch, more))
             except FreshetError as error:
                 writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
 
@@ -96,18 +115,26 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return self._info(descriptor)
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """`health`: how fresh the table is, `job`: what it is of; as JSON."""
+        """`health`: how fresh the table is, `job`: what it is of; as JSON. `model`: its files."""
         if action.type == "job":
             yield orjson.dumps(self._job())
+        elif action.type == "model" and self._model:
+            from job.serving.feeds.sent_model import pieces_of
+
+            yield from pieces_of(self._model)
         elif action.type == "health":
             yield orjson.dumps(self._health.figures())
         else:
-            msg = f"action {action.type!r}: expected health or job"
+            msg = f"action {action.type!r}: expected health, job or, where there is one, model"
             raise flight.FlightServerError(msg)
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """What `do_action` knows."""
-        return [("health", "How fresh the table is, as JSON."), ("job", "What the table is of, as JSON.")]
+        return [
+            ("health", "How fresh the table is, as JSON."),
+            ("job", "What the table is of, as JSON."),
+            ("model", "The model's files."),
+        ]
 
     def _job(self) -> dict[str, Any]:
         try:
@@ -115,7 +142,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError as error:
             raise _as_flight(error) from error
         told = {"job_id": self._job_id, "strings": table.strings, "width": table.width}
-        return told | {"sources": list(self._lookup.sources)}
+        from job.serving.feeds.sent_model import digest_of
+
+        told |= {"model_digest": digest_of(self._model)}
+        return told | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL
@@ -123,7 +153,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             schema, live = self._nothing(False).schema, self._lookup.table.live
         except FreshetError as error:
             raise _as_flight(error) from error
-        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, [])], live, -1)
+        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, self._locations)], live, -1)
 
     def _ids(self, batch: pa.RecordBatch | None) -> Ids:
         if batch is None or batch.schema.names != ["id"]:
@@ -135,7 +165,11 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
             msg = f"id: expected int64 or strings without nulls, got {column.type} with {column.null_count} nulls"
             raise BadRequestError(msg)
-        return ids_of_column(column)
+        try:
+            return ids_of_column(column)
+        except pa.ArrowInvalid as error:
+            msg = f"id: expected integers of 64 bits: {str(error).partition(chr(10))[0][:200]}"
+            raise BadRequestError(msg) from error
 
     def _nothing(self, logits: bool) -> pa.RecordBatch:
         """No rows."""

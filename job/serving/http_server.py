@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
 from gnn.errors import FreshetError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _STATUS = {"bad-request": 400, "not-yet": 504, "not-ready": 503, "failed": 500}
 _POLL_S = 0.002
+_NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NUMBERS = (
     "epoch",
     "vertices",
@@ -29,6 +32,7 @@ _NUMBERS = (
     "age_of_last_event_s",
     "publish_to_readable_ms",
     "tail_failures",
+    "records_refused",
     "history_misses",
     "ids_found",
     "ids_missing",
@@ -70,7 +74,9 @@ class Nearest(BaseModel):
 
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
     """The application behind the door."""
-    app = FastAPI(title="Freshet", description="Fresh embeddings of a changing graph: every answer is of one epoch.")
+    # Feast sends its JSON without a Content-Type.
+    about = "Fresh embeddings of a changing graph: every answer is of one epoch."
+    app = FastAPI(title="Freshet", description=about, strict_content_type=False)
     _refuse_by_kind(app)
     _add_lookups(app, lookup)
     _add_health(app, lookup, health)
@@ -83,11 +89,20 @@ def _refuse_by_kind(app: FastAPI) -> None:
         kind = kind_of(error)
         return _json({"error": str(error), "kind": kind}, _STATUS[kind])
 
+    @app.exception_handler(RequestValidationError)
+    async def refuse_form(_request: Request, error: RequestValidationError) -> Response:
+        # without the input, which FastAPI would repeat: it may be no text at all
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        return _json({"error": "; ".join(wrong), "kind": "bad-request"}, 422)
+
 
 def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
     async def rows(values: list[Any], wanted: Wanted) -> Answer:
         await _wait(lookup, wanted)
         return lookup.get(lookup.ids_of(values))
+
+    def as_of(answer: Answer) -> dict[str, Any]:
+        return {"as_of": answer.epoch, **lookup.more}
 
     @app.get("/embeddings/{id}")
     async def embedding(
@@ -96,11 +111,11 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         timeout: float = Query(TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S),  # what clients call it
     ) -> Response:
         """The embedding of one vertex; 404 where there is none."""
-        value: Any = id if lookup.table.strings else int(id) if id.lstrip("-").isdecimal() else id
+        value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
         answer = await rows([value], Wanted(min_epoch, None, timeout))
         if not len(answer.epochs):
-            return _json({"error": f"no vertex {value!r}", "kind": "unknown", "as_of": answer.epoch}, 404)
-        return _json({**_listed(lookup, answer)[0], "as_of": answer.epoch})
+            return _json({"error": f"no vertex {value!r}", "kind": "unknown", **as_of(answer)}, 404)
+        return _json({**_listed(lookup, answer)[0], **as_of(answer)})
 
     @app.post("/embeddings")
     async def embeddings(asked: Lookups) -> Response:
@@ -108,13 +123,14 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         answer = await rows(asked.ids, asked.wanted)
         found = _listed(lookup, answer)
         known = {one["id"] for one in found}
-        return _json({"as_of": answer.epoch, "found": found, "unknown": [one for one in asked.ids if one not in known]})
+        return _json({**as_of(answer), "found": found, "unknown": [one for one in asked.ids if one not in known]})
 
     @app.post("/get-online-features")
     async def online_features(asked: OnlineFeatures) -> Response:
         """As Feast's feature server answers: columns of values, with their statuses."""
         name, values = next(iter(asked.entities.items()), ("id", []))
-        return _json(_as_feast(name, values, asked, await rows(values, Wanted())))
+        answer = await rows(values, Wanted())
+        return _json(_as_feast(name, values, asked, answer, as_of(answer)))
 
     @app.post("/nearest")
     async def nearest(asked: Nearest) -> Response:
@@ -122,7 +138,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         told = asked.model_dump(exclude_none=True)
         answer, scores = await run_in_threadpool(nearest_of, lookup, told, Wanted())
         found = [{**one, "score": score} for one, score in zip(_listed(lookup, answer), scores.tolist(), strict=True)]
-        return _json({"as_of": answer.epoch, "found": found})
+        return _json({**as_of(answer), "found": found})
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
@@ -186,7 +202,9 @@ def _listed(lookup: Lookup, answer: Answer) -> list[dict[str, Any]]:
     return found
 
 
-def _as_feast(name: str, values: list[Any], asked: OnlineFeatures, answer: Answer) -> dict[str, Any]:
+def _as_feast(
+    name: str, values: list[Any], asked: OnlineFeatures, answer: Answer, as_of: dict[str, Any]
+) -> dict[str, Any]:
     ids = answer.ids.decode() if isinstance(answer.ids, Texts) else answer.ids.tolist()
     at = {id_: k for k, id_ in enumerate(ids)}
     stamps = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())] * len(values)
@@ -204,7 +222,7 @@ def _as_feast(name: str, values: list[Any], asked: OnlineFeatures, answer: Answe
                 "event_timestamps": stamps,
             }
         )
-    return {"metadata": {"feature_names": names, "as_of": answer.epoch}, "results": results}
+    return {"metadata": {"feature_names": names, **as_of}, "results": results}
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from gnn.errors import FreshetError
-from job.serving.columns import column_of_ids, numbers, vectors
+from job.serving.columns import column_of_ids, numbers, taken, vectors
 from job.serving.place import read_table_file
-from state.served.ids import Ids, Texts, frozen, slice_of
+from state.served.ids import Ids, Texts, frozen
 from state.served.mapped import Found, NoTableError
 from state.served.plain import PlainReader
 
@@ -31,6 +31,8 @@ _POLL_S = 0.001
 _LOOK_S = 0.2
 Metric = str
 METRICS = ("cosine", "dot")
+# What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
+EPOCH, ROW = "epoch", "row"
 
 
 class BadRequestError(FreshetError):
@@ -140,12 +142,26 @@ class CurrentTable:
 class Lookup:
     """Answers from a table, at its newest complete epoch."""
 
-    def __init__(self, table: CurrentTable, sources: tuple[str, ...] = (), plan: Callable[[], Plan] | None = None):
-        """`sources` are the names of the job's inputs; `plan` gives the model, where there is one."""
-        self._table, self.sources, self._plan = table, sources, plan
+    def __init__(
+        self,
+        table: CurrentTable,
+        sources: tuple[str, ...] = (),
+        plan: Callable[[], Plan] | None = None,
+        consistency: str = EPOCH,
+    ) -> None:
+        """`sources` are the names of the job's inputs; `plan` gives the model, where there is one.
+
+        `consistency`: EPOCH, or ROW where rows come without saying when an epoch is complete.
+        """
+        self._table, self.sources, self._plan, self.consistency = table, sources, plan, consistency
         self.ids_found = self.ids_missing = 0
         self._all: tuple[int, Ids, Found, np.ndarray] | None = None
         self._all_lock = threading.Lock()
+
+    @property
+    def more(self) -> dict[str, str]:
+        """What stands beside the epoch in the metadata of answers: the consistency where it is not by epochs."""
+        return {} if self.consistency == EPOCH else {"consistency": self.consistency}
 
     @property
     def folder(self) -> Path:
@@ -193,6 +209,13 @@ class Lookup:
         """
         if wanted.min_epoch <= 0 and not wanted.min_position:
             return
+        if self.consistency == ROW:
+            asked = "min_position" if wanted.min_position else "min_epoch"
+            msg = (
+                f"{asked}: this server feeds from a Kafka topic, which does not say when an epoch is complete; ask a "
+                "server that feeds from the job (`freshet serve --tables` or `--from`), or leave it out"
+            )
+            raise BadRequestError(msg)
         deadline = time.monotonic() + wanted.timeout_s
         while (reason := self.lacks(wanted)) is not None:
             if time.monotonic() >= deadline:
@@ -238,7 +261,7 @@ class Lookup:
         k = min(k, len(scores))
         best = np.argpartition(-scores, k - 1)[:k] if k else np.empty(0, np.int64)
         best = best[np.argsort(-scores[best], kind="stable")]
-        return Answer(epoch, _take(ids, best), found.own[best], found.rows[best], k), scores[best]
+        return Answer(epoch, taken(ids, best), found.own[best], found.rows[best], k), scores[best]
 
     def logits(self, rows: np.ndarray) -> np.ndarray:
         """The head's output for rows, (n, 0) without a head."""
@@ -249,7 +272,7 @@ class Lookup:
     def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
         table = pa.Table.from_batches([self.as_batch(answer, logits=logits)])
-        return table.replace_schema_metadata({"epoch": str(answer.epoch)})
+        return table.replace_schema_metadata({"epoch": str(answer.epoch)} | self.more)
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
         """The same as one batch without metadata, which is a good deal quicker."""
@@ -299,7 +322,7 @@ class Lookup:
         if count == len(ids):
             return Answer(found.epoch, ids, found.own, found.rows, count)
         at = np.flatnonzero(there)
-        return Answer(found.epoch, _take(ids, at), found.own[at], found.rows[at], len(ids))
+        return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[at], len(ids))
 
     def _place(self, key: str) -> tuple[int | None, int]:
         """The source (None: the only one) and the partition that a key of `min_position` means."""
@@ -326,15 +349,3 @@ class Lookup:
 
 def _is_int64(value: object) -> bool:
     return type(value) is int and -(2**63) <= value < 2**63
-
-
-def _take(ids: Ids, at: np.ndarray) -> Ids:
-    if not isinstance(ids, Texts):
-        return frozen(ids[at])
-    if len(at) == 0:
-        return slice_of(ids, 0, 0)
-    lengths = np.diff(ids.offsets)[at]
-    offsets = np.zeros(len(at) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    starts = np.repeat(ids.offsets[:-1][at] - offsets[:-1], lengths)
-    return Texts(frozen(offsets), frozen(ids.data[np.arange(int(offsets[-1])) + starts]))

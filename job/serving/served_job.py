@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,11 @@ def _plan_of(model: str) -> Plan:
     from gnn.plan import compile_plan
 
     return compile_plan(load_model(model))
+
+
+def plan_of(model: str) -> Callable[[], Plan]:
+    """What gives the compiled model of a folder, once it is needed."""
+    return lambda: _plan_of(model)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@ r"""Changes as lines of text that the job's SQL splits into Kafka records; `oper
 
 KEY is the vertex's id, VALUE is JSON: `{"id":7,"epoch":12,"model":"0123456789ab","embedding":"..."}`, with base64 of
 little-endian float32 or a list of numbers (null where not finite). Characters outside ASCII are escaped as in JSON.
+A deleted vertex is a tombstone with its epoch.
 """
 
 from __future__ import annotations
@@ -156,9 +157,13 @@ def _write(
         else:
             out[at] = _TAB
             at = _put_hex(out, at + 1, text, digits)
-        if not deleted[i]:
+        out[at] = _TAB
+        at += 1
+        if deleted[i]:
             out[at] = _TAB
-            at = _put(out, at + 1, id_text)
+            at = _put_number(out, at + 1, epochs[i])
+        else:
+            at = _put(out, at, id_text)
             at = _put_json(out, at, text, digits) if len(offsets) else _put_number(out, at, numbers[i])
             at = _put_number(out, _put(out, at, epoch_text), epochs[i])
             at = _put(out, at, before)

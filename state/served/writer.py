@@ -18,6 +18,8 @@ from state.served.layout import (
     PAGE,
     POSITION_WORDS,
     POSITIONS_MAX,
+    R_EPOCH,
+    R_LIVES,
     SHM,
     T_ARRIVED_US,
     T_BEAT_US,
@@ -34,6 +36,8 @@ from state.served.layout import (
     T_PUBLISHED_US,
     T_READABLE_US,
     T_RING,
+    T_ROW_WORDS,
+    T_ROWS_AT,
     T_SALT,
     T_SOURCE_BEAT_US,
     T_STRINGS,
@@ -197,6 +201,13 @@ class TableWriter:
     def supersede(self) -> None:
         """Tell readers to look for another file."""
         publish_word(self.mem, T_SUPERSEDED, 1)
+
+    def gone(self) -> tuple[Ids, np.ndarray]:
+        """The ids that were deleted, and the epochs in which they were, (n,) int64: who may hear of them again."""
+        words, at, used = self.word(T_ROW_WORDS), self.word(T_ROWS_AT), self.word(T_USED)
+        rows = self.mem[at : at + used * words].reshape(used, words)
+        slots = np.flatnonzero(rows[:, R_LIVES] == 0)
+        return TableReader(self.path).ids_in(slots), rows[slots, R_EPOCH].copy()
 
     def content(self) -> tuple[Ids, Found, np.ndarray]:
         """All rows as of the published epoch, and the positions: what a larger table begins with."""

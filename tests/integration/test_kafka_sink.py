@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -61,6 +62,12 @@ def assert_as_logged(last: Last, out: Path) -> None:
             assert np.array_equal(record["embedding"].view(np.uint32), log.vector[k].view(np.uint32))
 
 
+def test_sql_makes_records_of_lines() -> None:
+    command = [sys.executable, "-m", "tests.support.split_by_sql"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.split()[-2:] == ["24", "12"], done.stderr
+
+
 def cora_input(folder: Path) -> Input:
     """The whole demo stream from an empty graph: what the snapshot would hold comes first, as events."""
     sys.path.insert(0, str(ROOT / "scripts"))
@@ -90,6 +97,11 @@ def test_cora_to_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
     assert sum(record is not None for record in last.values()) == result["vertices"] > 2_000
     assert len(found) < result["rows"], "coalesced"
     assert_as_logged(last, one.out)
+    gone = {record.key: dict(record.headers) for record in found if last[record.key] is record.value is None}
+    log = read_log(one.out)
+    assert len(gone) > 0
+    for key, headers in gone.items():
+        assert headers == {"epoch": b"%d" % log.epoch[log.id == int(key)][-1]}, "a tombstone says when"
     model = read_run(one.out)["model_sha256"][:12]
     assert {record["model"] for record in last.values() if record is not None} == {model}
     assert one.check()["vertices"] == result["vertices"], "and the change log equals the oracle"

@@ -13,13 +13,22 @@ from operators.record_lines import LINE_END, TAB
 
 def split(block: bytes) -> list[tuple[bytes, bytes | None]]:
     """Key and value (None: a tombstone) of the records in a block."""
-    records = []
+    return [(key, value) for key, value, _ in split_epochs(block)]
+
+
+def split_epochs(block: bytes) -> list[tuple[bytes, bytes | None, int | None]]:
+    """Key, value and the header of the records in a block: a tombstone has an epoch and no value."""
+    records: list[tuple[bytes, bytes | None, int | None]] = []
     for line in block.decode("ascii").split(LINE_END):
         fields = line.split(TAB)
         key = bytes.fromhex(fields[1]) if fields[0] == "" else fields[0].encode()
         rest = fields[2:] if fields[0] == "" else fields[1:]
-        assert len(rest) <= 1
-        records.append((key, rest[0].encode() if rest else None))
+        if rest[0]:
+            assert len(rest) == 1
+            records.append((key, rest[0].encode(), None))
+        else:
+            assert len(rest) == 2
+            records.append((key, None, int(rest[1])))
     return records
 
 

@@ -21,6 +21,8 @@ AskedIds: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
 class Transport(Protocol):
     """A way to the table."""
 
+    consistency: str  # EPOCH or ROW, as the last answer said
+
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
         """The epoch and the rows of these ids (None: of all) as a table."""
 

@@ -26,10 +26,16 @@ class AsyncEmbeddingClient:
     """
 
     def __init__(
-        self, address: str | Path, *, token: str | None = None, timeout: float = TIMEOUT_S, at_once: int = 4
+        self,
+        address: str | Path,
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT_S,
+        tls_roots: str | Path | bytes | None = None,
+        at_once: int = 4,
     ) -> None:
-        """`address`, `token`, `timeout`: as for EmbeddingClient; `at_once`: how many calls may be under way."""
-        self._client = EmbeddingClient(address, token=token, timeout=timeout)
+        """`address`, `token`, `timeout`, `tls_roots`: as for EmbeddingClient; `at_once`: how many calls under way."""
+        self._client = EmbeddingClient(address, token=token, timeout=timeout, tls_roots=tls_roots)
         self._threads = ThreadPoolExecutor(at_once, "freshet-client")
 
     async def get(self, ids: AskedIds, **options: Any) -> pa.Table:

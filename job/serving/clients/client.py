@@ -5,7 +5,6 @@ Answers of one client never go back in epochs, also when a server is started aga
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from job.errors import UsageError
 from job.serving.clients.asked import AskedIds, Transport, ids_of
 from job.serving.clients.flight_client import FlightTransport
 from job.serving.clients.mapped_client import MappedTransport
-from job.serving.lookup import TIMEOUT_S, NotReadyError, Wanted
+from job.serving.lookup import EPOCH, IDS_MAX, TIMEOUT_S, NotReadyError, Wanted
+from job.serving.tls import Address, read_roots
 from state.served.ids import Ids, Texts
 
-_ADDRESS = re.compile(r"(?:grpc(?:\+tcp)?://)?([^/\s]+:\d{1,5})")
 _RETRY_S = 0.05
 
 
@@ -45,18 +45,32 @@ class Rows(tuple[Any, np.ndarray, np.ndarray]):
 class EmbeddingClient:
     """Reads embeddings; safe for threads.
 
-    Invariant: no answer has an older epoch than one before it.
+    Invariant: no answer has an older epoch than one before it, but from a server whose rows are of no one epoch.
     """
 
-    def __init__(self, address: str | Path, *, token: str | None = None, timeout: float = TIMEOUT_S) -> None:
+    ids_max = IDS_MAX  # of a call
+
+    def __init__(
+        self,
+        address: str | Path,
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT_S,
+        tls_roots: str | Path | bytes | None = None,
+    ) -> None:
         """`address` is HOST:PORT of a server, or the folder O/tables of a job on this machine.
 
+        With grpc+tls://HOST:PORT the server must prove who it is; `tls_roots`: PEM file (or its bytes) of the
+        certificates to trust, None: those of the system.
         `timeout`: seconds to wait for an answer, a server that comes back among them, where a call says nothing else.
         """
-        found = _ADDRESS.fullmatch(str(address))
+        found, roots = Address.parse(str(address)), read_roots(tls_roots)
+        if roots is not None and (found is None or not found.tls):
+            msg = f"tls_roots: goes with grpc+tls://HOST:PORT, got the address {address}"
+            raise UsageError(msg)
         self._transport: Transport
         if found is not None:
-            self._transport = FlightTransport(found[1], token)
+            self._transport = FlightTransport(found, token, roots)
         else:
             self._transport = MappedTransport(Path(address))
         self._timeout, self._seen = timeout, 0
@@ -73,7 +87,7 @@ class EmbeddingClient:
         """The rows of these ids as id, epoch, embedding (and with `logits` logits and class); unknown ids are absent.
 
         `min_position`: partition -> offset of a record that must be covered. The schema's metadata has the answer's
-        epoch.
+        epoch, and `consistency: row` from a server whose rows are of no one epoch.
         Raises: NotYetError when that is not there in time; BadRequestError; NotReadyError.
         """
         asked, wanted = ids_of(ids), self._wanted(min_epoch, min_position, timeout)
@@ -145,7 +159,7 @@ class EmbeddingClient:
 
     def _seen_rows(self, epoch: int, ids: Ids, epochs: np.ndarray, rows: np.ndarray) -> Rows:
         if epoch > self._seen:
-            self._seen = epoch
+            self._saw(epoch)
         return Rows.of(epoch, np.array(ids.decode(), object) if isinstance(ids, Texts) else ids, epochs, rows)
 
     def _wanted(self, min_epoch: int, min_position: Mapping[str, int] | None, timeout: float | None) -> Wanted:
@@ -166,5 +180,10 @@ class EmbeddingClient:
 
     def _seen_table(self, answer: tuple[int, pa.Table]) -> pa.Table:
         epoch, table = answer
-        self._seen = max(self._seen, epoch)
+        self._saw(epoch)
         return table
+
+    def _saw(self, epoch: int) -> None:
+        """No answer may be older from now on; where rows are of no one epoch, no answer has an age."""
+        if epoch > self._seen and self._transport.consistency == EPOCH:
+            self._seen = epoch

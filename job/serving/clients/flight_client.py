@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +16,15 @@ import pyarrow.flight as flight
 
 from job.serving.clients.asked import as_batch, error_of
 from job.serving.columns import ids_of_column, rows_of, values_of
-from job.serving.lookup import NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
+from job.serving.lookup import EPOCH, NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
+from job.serving.tls import Address
 from state.served.ids import Ids, Texts
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
 _RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
+_ALL = flight.FlightDescriptor.for_path("embeddings")
+_TURNS = itertools.count(random.randrange(1 << 16))  # clients of this process begin with one server process each
 _ANSWERED = ("bad-request", "not-yet", "not-ready", "failed")
 
 
@@ -41,12 +47,15 @@ class _Stream:
 class FlightTransport:
     """Talks to one server; after an error the next call connects anew."""
 
-    def __init__(self, address: str, token: str | None) -> None:
-        self._location = f"grpc://{address}"
+    def __init__(self, address: Address, token: str | None, roots: bytes | None = None) -> None:
+        self._address, self._roots, self._location = address, roots, address.location()
         self._headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._lock = threading.Lock()
         self._client: Any = None
+        self._ports: list[int] = []
+        self._turn: int | None = None
         self._newest = 0
+        self.consistency = EPOCH
         self._streams: dict[tuple[bool, bool], _Stream] = {}
 
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
@@ -54,7 +63,8 @@ class FlightTransport:
         if ids is None:
             return self._get({"all": True, "logits": logits}, wanted)
         epoch, batch = self._lookup(ids, wanted, logits)
-        return epoch, pa.Table.from_batches([batch]).replace_schema_metadata({"epoch": str(epoch)})
+        more = {} if self.consistency == EPOCH else {"consistency": self.consistency}
+        return epoch, pa.Table.from_batches([batch]).replace_schema_metadata({"epoch": str(epoch)} | more)
 
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Ask for rows as arrays."""
@@ -92,6 +102,7 @@ class FlightTransport:
 
         table = self._guarded(ask)
         epoch = int(table.schema.metadata[b"epoch"])
+        self.consistency = table.schema.metadata.get(b"consistency", EPOCH.encode()).decode()
         self._newest = max(self._newest, epoch)
         return epoch, table
 
@@ -115,6 +126,7 @@ class FlightTransport:
             found, rows = self._guarded(ask, locked=True)
         if "error" in found:
             raise error_of(found["kind"], found["error"])
+        self.consistency = found.get("consistency", EPOCH)
         self._newest = max(self._newest, int(found["epoch"]))
         return int(found["epoch"]), rows
 
@@ -122,7 +134,7 @@ class FlightTransport:
         """Ask the server; what is no answer of its means that it is away."""
         try:
             if self._client is None:
-                self._client = flight.connect(self._location, generic_options=_RECONNECT_MS)
+                self._client = self._connected()
             return ask(self._client)
         except flight.FlightUnauthenticatedError as error:
             raise BadRequestError(_first_line(error)) from error
@@ -138,6 +150,27 @@ class FlightTransport:
                     self._drop()
             msg = f"{self._location}: no server answers there ({text[:200]})"
             raise NotReadyError(msg) from error
+
+    def _connected(self) -> Any:
+        """A client of one of the server's processes, each in its turn; after a failure of another one."""
+        first = self._address.connect(self._roots, _RECONNECT_MS)
+        try:
+            info = first.get_flight_info(_ALL, self._options(_SPARE_S))
+            told = [Address.parse(one.uri.decode()) for each in info.endpoints for one in each.locations]
+            self._ports = [one.port for one in told if one is not None]
+        except flight.FlightUnauthenticatedError:
+            raise
+        except (flight.FlightError, pa.ArrowException):  # it has nothing to tell yet, or is away: others may not be
+            pass
+        if len(self._ports) < 2:
+            return first
+        turn = self._turn = next(_TURNS) if self._turn is None else self._turn + 1
+        port = self._ports[turn % len(self._ports)]
+        if port == self._address.port:
+            return first
+        first.close()
+        # by the name that we know, whatever the server calls itself
+        return replace(self._address, port=port).connect(self._roots, _RECONNECT_MS)
 
     def _options(self, timeout_s: float | None) -> Any:
         return flight.FlightCallOptions(headers=self._headers, timeout=timeout_s)

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from job.serving.columns import numbers
+from job.serving.feeds.fed_job import FedJob
 from job.serving.health import Health
-from job.serving.lookup import Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from job.serving.lookup import EPOCH, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
 from job.serving.requests import nearest_of
 from job.serving.served_job import ServedJob
 from state.served.ids import Ids, Texts
@@ -25,6 +26,7 @@ class MappedTransport:
     def __init__(self, tables: Path) -> None:
         self._tables, self._current = tables.absolute(), CurrentTable(tables.absolute())
         self._known: Lookup | None = None
+        self.consistency = EPOCH
         self._lock = threading.Lock()
 
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
@@ -40,6 +42,9 @@ class MappedTransport:
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """A look at the table and no more, if there are few ids and all are there."""
+        if self._known is None or self.consistency == ROW:  # whose answers have no epoch to wait for
+            if self._lookup.consistency == ROW and min_epoch > 0:
+                return None
         table = self._current.at_hand()
         if isinstance(ids, Texts) is not table.strings or len(ids) > _FEW:
             return None
@@ -65,9 +70,19 @@ class MappedTransport:
     def _lookup(self) -> Lookup:
         if self._known is None:
             with self._lock:
-                job = ServedJob.read(self._tables.parent)
-                if job is None:
-                    msg = f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`"
-                    raise NotReadyError(msg)
-                self._known = Lookup(self._current, job.sources, lambda: job.plan)
+                self._known = self._found()
+                self.consistency = self._known.consistency
         return self._known
+
+    def _found(self) -> Lookup:
+        job = ServedJob.read(self._tables.parent)
+        if job is not None:
+            return Lookup(self._current, job.sources, lambda: job.plan)
+        fed = FedJob.read(self._tables)
+        if fed is not None:
+            return Lookup(self._current, fed.sources, fed.plan_of, fed.consistency)
+        msg = (
+            f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or what "
+            "--tables of a `freshet serve` names"
+        )
+        raise NotReadyError(msg)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from job.errors import UsageError
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties
-from job.kafka.produce import Outbox, Written, _explain, _producer
+from job.kafka.produce import Outbox, Written, explained, producer_to
 from job.kafka.produce_messages import Message
 
 Report = Callable[[Any, Any], None]
@@ -85,7 +85,7 @@ def test_a_message_that_fails_ends_it(bad: bytes) -> None:
         box.send(messages(10))
         box.flush()
     assert bad not in client.taken
-    assert "give a lower --batch" in _explain(caught.value, KafkaAddress.parse("kafka://h:1/t"))
+    assert "give a lower --batch" in explained(caught.value, KafkaAddress.parse("kafka://h:1/t"))
 
 
 def test_a_failure_shows_while_the_pace_is_kept() -> None:
@@ -95,10 +95,10 @@ def test_a_failure_shows_while_the_pace_is_kept() -> None:
     box.send(messages(3))
     with pytest.raises(KafkaException) as caught:
         box.wait(60.0)
-    assert "_MSG_TIMED_OUT" in _explain(caught.value, KafkaAddress.parse("kafka://h:1/t"))
+    assert "_MSG_TIMED_OUT" in explained(caught.value, KafkaAddress.parse("kafka://h:1/t"))
 
 
 def test_a_login_that_the_client_can_not_do_is_wrong_use() -> None:
     properties = ClientProperties({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
     with pytest.raises(UsageError, match=r"^kafka: .*GSSAPI"):
-        _producer(KafkaAddress.parse("kafka://h:1/t"), properties)
+        producer_to(KafkaAddress.parse("kafka://h:1/t"), properties)

@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from freshet import EmbeddingClient
+from gnn.model import ModelError
 from job.errors import UsageError
 from job.machine.ports import server_port
 from job.serving import place
 from job.serving.feeds.fed_follower import FedFollower
 from job.serving.feeds.fed_job import Sources
+from job.serving.feeds.sent_model import digest_of, folder_of, take
 from job.serving.flight_server import EmbeddingFlights
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
@@ -31,7 +34,7 @@ class Fed:
         self.job = sources.job(tables, self._stop.is_set, 20)
         self.follower = FedFollower(self.job, tables, sources, self._stop.is_set, 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(tables), self.job.sources)
+        self.lookup = Lookup(CurrentTable(tables), self.job.sources, self.job.plan_of)
         self.health = Health(self.lookup, stale_after_s=1.0)
         self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
         self._thread.start()
@@ -114,6 +117,36 @@ def test_a_source_that_is_behind_takes_nothing_back(source, tmp_path):
     fed.until(4)
     assert sorted(fed.rows().values()) == [(1, -2.0), (2, 2.0), (3, 1.0), (4, 4.0)]
     fed.close()
+
+
+def test_logits_by_the_model_that_is_sent(source, tmp_path, capsys):
+    tables = tmp_path / "fed" / "tables"
+    fed = Fed(tables, [f"127.0.0.1:{source.port}"], "secret")
+    rows = fed.lookup.all().rows
+    assert np.array_equal(fed.lookup.logits(rows), source.hand.plan.logits(rows))
+    assert fed.lookup.head_width == 3
+    port = server_port()
+    told = f"grpc://127.0.0.1:{port}", fed.lookup, fed.health, "secret", JOB_ID, None
+    between = EmbeddingFlights(*told, fed.job.model)
+    third = Fed(tmp_path / "third" / "tables", [f"127.0.0.1:{port}"], "secret")
+    assert np.array_equal(third.lookup.logits(rows), source.hand.plan.logits(rows))
+    with EmbeddingClient(tmp_path / "third" / "tables") as client:
+        assert client.all(logits=True).column_names[-2:] == ["logits", "class"]
+    third.close()
+    between.shutdown()
+    fed.close()
+    weights = source.hand.out / "model" / "model.safetensors"
+    whole, digest = weights.read_bytes(), digest_of(str(source.hand.out / "model"))
+    spec = (source.hand.out / "model" / "model.json").read_bytes()
+    for pieces in ([spec, whole[:-1]], [whole, spec], []):
+        with pytest.raises(ModelError, match="has the SHA-256"):
+            take(pieces, tmp_path / "other", digest)
+    weights.write_bytes(b"pickle" + whole)  # the source's digest fits, but it is no model
+    (tmp_path / "again").mkdir()
+    job = Sources([f"127.0.0.1:{source.port}"], "secret").job(tmp_path / "again" / "tables", lambda: False, 5)
+    assert job.model == ""
+    assert "no logits: " in capsys.readouterr().err
+    assert not folder_of(tmp_path / "again" / "tables", digest_of(str(source.hand.out / "model"))).exists()
 
 
 def test_no_source_is_said(tmp_path):

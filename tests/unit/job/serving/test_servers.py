@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,9 @@ class Served:
         self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.plan)
         self.health = Health(self.lookup)
         self.port = server_port()
-        self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID)
+        self.flights = EmbeddingFlights(
+            f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID, None, job.model
+        )
         self.http = TestClient(
             Front(self.health, token, make_app(self.lookup, self.health)), raise_server_exceptions=False
         )
@@ -193,6 +196,34 @@ def test_http(served):
     assert (late.status_code, late.json()["kind"]) == (504, "not-yet")
 
 
+def test_a_recorded_request_of_feast(served):
+    """As Feast's remote online store asks; the answer as it reads it: by position, `PRESENT` or an empty value."""
+    recorded = orjson.loads((Path(__file__).parents[3] / "data" / "feast" / "online_read.json").read_bytes())
+    body = recorded["body"][served.hand.kind]
+    answer = served.http.request(recorded["method"], recorded["path"], content=body, headers=recorded["headers"])
+    assert answer.status_code == 200, answer.text
+    assert "content-type" not in answer.request.headers
+    told, wanted = answer.json(), orjson.loads(body)
+    [(entity, ids)] = wanted["entities"].items()
+    asked = [feature.partition(":")[2] for feature in wanted["features"]]
+    assert told["metadata"]["feature_names"] == [entity, *asked]
+    assert [len(one[part]) for one in told["results"] for part in one] == [len(ids)] * 3 * (1 + len(asked))
+    moment = datetime.fromisoformat(told["results"][1]["event_timestamps"][0].replace("Z", "+00:00"))
+    assert abs((datetime.now(UTC) - moment).total_seconds()) < 60
+    rows = [
+        {
+            name: column["values"][k] if column["statuses"][k] == "PRESENT" else None
+            for name, column in zip(told["metadata"]["feature_names"], told["results"], strict=True)
+            if name in asked
+        }
+        for k in range(len(ids))
+    ]
+    own = served.lookup.get(served.lookup.ids_of([ids[0], ids[2]])).epochs.tolist()
+    nothing = {"embedding": None, "epoch": None}
+    expected = [{"embedding": [value] * WIDTH, "epoch": epoch} for value, epoch in zip((1.0, 3.0), own, strict=True)]
+    assert rows == [expected[0], nothing, expected[1]]
+
+
 def test_bad_requests_over_http(served):
     http = served.http
     for path, body in (
@@ -221,7 +252,7 @@ names = st.sampled_from(["ids", "all", "nearest", "min_epoch", "min_position", "
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=20) | st.dictionaries(names, junk, max_size=4).map(lambda d: orjson.dumps(_plain(d))))
+@given(st.binary(max_size=20) | st.dictionaries(names, junk, max_size=4).map(lambda d: orjson.dumps(plain(d))))
 def test_any_ticket_gets_an_answer_or_an_error(served, raw):
     raw = raw.replace(b'"timeout"', b'"logits"')  # none that would make it wait,
     raw = raw.replace(b'"changes":true', b'"changes":1')  # and not what other servers follow: that has no end
@@ -235,11 +266,11 @@ def test_any_ticket_gets_an_answer_or_an_error(served, raw):
         client.close()
 
 
-def _plain(value):
+def plain(value):
     if isinstance(value, dict):
-        return {str(k).encode("utf-8", "replace").decode(): _plain(v) for k, v in value.items() if k != "min_epoch"}
+        return {str(k).encode("utf-8", "replace").decode(): plain(v) for k, v in value.items() if k != "min_epoch"}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return value if not isinstance(value, int) or abs(value) < 2**60 else 0

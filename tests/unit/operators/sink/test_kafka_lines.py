@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from operators.record_lines import BLOCK_BYTES
+from operators.record_lines import BLOCK_BYTES, records_of
 from operators.sink.coalesce import Changes, TextIds
 from operators.sink.kafka_lines import Lines, record_bytes_max
-from tests.support.kafka_records import parse, split
+from tests.support.kafka_records import parse, split, split_epochs
 
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "日本", "😀 and é", "\x00\x1f\x7f", "x" * 300, " "]
 
@@ -55,6 +55,20 @@ def test_string_ids_whatever_they_hold(form):
         if value is not None:
             assert parse(value)["id"] == ODD[k]
             assert np.array_equal(parse(value)["embedding"], given.rows[k])
+
+
+@pytest.mark.parametrize("ids", [[7, 8, 9], ["", "plain", "ta\tb"]])
+def test_a_tombstone_has_its_epoch(ids):
+    given = changes(ids, deleted=[0, 2])
+    found = [one for block in Lines("m").blocks(given) for one in split_epochs(block)]
+    assert [epoch for _, _, epoch in found] == [0, None, 2 * 10**12]
+    assert [value is None for _, value, _ in found] == [True, False, True]
+
+
+@pytest.mark.parametrize("ids", [[7, -8], ODD])
+def test_records_of_a_block(ids):
+    blocks = list(Lines("m").blocks(changes(ids)))
+    assert [one for block in blocks for one in records_of(block)] == [one for block in blocks for one in split(block)]
 
 
 def test_values_that_are_not_finite():

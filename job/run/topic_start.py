@@ -1,0 +1,102 @@
+"""`--embeddings-from-start`: the embeddings of the snapshot into the topic, before the job puts anything there.
+
+Once in a job's life: what comes after it is newer, and would be hidden by the same rows put again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from confluent_kafka import KafkaException
+
+from job.console import Progress, say
+from job.errors import JobFailed
+from job.folder import layout
+from job.kafka.client import ClientProperties
+from job.kafka.produce import explained, producer_to
+from job.kafka.topic_specs import TopicOutput
+from job.run.prepare import Job
+from job.serving.columns import ids_of_column, rows_of
+from operators.record_lines import records_of
+from operators.sink.coalesce import Changes, TextIds
+from operators.sink.kafka_lines import Lines
+from state.served.ids import Texts
+
+_ROWS_AT_ONCE = 16_384
+_WAIT_S = 1.0
+
+
+def put_start(job: Job, properties: ClientProperties, out: Path) -> None:
+    """Put the rows of epoch 0 into the topic, unless that was done; the brokers have them on return.
+
+    Raises: JobFailed when they do not take them.
+    """
+    topic, done = job.outputs.embeddings, out / layout.IN_TOPIC
+    if topic is None or done.exists():
+        return
+    assert job.settings.outlet is not None
+    lines = Lines(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
+    count = _put(topic, properties, lines, out)
+    done.touch()
+    say(f"--embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
+
+
+def _put(topic: TopicOutput, properties: ClientProperties, lines: Lines, out: Path) -> int:
+    failed: list[Any] = []
+    count = 0
+
+    def reported(error: Any, _message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = producer_to(topic.address, properties)
+    try:
+        with Progress("embeddings to the topic") as bar:
+            for changes in _changes(out):
+                for block in lines.blocks(changes):
+                    for key, value in records_of(block):
+                        while not _takes(producer, topic.topic, key, value, reported):
+                            _raise(failed)
+                count += len(changes)
+                _raise(failed)
+                bar.update(f"rows {count:,}")
+            while producer.flush(_WAIT_S):
+                _raise(failed)
+            _raise(failed)
+    except KafkaException as error:
+        msg = f"--embeddings-from-start: {explained(error, topic.address)}; go on with --resume latest"
+        raise JobFailed(msg) from error
+    finally:
+        producer.purge()
+    return count
+
+
+def _takes(producer: Any, topic: str, key: bytes, value: bytes, reported: Any) -> bool:
+    """Hand a record over; False where the client holds all that it may, after a wait."""
+    try:
+        producer.produce(topic, value, key, on_delivery=reported)
+    except BufferError:
+        producer.poll(_WAIT_S)
+        return False
+    producer.poll(0)
+    return True
+
+
+def _raise(failed: list[Any]) -> None:
+    if failed:
+        raise KafkaException(failed[0])
+
+
+def _changes(out: Path) -> Iterator[Changes]:
+    """What the change log has before the job begins: the rows of epoch 0."""
+    for path in sorted((out / layout.EMBEDDINGS).glob("[!._]*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS_AT_ONCE):
+                ids = ids_of_column(batch.column("id"))
+                n, epochs = batch.num_rows, batch.column("epoch").to_numpy()
+                put = TextIds(ids.offsets.copy(), ids.data.copy()) if isinstance(ids, Texts) else ids.copy()
+                yield Changes(put, epochs.copy(), np.zeros(n, bool), rows_of(batch.column("embedding")).copy())

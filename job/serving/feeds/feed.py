@@ -1,0 +1,90 @@
+"""What a server feeds from: the job's own folder, other servers, or the output topic."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnn.user_cache import user_cache
+from job.folder import layout
+from job.serving.lookup import EPOCH, ROW
+from job.serving.serve_options import ServeOptions
+from job.serving.served_job import ServedJob, await_job
+
+# What follows brings numba in, and clients of Kafka: they are loaded when Flight answers already.
+if TYPE_CHECKING:
+    from job.kafka.address import KafkaAddress
+    from job.serving.follower import Follower
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Where the table lies, what it is of, what its rows have in common, and what makes the follower that keeps it."""
+
+    tables: Path
+    job: ServedJob
+    follower: Callable[[], Follower]
+    consistency: str = EPOCH
+
+
+def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
+    """Wait for what is to be served.
+
+    Raises: UsageError when it is not there in time.
+    """
+    if options.topic is not None:
+        return _of_topic(options, options.topic, until)
+    if options.sources:
+        return _of_servers(options, until)
+    assert options.tables is not None
+    tables = options.tables.absolute()
+    job = await_job(tables, options.wait_s)
+
+    def follower() -> Follower:
+        from job.serving.follower import Follower
+
+        return Follower(job, tables, options.history_bytes)
+
+    return Feed(tables, job, follower)
+
+
+def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
+    from job.serving.feeds.fed_job import Sources
+
+    tables = _tables_of(options, options.sources)
+    sources = Sources(list(options.sources), options.source_token, options.source_roots)
+    job = sources.job(tables, until, options.wait_s)
+
+    def follower() -> Follower:
+        from job.serving.feeds.fed_follower import FedFollower
+
+        return FedFollower(job, tables, sources, until, options.history_bytes)
+
+    return Feed(tables, job, follower, job.consistency)
+
+
+def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], bool]) -> Feed:
+    from job.kafka.client import ClientProperties
+    from job.serving.feeds.topic import Topic
+
+    tables = _tables_of(options, (str(address),))
+    topic = Topic(address, options.kafka_properties or ClientProperties())
+    job = topic.job(tables, until, options.wait_s)
+
+    def follower() -> Follower:
+        from job.serving.feeds.topic_follower import TopicFollower
+
+        return TopicFollower(job, tables, topic, until, options.history_bytes)
+
+    return Feed(tables, job, follower, ROW)
+
+
+def _tables_of(options: ServeOptions, sources: tuple[str, ...]) -> Path:
+    """The folder that was given, else one of the user's cache."""
+    if options.tables is not None:
+        return options.tables.absolute()
+    name = hashlib.sha256(",".join(sorted(sources)).encode()).hexdigest()[:16]
+    return user_cache() / "served" / name / layout.TABLES

@@ -1,0 +1,66 @@
+"""The model of a job as one server sends it to another, so that both give logits: its two files, and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gnn.model import SPEC_FILE, WEIGHTS_FILE, ModelError, load_model
+
+_PIECE = 1 << 20
+_BYTES_MAX = 4 << 30
+
+
+def digest_of(folder: str) -> str:
+    """The SHA-256 of a model's files, in hexadecimal; empty where there is none."""
+    if not folder:
+        return ""
+    try:
+        digest = hashlib.sha256((Path(folder) / SPEC_FILE).read_bytes())
+        with (Path(folder) / WEIGHTS_FILE).open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except OSError:  # the folder has moved since the job began
+        return ""
+    return digest.hexdigest()
+
+
+def pieces_of(folder: str) -> Iterator[bytes]:
+    """What is sent: the description, then the weights in pieces."""
+    yield (Path(folder) / SPEC_FILE).read_bytes()
+    with (Path(folder) / WEIGHTS_FILE).open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def folder_of(tables: Path, digest: str) -> Path:
+    """Where a model that was sent lies."""
+    return tables / f"model-{digest[:16]}"
+
+
+def take(pieces: Iterable[bytes], tables: Path, digest: str) -> None:
+    """Write a model that is being sent; it is whole and fits together on return.
+
+    Raises: ModelError for anything else than the model that was announced.
+    """
+    folder = folder_of(tables, digest)
+    work = folder.with_name(f".{folder.name}")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    size, found = 0, iter(pieces)
+    (work / SPEC_FILE).write_bytes(next(found, b""))
+    with (work / WEIGHTS_FILE).open("wb") as file:
+        for piece in found:
+            size += len(piece)
+            if size > _BYTES_MAX:
+                msg = f"the model that is sent has more than {_BYTES_MAX:,} bytes"
+                raise ModelError(msg)
+            file.write(piece)
+    if digest_of(str(work)) != digest:
+        msg = f"the model that was sent has the SHA-256 {digest_of(str(work))[:16]}, expected {digest[:16]}"
+        raise ModelError(msg)
+    load_model(work)
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)

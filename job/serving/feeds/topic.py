@@ -1,0 +1,65 @@
+"""A job's output topic, and the job as its records tell of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from job.errors import JobFailed, UsageError, one_line
+from job.kafka.address import KafkaAddress
+from job.kafka.client import ClientProperties
+from job.serving.feeds.fed_job import RETRY_S, FedJob
+from job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader, topic_id
+from job.serving.feeds.topic_records import Kind
+from job.serving.lookup import ROW
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A job's output topic."""
+
+    address: KafkaAddress
+    properties: ClientProperties
+
+    def job(self, tables: Path, until: Callable[[], bool], timeout_s: float) -> FedJob:
+        """What the topic's first row tells of the job; while no broker answers, what was told before.
+
+        Raises: UsageError where there is neither in time.
+        """
+        deadline, reason = time.monotonic() + timeout_s, ""
+        while True:
+            try:
+                told = self._told(lambda: until() or time.monotonic() > deadline)
+                if told is not None:
+                    return FedJob.write(told, tables)
+                reason = "there is no embedding in it yet"
+            except (JobFailed, KafkaException, OffsetsGoneError) as error:
+                reason = one_line(error)
+                found = FedJob.read(tables)
+                if found is not None:
+                    return found
+            if until() or time.monotonic() > deadline:
+                msg = f"--kafka {self.address}: {reason} (after {timeout_s:g} s, see --wait)"
+                raise UsageError(msg)
+            time.sleep(RETRY_S)
+
+    def read(self, offsets: dict[int, int]) -> TopicReader:
+        """Reads the topic from these offsets on, and where there are none from the beginning."""
+        return TopicReader(self.address, self.properties, offsets)
+
+    def _told(self, until: Callable[[], bool]) -> dict[str, object] | None:
+        id_, reader = topic_id(self.address, self.properties), self.read({})
+        try:
+            while not until():
+                for record in reader.read(POLL_S):
+                    kind = Kind.of(record)
+                    if kind is not None:
+                        told = {"strings": kind.strings, "width": kind.width, "model": kind.model}
+                        return told | {"job_id": id_, "sources": [str(self.address)], "consistency": ROW}
+        finally:
+            reader.close()
+        return None

@@ -1,0 +1,176 @@
+"""Keeps a table by the job's output topic: for whoever has Kafka anyway, and no way to the job.
+
+The records are coalesced, and the partitions know nothing of each other: so each row is the newest of its own that is
+known, and no answer is of one epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka import KafkaException
+
+from job.console import say
+from job.errors import JobFailed, UsageError, one_line
+from job.serving.columns import taken
+from job.serving.feeds.fed_job import RETRY_S, FedJob
+from job.serving.feeds.topic import Topic
+from job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
+from job.serving.feeds.topic_records import NO_EPOCH, Kind, TopicRows, rows_of_records
+from job.serving.follower import Follower
+from state.served.ids import Ids, text_bytes
+from state.served.layout import HISTORY_BYTES, T_BEAT_US, T_CAPACITY
+from state.served.reader import TableReader
+from state.served.writer import TableWriter
+
+_BEAT_S = 0.25
+_REASONS_MAX = 20  # that are said, of records that can't be taken
+# Tombstones go from a compacted topic after a day (delete.retention.ms): a table that has missed some of them would
+# keep rows that nobody takes back.
+_LEFT_S = 3600.0
+
+
+class TopicFollower(Follower):
+    """The one writer of a table whose rows come from a topic.
+
+    Invariant: the row with the greatest epoch holds, and so does a deletion: a record that comes again changes nothing.
+    """
+
+    origin = "the topic"
+
+    def __init__(
+        self,
+        job: FedJob,
+        tables: Path,
+        topic: Topic,
+        until: Callable[[], bool],
+        history_bytes: int = HISTORY_BYTES,
+    ) -> None:
+        super().__init__(job, tables, history_bytes)
+        self._kind, self._topic, self._until = Kind(job.strings, job.width, job.model_tag), topic, until
+        self._reader: TopicReader | None = None
+        self._view: TableReader | None = None
+        self._loaded, self._said, self._reasons = False, "", set[str]()
+        self._refused = self._heard_us = self._newest_us = 0
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Follow the topic until told to end."""
+        while not until():
+            self._tried(self._go_on)
+
+    def step(self) -> bool:
+        """Take in what has come; whether there was something."""
+        if self._reader is None:
+            self._reader = self._topic.read({partition: upto for (_, partition), (upto, _) in self._positions.items()})
+        records = self._reader.read(POLL_S)
+        self._heard_us = max(self._heard_us, self._reader.heard_us)
+        if records:
+            self._newest_us, self._said = 1000 * self._reader.newest_ms, ""
+            self._take(rows_of_records(records, self._kind))
+        if time.monotonic() - self._beat_at >= _BEAT_S:
+            self._beat(time.monotonic())
+        return bool(records)
+
+    def close(self, forget: bool) -> None:
+        """Let the brokers go; with `forget` the table, too."""
+        self._let_go()
+        super().close(forget)
+
+    def _left(self) -> TableWriter | None:
+        found = super()._left()
+        self._loaded = found is not None and time.time() - found.word(T_BEAT_US) / 1e6 < _LEFT_S
+        return found if self._loaded else None
+
+    def _read_positions(self, upto: int) -> None:
+        """They are lost: all is read again, which changes nothing."""
+
+    def _show(self, table: TableWriter) -> None:
+        if self._loaded:
+            super()._show(table)
+
+    def _replace(self, table: TableWriter) -> None:
+        former = self.table
+        super()._replace(table)
+        if not self._loaded:
+            former.path.unlink(missing_ok=True)
+
+    def _load(self) -> None:
+        """Make a table of all that the topic has."""
+        self._loaded, self._positions = False, {}
+        self._let_go()
+        self.table = self._table_for(0, 0)
+        self.table.publish(0)
+        while not self._until():
+            self._go_on()
+            if self._reader is not None and self._reader.caught_up:
+                self._loaded = True
+                break
+
+    def _go_on(self) -> bool:
+        """Take a step; a broker that is away is asked again, and a topic that was made anew is read anew."""
+        try:
+            return self.step()
+        except OffsetsGoneError as error:
+            say(f"--kafka: {error}; all of it is read again")
+            self._begin_anew()
+        except OSError:  # what was read is not in the table: it is read again
+            self._let_go()
+            raise
+        except (KafkaException, JobFailed, UsageError) as error:
+            said = one_line(error)
+            if said != self._said:
+                say(f"--kafka: {said}; asking again")
+            self._said = said
+            self._let_go()
+            self._beat(time.monotonic())
+            time.sleep(RETRY_S)
+        return False
+
+    def _take(self, found: TopicRows) -> None:
+        for reason in found.refused[:_REASONS_MAX]:
+            if len(self._reasons) < _REASONS_MAX and reason not in self._reasons:
+                self._reasons.add(reason)
+                say(f"--kafka: a record was left out: {reason}")
+        self._refused += len(found.refused)
+        self._make_room(len(found.ids), text_bytes(found.ids))
+        self.table.put(found.epochs, found.ids, found.rows)
+        known = self._read_rows(found.dead)
+        epochs = np.where(found.dead_epochs == NO_EPOCH, known, found.dead_epochs)
+        _remove(self.table, found.dead, epochs, np.flatnonzero((known < epochs) | (found.dead_epochs == NO_EPOCH)))
+        assert self._reader is not None
+        newest = max(self.table.epoch, found.newest)
+        self.table.publish(newest, 0, self._newest_us)
+        self._positions = {(0, one): (upto, newest) for one, upto in self._reader.offsets.items() if upto >= 0}
+        self._set_positions()
+
+    def _read_rows(self, ids: Ids) -> np.ndarray:
+        """The epochs of the rows that these ids have, -1 where they have none, (n,) int64."""
+        if self._view is None or self._view.path != self.table.path:
+            self._view = TableReader(self.table.path)
+        return self._view.get(ids).own
+
+    def _keep_more(self, former: TableWriter, larger: TableWriter) -> None:
+        """Deletions, too: a row that comes again must find that it is gone. Of very many the newest."""
+        ids, epochs = former.gone()
+        kept = np.argsort(epochs, kind="stable")[-(larger.word(T_CAPACITY) // 4) :]
+        rows = np.zeros((len(kept), self.job.width), np.float32)
+        larger.put(epochs[kept], taken(ids, kept), rows)
+        _remove(larger, ids, epochs, kept)
+
+    def _let_go(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _beat_of(self, table: TableWriter, now: float) -> None:
+        self._beat_at = now
+        table.beat(self._heard_us, self._refused, False)
+
+
+def _remove(table: TableWriter, ids: Ids, epochs: np.ndarray, which: np.ndarray) -> None:
+    """Some of these ids have no row any more, each from its epoch on."""
+    for epoch in np.unique(epochs[which]).tolist():
+        table.remove(epoch, taken(ids, which[epochs[which] == epoch]))

@@ -1,0 +1,173 @@
+"""The records of a job's output topic as rows: the newest of each id in a batch, and the ids that were deleted.
+
+A record's epoch says which one is newer, not its place: after a failure older records may come again. A tombstone has
+its epoch in a header; one of an earlier version of Freshet has none, and takes away what came before it.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from operators.record_lines import EPOCH_HEADER
+from state.served.ids import Ids, Texts, frozen
+
+_SHOWN = 60
+NO_EPOCH = -1  # of a tombstone that does not say
+
+
+class Record(NamedTuple):
+    """A record as it comes from a partition; `value` is None in a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, Any]] = ()
+
+
+class BadRecordError(ValueError):
+    """A record that no job of this kind writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What all records of a topic have in common: the kind of ids, the width of a row, and the model."""
+
+    strings: bool
+    width: int
+    model: str
+
+    @staticmethod
+    def of(record: Record) -> Kind | None:
+        """By a record with a row; None where it has none, or can't be read."""
+        try:
+            told = _json(record.value or b"null")
+            return Kind(isinstance(told["id"], str), len(_vector(told["embedding"])), str(told["model"]))
+        except (BadRecordError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRows:
+    """The newest row of each id among some records, and the ids that were deleted last.
+
+    Shapes: epochs (n,) int64; rows (n, width) float32; dead_epochs (d,) int64, NO_EPOCH where nobody says
+    """
+
+    ids: Ids
+    epochs: np.ndarray
+    rows: np.ndarray
+    dead: Ids
+    dead_epochs: np.ndarray
+    refused: list[str]
+
+    @property
+    def newest(self) -> int:
+        """The greatest epoch among them."""
+        return int(max(self.epochs.max(initial=NO_EPOCH), self.dead_epochs.max(initial=NO_EPOCH)))
+
+
+def rows_of_records(records: Iterable[Record], kind: Kind) -> TopicRows:
+    """The newest row of each id; records that can't be taken are told with the reason."""
+    newest: dict[int | str, tuple[int, bytes | np.ndarray | None]] = {}
+    refused: list[str] = []
+    for record in records:
+        try:
+            id_, epoch, row = _read(record, kind)
+        except BadRecordError as error:
+            refused.append(str(error))
+            continue
+        before = newest.get(id_)
+        # Of one epoch the row holds: the vertex moved between parts.
+        if before is None or epoch == NO_EPOCH or epoch > before[0] or (epoch == before[0] and row is not None):
+            newest[id_] = epoch, row
+    live = [(id_, epoch, row) for id_, (epoch, row) in newest.items() if row is not None]
+    gone = [(id_, epoch) for id_, (epoch, row) in newest.items() if row is None]
+    vectors = np.frombuffer(b"".join(bytes(row) for _, _, row in live), "<f4").reshape(-1, kind.width)
+    return TopicRows(
+        _ids([id_ for id_, _, _ in live], kind.strings),
+        np.array([epoch for _, epoch, _ in live], np.int64),
+        vectors,
+        _ids([id_ for id_, _ in gone], kind.strings),
+        np.array([epoch for _, epoch in gone], np.int64),
+        refused,
+    )
+
+
+def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
+    id_ = _id(record.key, kind.strings)
+    if record.value is None:
+        return id_, _epoch_of(record.headers), None
+    told = _json(record.value)
+    epoch, model = told.get("epoch"), told.get("model")
+    if type(epoch) is not int or epoch < 0:
+        msg = f"epoch: expected a number from 0 on, got {str(epoch)[:_SHOWN]!r}"
+        raise BadRecordError(msg)
+    if model != kind.model:
+        msg = f"model: expected {kind.model}, got {str(model)[:_SHOWN]!r}: the topic has rows of another model"
+        raise BadRecordError(msg)
+    if told.get("id") != id_:
+        msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(told.get('id'))[:_SHOWN]!r}"
+        raise BadRecordError(msg)
+    row = _vector(told.get("embedding"))
+    if len(row) != kind.width:
+        msg = f"embedding: expected {kind.width} numbers, got {len(row)}"
+        raise BadRecordError(msg)
+    return id_, epoch, row.tobytes()
+
+
+def _id(key: bytes | None, strings: bool) -> int | str:
+    try:
+        text = (key if key is not None else b"\xff").decode()
+        if strings:
+            return text
+        number = int(text)
+        if -(2**63) <= number < 2**63:
+            return number
+    except ValueError:
+        pass
+    msg = f"key: expected {'text' if strings else 'an integer of 64 bits'}, got {key!r:.{_SHOWN}}"
+    raise BadRecordError(msg)
+
+
+def _json(value: bytes) -> dict[str, Any]:
+    try:
+        told = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        msg = f"value: expected JSON, got {value[:_SHOWN]!r}"
+        raise BadRecordError(msg) from error
+    if not isinstance(told, dict):
+        msg = f"value: expected a JSON object, got {value[:_SHOWN]!r}"
+        raise BadRecordError(msg)
+    return told
+
+
+def _vector(told: object) -> np.ndarray:
+    """The numbers of an embedding in either format; null is no number."""
+    try:
+        if isinstance(told, str):
+            return np.frombuffer(binascii.a2b_base64(told, strict_mode=True), "<f4")
+        if isinstance(told, list) and all(one is None or type(one) in (int, float) for one in told):
+            return np.array(told, "<f4").reshape(-1)
+    except ValueError:  # of both: binascii.Error is one
+        pass
+    msg = f"embedding: expected base64 of float32 or a list of numbers, got {str(told)[:_SHOWN]!r}"
+    raise BadRecordError(msg)
+
+
+def _epoch_of(headers: Sequence[tuple[str, Any]]) -> int:
+    told = next((value for name, value in headers if name == EPOCH_HEADER), None)
+    if told is None:
+        return NO_EPOCH
+    if isinstance(told, bytes) and told.isdigit() and len(told) < 19:
+        return int(told)
+    msg = f"header {EPOCH_HEADER}: expected a number from 0 on, got {told!r:.{_SHOWN}}"
+    raise BadRecordError(msg)
+
+
+def _ids(values: list[Any], strings: bool) -> Ids:
+    return Texts.encode(values) if strings else frozen(np.array(values, np.int64))

@@ -1,0 +1,76 @@
+"""A further process that answers from the table which another process of the server keeps: `python -m` this module."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from job.console import say
+from job.machine.processes import die_with_parent
+from job.serving.health import Health
+from job.serving.lookup import CurrentTable, Lookup
+from job.serving.served_job import plan_of
+from job.serving.workers.answering import Answering, Doors
+
+READY = b"ready\n"
+_SWITCH_INTERVAL_S = 5e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker is told, on its standard input: the token stands in no list of processes."""
+
+    doors: Doors
+    number: int
+    parent: int
+    tables: str
+    sources: tuple[str, ...]
+    consistency: str
+    stale_after_s: float
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        return orjson.dumps(asdict(self))
+
+    @staticmethod
+    def load(raw: bytes) -> Work:
+        """The inverse."""
+        told = orjson.loads(raw)
+        doors = told.pop("doors")
+        doors["flight_ports"] = tuple(doors["flight_ports"])
+        told["sources"] = tuple(told["sources"])
+        return Work(Doors(**doors), **told)
+
+
+def main() -> int:
+    """Answer until SIGTERM, or until the process that keeps the table ends."""
+    work = Work.load(sys.stdin.buffer.read())
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    die_with_parent(signal.SIGTERM)
+    if os.getppid() != work.parent:  # it ended before we could ask to be told
+        return 0
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    doors = work.doors
+    plan = plan_of(doors.model) if doors.model else None
+    lookup = Lookup(CurrentTable(Path(work.tables)), work.sources, plan, work.consistency)
+    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))
+    answering.start()
+    gc.freeze()
+    say(f"worker {work.number}: Flight at {doors.flights[work.number]}")
+    os.write(1, READY)
+    ended.wait()
+    answering.stop()
+    os._exit(0)  # gRPC would wait for streams that clients keep open
+
+
+if __name__ == "__main__":
+    sys.exit(main())

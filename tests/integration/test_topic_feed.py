@@ -1,0 +1,128 @@
+"""A server that feeds from the output topic: through kills and a pause of the broker it ends with the job's rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from job.dev.broker import start_broker
+from job.dev.local_cluster import LocalCluster
+from job.folder import layout
+from job.run.summary import progress
+from job.serving.clients.client import EmbeddingClient
+from job.serving.lookup import BadRequestError, NotReadyError
+from tests.support.jobs import ROOT, Job, make_input, read_log
+from tests.support.kafka import broker_folder, make_topic, read_topic, require_jars, standing
+from tests.support.kafka_records import parse
+from tests.support.serving import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+EVENTS, KILLS = 8_000, 5
+IDS = np.arange(300) * 7 - 5
+Rows = dict[int, tuple[int, bytes]]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def rows_of(client: EmbeddingClient) -> Rows:
+    table = client.all()
+    vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)
+    ids, epochs = table["id"].to_pylist(), table["epoch"].to_pylist()
+    return {i: (e, row.tobytes()) for i, e, row in zip(ids, epochs, vectors, strict=True)}
+
+
+def rows_of_log(out: Path) -> Rows:
+    log = read_log(out)
+    last = {int(log.id[k]): k for k in range(len(log.id))}
+    return {i: (int(log.epoch[k]), log.vector[k].tobytes()) for i, k in last.items() if not log.deleted[k]}
+
+
+def until(what: str, condition: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("delivery", "form"), [("upsert", "base64"), ("exactly-once", "list")])
+def test_five_kills(stack: ExitStack, tmp_path: Path, delivery: str, form: str) -> None:
+    require_jars()
+    broker = stack.enter_context(start_broker(stack.enter_context(broker_folder(tmp_path)), sasl=False, tls=False))
+    one = Job(make_input(tmp_path / "in", EVENTS, snapshot=True), tmp_path / "out", {"PYTHONPATH": str(ROOT)})
+    slow = {"slow": {"parser": 500}, "chunk": 100, "hurry": str(one.out.with_name("out.hurry"))}
+    environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(slow)}
+    cluster = stack.enter_context(LocalCluster(tmp_path / "cluster", 2, environ=environ))
+    stack.callback(one.end)
+    make_topic(broker, "embeddings", 3)
+    topic = f"kafka://{broker.address}/embeddings"
+    server = Server(tmp_path / "T" / "out")
+    server.tables.mkdir(parents=True)
+    stack.callback(server.end)
+    shape = ("--parts", 3, "--parallelism", 2, "--epoch-events", 40, "--checkpoint-interval", "500ms")
+    out = ("--embeddings-to", topic, "--embeddings-from-start", "--delivery", delivery, "--embedding-format", form)
+    more = ("--coalesce", "100ms", "--cluster", cluster.rest, "--restarts", 1000)
+    one.start(*shape, *out, *more, faults=slow)
+    one.until(lambda: (one.out / layout.IN_TOPIC).exists())  # the first run compiles the kernels
+    told = server.start("--kafka", topic, "--stale-after", "3s")
+    with EmbeddingClient(told["flight"], timeout=30) as client:
+        assert set(IDS.tolist()) <= set(rows_of(client)), "the snapshot's rows are there from the start"
+        seen: dict[int, int] = {}
+        for number in range(KILLS):
+            before = progress(one.out)["events"]
+            one.until(lambda before=before: progress(one.out)["events"] > min(before + 300, EVENTS - 1))
+            cluster.kill(cluster.task_managers[number % 2])
+            cluster.start_task_manager()
+            ids, epochs, _ = client.rows(IDS)
+            now = dict(zip(ids.tolist(), epochs.tolist(), strict=True))
+            assert all(now[id_] >= epoch for id_, epoch in seen.items() if id_ in now), "a row has gone back"
+            seen = now
+            if number == 1:
+                with standing(broker):
+                    until("stale", lambda: not client.health()["ready"], 30)
+                    assert client.rows(IDS[:3]).epoch >= 0
+                until("fresh", lambda: client.health()["ready"], 30)
+            if number == 2:
+                server.kill()
+                told = server.start("--kafka", topic, "--stale-after", "3s", "--port", told["flight"].split(":")[1])
+                until("ready", lambda: "taken over as it stood" in server.log(), 30)
+        one.hurry()
+        ended = one.wait()
+        assert ended.code == 0, ended.errors
+        expected = rows_of_log(one.out)
+        until("the last rows", lambda: rows_of(client) == expected, 60)
+        with pytest.raises(BadRequestError, match="Kafka topic"):
+            client.get([2], min_epoch=1)
+        assert client.health()["records_refused"] == 0
+    assert server.stop() == 0
+    again = server.start("--kafka", topic)
+    with EmbeddingClient(again["flight"], timeout=30) as client:
+        assert rows_of(client) == expected, "read anew from the beginning"
+    assert server.stop() == 0
+    found = [record for each in read_topic(broker, "embeddings").values() for record in each]
+    starts = [record for record in found if record.value is not None and parse(record.value)["epoch"] == 0]
+    assert len(starts) == len({record.key for record in starts}) == len(IDS), "once, also after all those restarts"
+    print(f"{len(found):,} records of {ended.result['rows']:,} rows; {ended.errors.count('restarted after')} restarts")
+
+
+def test_an_empty_topic_and_none(stack: ExitStack, tmp_path: Path) -> None:
+    require_jars()
+    broker = stack.enter_context(start_broker(stack.enter_context(broker_folder(tmp_path)), sasl=False, tls=False))
+    server = Server(tmp_path / "T" / "out")
+    server.tables.mkdir(parents=True)
+    stack.callback(server.end)
+    for reason in ("no such topic", "no embedding in it yet"):
+        with pytest.raises(AssertionError, match=reason):
+            server.start("--kafka", f"kafka://{broker.address}/nothing", "--wait", "1s")
+        make_topic(broker, "nothing", 2)
+    with EmbeddingClient(server.tables, timeout=0.1) as client, pytest.raises(NotReadyError):
+        client.rows([1])

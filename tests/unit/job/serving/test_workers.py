@@ -1,0 +1,50 @@
+"""What the processes of a server are told, and how they listen."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+
+from job.machine.ports import server_port
+from job.serving.workers.answering import Answering, Doors
+from job.serving.workers.worker import Work
+from tests.support.hand_job import JOB_ID, WIDTH
+from tests.unit.job.serving.test_servers import Served
+
+
+def doors(host: str = "127.0.0.1", **options: object) -> Doors:
+    told = {"flight_ports": (server_port(), server_port()), "http_port": server_port(), "token": None}
+    return Doors(**{"host": host, "cert": None, "key": None, "job_id": JOB_ID, "model": "", **told, **options})
+
+
+def test_what_a_worker_is_told():
+    work = Work(doors(token="secret"), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0)
+    assert Work.load(work.dump()) == work
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_where_clients_reach_what_listens_everywhere(host):
+    ports = (1, 2)
+    assert doors(host, flight_ports=ports).flights == [f"grpc://{socket.gethostname()}:{port}" for port in ports]
+
+
+def test_processes_share_a_port(tmp_path):
+    one = Served(tmp_path / "O", "int")
+    shared = doors()
+    both = [Answering(shared, number, one.lookup, one.health) for number in range(2)]
+    try:
+        for answering in both:
+            answering.start()
+            [listening] = answering._http.servers[0].sockets
+            # else asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an acknowledgement
+            assert listening.proto == socket.IPPROTO_TCP
+        answer = httpx.get(f"http://127.0.0.1:{shared.http_port}/embeddings/2", trust_env=False)
+        assert answer.json()["embedding"] == [1.0] * WIDTH
+        assert both[0].stop()
+        answer = httpx.get(f"http://127.0.0.1:{shared.http_port}/embeddings/2", trust_env=False)
+        assert answer.json()["embedding"] == [1.0] * WIDTH
+        assert both[1].stop()
+    finally:
+        one.close()
