@@ -184,10 +184,8 @@ def _refuse_twice(step: Step, kinds: tuple[Any, ...]) -> None:
     """Refuse what PyG's fused aggregation gets wrong: a mean, variance or deviation that it is asked for once more."""
     for kind in _FUSED_ONCE:
         if kinds.count(kind) > 1:
-            msg = (
-                f"{step.name}: {kind!r} is {kinds.count(kind)} times among the aggregators, of which PyG itself makes "
-            )
-            msg += "wrong values (it divides twice). Name it once, and train the model again"
+            msg = f"{step.name}: {kind!r} is {kinds.count(kind)} times among the aggregators, "
+            msg += "of which PyG itself makes wrong values (it divides twice). Name it once, and train the model again"
             raise ExportError(msg)
 
 

@@ -24,7 +24,7 @@ from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 _AHEAD = 12
-MOST_HOLDERS = 65535
+_MOST_HOLDERS = 65535
 ROWS_AT_ONCE, CELLS_AT_ONCE = 64, 4096  # of exposed channels that are read anew
 _KINDS = ("u8", "f4", "f4", "i4", "i4", "i4")  # of what is kept by cell
 _FAR = 128  # of those cells, between asking for one and using it
@@ -148,7 +148,7 @@ def _count_on(ext: Extrema, row: int, z: np.ndarray, u: int, factor: float) -> b
         better, equal = np.int32((m > best) | (m != m)), np.int32(m == best)
         altered |= better | (equal & np.int32(m == NOTHING))  # -inf may be the first message
         s[row, j] = m if better else best
-        more = min(many + equal, np.int32(MOST_HOLDERS))
+        more = min(many + equal, np.int32(_MOST_HOLDERS))
         alone = np.int32(m == m)
         holders[row, j] = np.uint16(alone if better else more)
     return altered != 0
@@ -215,7 +215,7 @@ def put_extremum(ext: Extrema, row: int, j: int, new: float, many: int) -> None:
     old = ext.s.data[row, j]
     if not (new == old or (new != new and old != old)):
         ext.altered[row] = 1
-    ext.s.data[row, j], ext.holders.data[row, j] = new, min(many, MOST_HOLDERS)
+    ext.s.data[row, j], ext.holders.data[row, j] = new, min(many, _MOST_HOLDERS)
 
 
 @inner
