@@ -174,7 +174,7 @@ MUTATIONS = [
         "worn rows of a network's messages stay", _NETWORKS, "*(fold.worn(edges) for fold in self.folds)", plain=True
     ),
     Mutation("an exposed row is not listed", _REMAKING, "        if exposed and", "        if False and", plain=True),
-    Mutation("extrema made anew are not durable", _REMAKING, "        touch(ext.s, row)\n", "", PAGES),
+    Mutation("extrema made anew are not told", _REMAKING, "        mark(ext, rows[i], serial)\n", plain=True),
     Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),
     Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
     Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gnn.model import Model
 from gnn.oracles import oracle, whole_graph
 from gnn.plan import compile_plan
-from gnn.pyg.running import clone_of, run
+from gnn.pyg.running import Graph, clone_of, run
 from gnn.pyg.statistics import Statistics
 from gnn.pyg.steps import ExportError, Traced
 
@@ -34,19 +34,18 @@ def check(
     clone = clone_of(module)
     if statistics is not None:
         statistics.put_into(clone)
-    embedding, logits = run(clone, traced, head, (x, np.stack([src, dst]), weight))
+    edges = np.stack([src, dst])
+    expected = run(clone, traced, head, (x, edges, weight))
     plan = compile_plan(model)
     ours = oracle.forward(model, x, src, dst, weight)[-1]
     incremental = whole_graph.forward(plan, x, src, dst, weight)[-1]
-    pairs = [("full pass", ours, embedding), ("incremental plan", incremental, embedding)]
-    if logits is not None:
-        pairs.append(("head", plan.logits(incremental), logits))
-    worst = 0.0
-    for what, got, expected in pairs:
-        if got.shape != expected.shape:
-            msg = f"the exported {what} gives rows of shape {got.shape}, the module {expected.shape}"
-            raise ExportError(msg)
-        difference = float(np.abs(got - expected).max(initial=0) / max(1.0, np.abs(expected).max(initial=0)))
+    made = [("full pass", ours), ("incremental plan", incremental)]
+    if expected[1] is not None:
+        made.append(("head", plan.logits(incremental)))
+    differences = _differences(made, expected)
+    if not max(differences) <= TOLERANCE:
+        differences = _closer(differences, made, _in_float64(clone, traced, head, (x, edges, weight)))
+    for (what, _), difference in zip(made, differences, strict=True):
         if not difference <= TOLERANCE:
             msg = (
                 f"the exported {what} differs from the module: largest difference {difference:.3g} on a random graph, "
@@ -54,8 +53,42 @@ def check(
                 "Nothing was written"
             )
             raise ExportError(msg)
-        worst = max(worst, difference)
-    return worst
+    return max(differences)
+
+
+Made = list[tuple[str, np.ndarray]]
+Expected = tuple[Any, Any]
+"""A module's embeddings and logits."""
+
+
+def _differences(made: Made, expected: Expected) -> list[float]:
+    """How far each of these is from what the module gives, relative to the largest value.
+
+    Raises: ExportError where the shapes differ.
+    """
+    found = []
+    for what, got in made:
+        want = expected[what == "head"]
+        if got.shape != want.shape:
+            msg = f"the exported {what} gives rows of shape {got.shape}, the module {want.shape}"
+            raise ExportError(msg)
+        found.append(float(np.abs(got - want).max(initial=0) / max(1.0, np.abs(want).max(initial=0))))
+    return found
+
+
+def _in_float64(clone: Module, traced: Traced, head: str | None, graph: Graph) -> Expected | None:
+    """What the module gives in float64: what PyG makes of deviations in float32 may be rounding alone."""
+    x, edges, weight = graph
+    try:
+        return run(clone.double(), traced, head, (x.astype(np.float64), edges, weight.astype(np.float64)))
+    except RuntimeError:  # a module with float32 constants of its own
+        return None
+
+
+def _closer(differences: list[float], made: Made, expected: Expected | None) -> list[float]:
+    """The differences from a module in float64 if all are allowed, else those there are."""
+    again = differences if expected is None else _differences(made, expected)
+    return again if max(again) <= TOLERANCE else differences
 
 
 def _graph(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

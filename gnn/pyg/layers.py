@@ -25,13 +25,14 @@ from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, t
 from gnn.pyg.forward.fx import dense_steps
 from gnn.pyg.functions import MODULES
 from gnn.pyg.norms import NORMS
-from gnn.pyg.refusals import HOW_WIDE, why_not_module
+from gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
 from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name
 from gnn.pyg.tensors import Converted, Weights, tensors
 from gnn.rows.chains import chain_width
 from gnn.rows.jumps import CURRENT, Join, Keep
 
 _AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
+_FUSED_ONCE = ("mean", "std", "var")
 
 
 def first_width(steps: Sequence[Step]) -> int | None:
@@ -113,7 +114,7 @@ def convert(step: Step, width: int | None) -> Converted:
         return _DENSE[name](step)
     if name in MODULES:
         return MODULES[name](step.op), {}
-    reason = why_not_module(name)
+    reason = why_not_module(name) or why_not_own(type(step.op))
     if reason is not None:
         msg = f"{step.name}: {name} {reason}"
         raise ExportError(msg)
@@ -168,6 +169,7 @@ def _kinds(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool) 
     if several and isinstance(module, aggr.MultiAggregation) and module.mode == "cat":
         found = tuple(kinds.get(type(one)) for one in module.aggrs)
         if set(found) <= set(allowed):
+            _refuse_twice(step, found)
             return found
     kind = kinds.get(type(module))
     if kind not in allowed:
@@ -176,6 +178,15 @@ def _kinds(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool) 
         msg = f"{step.name}: {kind_name} with aggr={got!r} is not supported yet; supported: {', '.join(allowed)}"
         raise ExportError(msg)
     return kind
+
+
+def _refuse_twice(step: Step, kinds: tuple[Any, ...]) -> None:
+    """Refuse what PyG's fused aggregation gets wrong: a mean, variance or deviation that it is asked for once more."""
+    for kind in _FUSED_ONCE:
+        if kinds.count(kind) > 1:
+            msg = f"{step.name}: {kind!r} is {kinds.count(kind)} times among the aggregators, "
+            msg += "of which PyG itself makes wrong values (it divides twice). Name it once, and train the model again"
+            raise ExportError(msg)
 
 
 def _graph_conv(step: Step, width: int | None) -> Converted:

@@ -92,6 +92,20 @@ def why_not_module(name: str) -> str | None:
     return _HINTS.get(short) if name.startswith(("torch.nn.", "torch_geometric.nn.")) else None
 
 
+def why_not_own(kind: type) -> str | None:
+    """Return the end of a sentence about a conv of one's own, with the conv of PyG that it comes from; None for others.
+
+    Also where it changes nothing: what a class does beside that of its base is not looked into.
+    """
+    if kind.__module__.startswith("torch_geometric."):
+        return None
+    bases = [base.__name__ for base in kind.__mro__[1:] if base.__module__.startswith("torch_geometric.nn.conv.")]
+    if "MessagePassing" not in bases:
+        return None
+    nearest = "EdgeConv, with what makes a message as its nn" if bases[0] == "MessagePassing" else bases[0]
+    return f"is not supported: a conv of one's own may make any message, which is not looked into. Nearest: {nearest}"
+
+
 def why_not_function(label: str) -> str:
     """Return what to add to a refusal of a function."""
     if label in ("mean", "sum", "max", "amax", "min", "amin", "std", "var", "norm") or label.startswith("global_"):

@@ -61,6 +61,7 @@ def _traced(
 ) -> str:
     """Note the operations of a module's forward: it gets the rows, `edge_inputs` more, and edge weights."""
     import torch
+    from torch_geometric.nn import MessagePassing
 
     class Root(torch.nn.Module):
         """Calls the module with what it needs, so that its other parameters keep their defaults."""
@@ -79,7 +80,9 @@ def _traced(
                 return False
             if head is not None and module_qualified_name == f"inner.{head}":
                 return True
-            return type(m).__module__.startswith("torch_geometric.") or super().is_leaf_module(m, module_qualified_name)
+            if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric."):
+                return True  # also a conv of one's own, which is refused by name then
+            return super().is_leaf_module(m, module_qualified_name)
 
         def create_node(self, *args: Any, **options: Any) -> Any:
             node = super().create_node(*args, **options)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gnn.synopses import MonotonicSynopsis
 from operators.storage.aggregates import extrema_kernels as kernels
-from operators.storage.aggregates.extrema_remaking import Remaking, finish_extrema, list_exposed, remake_extrema
+from operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
 from operators.storage.edge_messages import Edges, Messages, Moves
 from state.table import Table, TableSet
 
@@ -26,7 +26,6 @@ class ExtremaFold:
         self._sign = sign_of(synopsis)
         self._counter = np.zeros(1, np.int64)
         self._plan = kernels.plan_for(width)
-        self._fresh = np.empty(width, np.float32), np.empty(width, np.int32)
         self._stamp = np.zeros(0, np.int64)
         self._altered, self._touched = np.zeros(0, np.uint8), np.zeros(0, np.int32)
 
@@ -67,19 +66,15 @@ class ExtremaFold:
     def worn(self, edges: Edges) -> np.ndarray:
         """The touched rows with exposed channels."""
         found = np.empty(self._counter[0], np.int32)
-        return found[: list_exposed(self._remaking(), edges, found)]
+        return found[: list_exposed(self._view(), edges, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
         """Make these rows anew from all their messages."""
-        remake_extrema(self._remaking(), edges, rows, serial)
+        remake_extrema(self._view(), edges, rows, serial)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch without reading; the rows that have other bits than before."""
-        return self._touched[: finish_extrema(self._remaking(), edges)].copy()
-
-    def _remaking(self) -> Remaking:
-        by_row = self._stamp, self._altered, self._touched
-        return Remaking(self.s.view, self.holders.view, *by_row, self._counter, self._sign, *self._fresh)
+        return self._touched[: finish_extrema(self._view(), edges)].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write extrema to `out`, 0 where there are no messages."""

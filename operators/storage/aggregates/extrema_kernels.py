@@ -31,7 +31,7 @@ _FAR = 128  # of those cells, between asking for one and using it
 _SHORT = 24  # pieces that are over before vector instructions gain anything
 _NAN = np.int32(0x7FFFFFFF)
 _HOLDERS_OF_A_LINE = 32
-_NOTHING = np.float32(-np.inf)
+NOTHING = np.float32(-np.inf)
 # What is counted: messages, channels that they held, exposed channels, their rows, in-edges of those, values read.
 COMPARED, HELD, EXPOSED, EXPOSED_ROWS, REREAD, VALUES = range(6)
 
@@ -85,7 +85,8 @@ def _passes(s: np.ndarray, row: int, z: np.ndarray, src: int, factor: float) -> 
 
 
 @inner
-def _mark(ext: Extrema, row: int, serial: int) -> None:
+def mark(ext: Extrema, row: int, serial: int) -> None:
+    """Note that `row` changes in this epoch."""
     if ext.stamp[row] != serial:
         ext.stamp[row] = serial
         ext.altered[row] = 0
@@ -134,7 +135,7 @@ def take_back(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> No
         _prefetch(ext, edges, messages, i)
         u, v, factor = messages.src[i], messages.dst[i], ext.sign * messages.weight[i]
         if _passes(s, v, z, u, factor):
-            _mark(ext, v, serial)
+            mark(ext, v, serial)
             ext.counts[HELD] += _count_off(ext, v, z, u, factor)
 
 
@@ -145,7 +146,7 @@ def _count_on(ext: Extrema, row: int, z: np.ndarray, u: int, factor: float) -> b
     for j in range(s.shape[1]):
         m, best, many = factor * z[u, j] + np.float32(0), s[row, j], np.int32(holders[row, j])
         better, equal = np.int32((m > best) | (m != m)), np.int32(m == best)
-        altered |= better | (equal & np.int32(m == _NOTHING))  # -inf may be the first message
+        altered |= better | (equal & np.int32(m == NOTHING))  # -inf may be the first message
         s[row, j] = m if better else best
         more = min(many + equal, np.int32(_MOST_HOLDERS))
         alone = np.int32(m == m)
@@ -162,7 +163,7 @@ def bring(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
         _prefetch(ext, edges, messages, i)
         u, v, factor = messages.src[i], messages.dst[i], ext.sign * messages.weight[i]
         if _passes(s, v, z, u, factor):
-            _mark(ext, v, serial)
+            mark(ext, v, serial)
             if _count_on(ext, v, z, u, factor):
                 ext.altered[v] = 1
 
@@ -181,7 +182,7 @@ def _find_exposed(ext: Extrema, edges: Edges, begin: int, end: int) -> int:
         row = ext.touched[i]
         if edges.in_edges.data[row] == 0:
             for j in range(width):
-                s[row, j], holders[row, j] = _NOTHING, 0
+                s[row, j], holders[row, j] = NOTHING, 0
             ext.altered[row] = 1
             continue
         plan.first[count] = at
@@ -206,6 +207,15 @@ def _key_of(m: float) -> np.int32:
 @inner
 def _message_of(key: int) -> np.float32:
     return np.int32(key ^ ((key >> np.int32(31)) & _NAN)).view(np.float32)
+
+
+@inner
+def put_extremum(ext: Extrema, row: int, j: int, new: float, many: int) -> None:
+    """Give a channel this extremum, which so many messages hold; the row is altered if that is another."""
+    old = ext.s.data[row, j]
+    if not (new == old or (new != new and old != old)):
+        ext.altered[row] = 1
+    ext.s.data[row, j], ext.holders.data[row, j] = new, min(many, _MOST_HOLDERS)
 
 
 @inner
@@ -254,7 +264,7 @@ def _read_cells(ext: Extrema, z: np.ndarray, weighted: bool, cells: int) -> None
 @inner
 def _find_extrema(ext: Extrema, edges: Edges, planned: int) -> None:
     """Find the extrema of all exposed channels of the planned rows, and how many hold them."""
-    plan, keys, nothing = ext.plan, ext.plan.keys, _key_of(_NOTHING)
+    plan, keys, nothing = ext.plan, ext.plan.keys, _key_of(NOTHING)
     plan.cursor[0], plan.cursor[1], plan.cursor[2] = 0, 0, 0
     for c in range(plan.first[planned]):
         plan.best[c], plan.found[c] = nothing, 0
@@ -282,7 +292,7 @@ def _find_extrema(ext: Extrema, edges: Edges, planned: int) -> None:
 @inner
 def _read_anew(ext: Extrema, edges: Edges, planned: int) -> None:
     """Make the exposed channels of the planned rows from their in-edges in this part."""
-    s, holders, plan = ext.s.data, ext.holders.data, ext.plan
+    plan = ext.plan
     _find_extrema(ext, edges, planned)
     ext.counts[EXPOSED] += plan.first[planned]
     ext.counts[EXPOSED_ROWS] += planned
@@ -291,10 +301,7 @@ def _read_anew(ext: Extrema, edges: Edges, planned: int) -> None:
         ext.counts[REREAD] += edges.inn.head.data[row, 1]
         ext.counts[VALUES] += edges.inn.head.data[row, 1] * (plan.first[i + 1] - plan.first[i])
         for c in range(plan.first[i], plan.first[i + 1]):
-            j, new = plan.columns[c], _message_of(plan.best[c])
-            if not (new == s[row, j] or (new != new and s[row, j] != s[row, j])):
-                ext.altered[row] = 1
-            s[row, j], holders[row, j] = new, min(plan.found[c], _MOST_HOLDERS)
+            put_extremum(ext, row, np.int64(plan.columns[c]), _message_of(plan.best[c]), plan.found[c])
 
 
 @kernel

@@ -35,6 +35,36 @@ def nearest(conv: Any) -> Any:
     return conv
 
 
+class OwnConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """The EdgeConv of PyG's tutorial."""
+
+    def __init__(self, kind: str = "max") -> None:
+        super().__init__(aggr=kind)
+        self.mlp = nn.Linear(2 * IN, 4)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i: Any, x_j: Any) -> Any:
+        return self.mlp(torch.cat([x_i, x_j - x_i], dim=1))
+
+
+class OwnEdgeConv(pyg.EdgeConv):  # type: ignore[misc,name-defined]
+    def message(self, x_i: Any, x_j: Any) -> Any:
+        return self.nn(torch.cat([x_i, x_j], dim=1))
+
+
+class Traced(nn.Module):
+    """Has its conv traced, rather than listed."""
+
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.module_0 = conv
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.module_0(x, edge_index).relu()
+
+
 def alone(conv: Any) -> Any:
     return pyg.Sequential("x, edge_index", [(conv, "x, edge_index -> x"), nn.ELU()])
 
@@ -117,6 +147,23 @@ REFUSED = {
         lambda: pyg.EdgeConv(nn.Linear(2 * IN + 1, 4)),
         r"EdgeConv's nn reads rows of width 13, expected an even one: \[x_v, x_u - x_v\]",
     ),
+    "a mean twice": (
+        lambda: pyg.EdgeConv(nn.Linear(2 * IN, 4), aggr=["mean", "max", "mean"]),
+        "'mean' is 2 times among the aggregators, of which PyG itself makes wrong values",
+    ),
+    "deviations twice": (
+        lambda: pyg.PNAConv(IN, 8, ["std", "max", "std"], SCALERS, DEGREES),
+        "'std' is 2 times among the aggregators, of which PyG itself makes wrong values",
+    ),
+    "a conv of one's own": (
+        OwnConv,
+        ".*OwnConv is not supported: a conv of one's own may make any message, which is not looked into. "
+        "Nearest: EdgeConv, with what makes a message as its nn$",
+    ),
+    "a conv made of another": (
+        lambda: OwnEdgeConv(nn.Linear(2 * IN, 4)),
+        ".*OwnEdgeConv is not supported: a conv of one's own .* Nearest: EdgeConv$",
+    ),
     "pna aggregators": (
         lambda: pyg.PNAConv(IN, 8, ["mean", "median"], SCALERS, DEGREES),
         "PNAConv with aggr=.* is not supported yet; supported: sum, mean, max, min, std, var",
@@ -129,7 +176,21 @@ def test_what_freshet_does_not_have_is_refused_by_name(what: str, tmp_path: Path
     make, message = REFUSED[what]
     with pytest.raises(ExportError, match=f"^module_0: {message}"):
         export_model(alone(make()), tmp_path)
+    with pytest.raises(ExportError, match=rf"^module_0[^:]*(:\d+\))?: {message}"):
+        export_model(Traced(make()), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_deviations_that_float32_rounds_are_held_to_the_module_in_float64(tmp_path: Path) -> None:
+    """A deviation is 0 up to 0.0032, so what PyG rounds in float32 may turn one on: its float64 decides."""
+    torch.manual_seed(2)
+    module = pyg.EdgeCNN(IN, 3, 3, aggr="std").eval()
+    for name, parameter in module.named_parameters():
+        parameter.data += 10 * name.endswith("bias")
+    export_model(module, tmp_path / "m")
+    module.convs[2].register_forward_hook(lambda *args: args[-1] + 1)
+    with pytest.raises(ExportError, match=r"largest difference .* A layer does something that Freshet did not see"):
+        export_model(module, tmp_path / "n")
 
 
 def test_ten_neighbours_that_are_alike_do_not_deviate() -> None:
