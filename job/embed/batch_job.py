@@ -9,6 +9,7 @@ what failed; rows go through files, which all slots must see. A step that was fi
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,11 +21,12 @@ import psutil
 
 from job.console import say
 from job.embed.step import Told, failure_of, initial_image
-from job.errors import JobFailed
+from job.errors import EXIT_SIGTERM, JobFailed
 from job.flink.dataflow import discard, named
 from job.flink.job_spec import JobSpec
 from job.flink.options import python_path
-from job.flink.runtime import run_job
+from job.flink.runtime import FlinkRun
+from job.machine.signals import stop_signals
 from operators.embed.journal import Journal
 from operators.initial.image import ImageReport
 from operators.snapshot.reader import Snapshot
@@ -67,16 +69,31 @@ def make_image_on_flink(
         memory.sample()
         progress(_how_far(Journal(told.folder), waves))
 
+    run = FlinkRun(_spec(out, spread), lambda env, _: draw(env, waves, told, spread.parallelism))
     try:
-        run_job(
-            _spec(out, spread),
-            progress=look,
-            restarted=lambda cause: say(f"{cause}; Flink does it again"),
-            draw=lambda env, _: draw(env, waves, told, spread.parallelism),
-        )
+        _run(run, look)
     except JobFailed as failed:
         raise failure_of(told) or failed from None
     return made.report(resumed=resumed), memory.peak
+
+
+def _run(run: FlinkRun, look: Callable[[], None]) -> None:
+    """Run the job to its end, or till a signal; a savepoint is not needed, as finished steps are kept."""
+
+    def look_and_leave() -> None:
+        if caught:
+            raise KeyboardInterrupt if caught[0] == signal.SIGINT else SystemExit(EXIT_SIGTERM)
+        look()
+
+    with stop_signals() as caught:
+        try:
+            run.start()
+            run.wait(look_and_leave, lambda cause: say(f"{cause}; Flink does it again"))
+        except BaseException:
+            run.cancel()
+            raise
+        finally:
+            run.close()
 
 
 def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: Told, parallelism: int) -> None:
