@@ -253,7 +253,8 @@ class FlinkRun:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
         if self.spec.cluster is not None and not self.job_id and cause.startswith(_NO_CLUSTER):
             cause = f"--cluster {self.spec.cluster}: no Flink cluster answers there ({cause})"
-        self._record(run_file.FAILED, error=cause)
+        with contextlib.suppress(OSError):  # a full disk may be the cause, which must be told
+            self._record(run_file.FAILED, error=cause)
         return JobFailed(cause)
 
     def _record(self, state: str, **fields: Any) -> None:

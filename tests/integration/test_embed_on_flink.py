@@ -142,6 +142,24 @@ def test_a_signal_ends_the_command_and_all_that_it_has_started(
     assert alive == []
 
 
+def test_the_death_of_java_is_the_last_line_and_late_layers_are_gone_on_with(given: Input, tmp_path: Path) -> None:
+    out, options = tmp_path / "S2", ("--parts", "2", "--runtime", "flink", "--parallelism", "2")
+    process = embed(given, out, *options)
+    until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
+    while not journal.exists() or b'"storage2-1"' not in journal.read_bytes():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.01)
+    for child in psutil.Process(process.pid).children():
+        if child.name() == "java":
+            child.kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    assert errors.splitlines()[-1].startswith("freshet: the Java process died (exit -9)"), errors
+    process = embed(given, out, *options)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+
+
 def test_a_cluster_that_is_not_there_is_named(given: Input, tmp_path: Path) -> None:
     process = embed(given, tmp_path / "S2", "--runtime", "flink", "--cluster", "localhost:1")
     _, errors = process.communicate(timeout=DEADLINE_S)
