@@ -9,7 +9,7 @@ import typer
 
 from job.errors import UsageError
 from job.local.malloc import reserve_little
-from job.options.runtime_options import PARTS_MAX
+from job.options.runtime_options import PARTS_MAX, is_address
 from job.units import size_in_bytes
 from partitioner.config import STRATEGIES, PartitionerConfig
 
@@ -136,6 +136,9 @@ def _check_inputs(model: Path, snapshot: Path) -> None:
 def _check_spread(for_: str, runtime: str, parallelism: int, cluster: str | None, parts: int) -> None:
     if runtime == _LOCAL and (parallelism > 1 or cluster is not None):
         msg = "--parallelism, --cluster: go with --runtime flink; give that, or leave them out"
+        raise UsageError(msg)
+    if cluster is not None and not is_address(cluster):
+        msg = f"--cluster: got {cluster!r}, expected HOST:PORT, such as localhost:8081"
         raise UsageError(msg)
     if runtime == _FLINK and for_ == _SERVING:
         msg = "--runtime flink: goes with --for streaming; --for serving is one process"

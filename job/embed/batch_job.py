@@ -9,6 +9,8 @@ what failed; rows go through files, which all slots must see. A step that was fi
 from __future__ import annotations
 
 import contextlib
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,11 +22,12 @@ import psutil
 
 from job.console import say
 from job.embed.step import Told, failure_of, initial_image
-from job.errors import JobFailed
+from job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
 from job.flink.dataflow import discard, named
 from job.flink.job_spec import JobSpec
 from job.flink.options import python_path
-from job.flink.runtime import run_job
+from job.flink.runtime import FlinkRun
+from job.machine.signals import stop_signals
 from operators.embed.journal import Journal
 from operators.initial.image import ImageReport
 from operators.snapshot.reader import Snapshot
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 _FLINK = "flink"  # in the work folder: logs, and what Flink needs meanwhile
 _RESTARTS = 20
+_NO_ROOM = "No space left on device"
+_FINAL = re.compile(rf": exit ({EXIT_USAGE}|{EXIT_FAILED}): |{_NO_ROOM}")  # what no attempt will mend
 _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 512, 64, 64
 
 
@@ -67,16 +72,42 @@ def make_image_on_flink(
         memory.sample()
         progress(_how_far(Journal(told.folder), waves))
 
+    run = FlinkRun(_spec(out, spread), lambda env, _: draw(env, waves, told, spread.parallelism))
     try:
-        run_job(
-            _spec(out, spread),
-            progress=look,
-            restarted=lambda cause: say(f"{cause}; Flink does it again"),
-            draw=lambda env, _: draw(env, waves, told, spread.parallelism),
-        )
+        _run(run, look)
     except JobFailed as failed:
-        raise failure_of(told) or failed from None
+        raise failure_of(told) or _with_way_out(failed, told) from None
     return made.report(resumed=resumed), memory.peak
+
+
+def _run(run: FlinkRun, look: Callable[[], None]) -> None:
+    """Run the job to its end, or till a signal; a savepoint is not needed, as finished steps are kept."""
+
+    def look_and_leave() -> None:
+        if caught:
+            raise KeyboardInterrupt if caught[0] == signal.SIGINT else SystemExit(EXIT_SIGTERM)
+        look()
+
+    def tell_or_leave(cause: str) -> None:
+        if _FINAL.search(cause):  # a step on a full disk has no room to leave word
+            raise JobFailed(cause)
+        say(f"{cause}; Flink does it again")
+
+    with stop_signals() as caught:
+        try:
+            run.start()
+            run.wait(look_and_leave, tell_or_leave)
+        except BaseException:
+            run.cancel()
+            raise
+        finally:
+            run.close()
+
+
+def _with_way_out(failed: JobFailed, told: Told) -> JobFailed:
+    if _NO_ROOM not in str(failed):
+        return failed
+    return JobFailed(f"{told.work}: no room left on the disk ({failed}); free some and run the same command again")
 
 
 def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: Told, parallelism: int) -> None:

@@ -6,8 +6,11 @@ own manifest goes to standard output: its name, and size and checksum of each fi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from gnn.errors import FreshetError, InputError
 from job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from job.folder import layout
 from job.machine.processes import die_with_parent
-from operators.embed.files import EmbedError
+from operators.embed.files import EmbedError, full_disk
 from operators.factory import load_plan
 from operators.initial.image import InitialImage
 from operators.settings import Settings
@@ -85,9 +88,22 @@ def do_step(told: Told, name: str, inputs: list[dict[str, Any]]) -> dict[str, An
     made, blocks = initial_image(told, snapshot)
     for manifest in inputs:
         _check_input(told.folder, manifest)
-    found = made.do(name, blocks)
-    files = {file: [(told.folder / file).stat().st_size, crc32] for file, crc32 in found.items()}
-    return {"step": name, "files": files}
+    with _alone(told.folder / f"{name}.lock"):
+        found = made.do(name, blocks)
+    there = {file: crc32 for file, crc32 in found.items() if (told.folder / file).exists()}  # a later wave removes them
+    return {"step": name, "files": {file: [(told.folder / file).stat().st_size, there[file]] for file in there}}
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the step: of a worker that Flink took for dead, or a job that was left, the process may still be at it."""
+    try:
+        lock = path.open("ab")
+    except OSError as error:
+        raise full_disk(path, error) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        yield
 
 
 def _check_input(folder: Path, manifest: dict[str, Any]) -> None:

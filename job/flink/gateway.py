@@ -7,6 +7,7 @@ PyFlink would start one itself, but hands it pipes that nobody reads (a chatty o
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -100,6 +101,7 @@ def stop_gateway(process: subprocess.Popen[bytes]) -> None:
     from pyflink import java_gateway
 
     end_java(process)
+    logging.getLogger("py4j.java_gateway").disabled = True  # objects that are let go from now on log a traceback each
     gateway, java_gateway._gateway = java_gateway._gateway, None
     if gateway is not None:
         with contextlib.suppress(Exception):  # the other side is gone: only our own sockets are left to close

@@ -31,6 +31,7 @@ from operators.telemetry.profile import forget_profiles, input_ended
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
+_NO_CLUSTER = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,12 @@ class FlinkRun:
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
 
+    def cancel(self) -> None:
+        """End the job without a savepoint, if it runs; a cluster would go on with it when this process has gone."""
+        if self._client is not None and self.spec.cluster is not None:
+            with contextlib.suppress(Exception):  # it has ended, or the connection has
+                self._client.cancel().result()
+
     def close(self) -> None:
         """End all Java processes; an embedded job that still runs is gone with them, its checkpoints stay."""
         if self._rest is not None:
@@ -244,7 +251,10 @@ class FlinkRun:
 
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
-        self._record(run_file.FAILED, error=cause)
+        if self.spec.cluster is not None and not self.job_id and cause.startswith(_NO_CLUSTER):
+            cause = f"--cluster {self.spec.cluster}: no Flink cluster answers there ({cause})"
+        with contextlib.suppress(OSError):  # a full disk may be the cause, which must be told
+            self._record(run_file.FAILED, error=cause)
         return JobFailed(cause)
 
     def _record(self, state: str, **fields: Any) -> None:

@@ -16,6 +16,12 @@ FLINK_PARTS_MAX = 128  # its key groups, for the job's life: a savepoint is divi
 MANAGED_MB, MANAGED_MB_MIN = 512, 64  # RocksDB's caches and write buffers
 
 
+def is_address(text: str) -> bool:
+    """Whether it is HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and "/" not in host and port.isascii() and port.isdigit() and 0 < int(port) < 65536
+
+
 class RuntimeOptions(Options):
     """Where and how long the job runs, and with how much of the machine."""
 
@@ -54,8 +60,7 @@ class RuntimeOptions(Options):
     @field_validator("cluster")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        host, _, port = (value or "localhost:1").rpartition(":")
-        if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if value and not is_address(value):
             msg = f"got {value!r}, expected HOST:PORT, such as localhost:8081"
             raise ValueError(msg)
         return value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -21,6 +21,7 @@ from operators.sink.change_log_reader import BASE_PREFIX
 from state.served.ids import Ids, Texts, frozen
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
+T = TypeVar("T")
 _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
 
@@ -43,17 +44,34 @@ class LogRows(NamedTuple):
 
 
 def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
-    """The rows of epochs past `after`, up to `upto`; a file that goes while it is read is looked for once more."""
-    for _ in range(_TRIES):
-        try:
-            return _rows_between(out, after, upto, strings, width)
-        except FileNotFoundError:
-            time.sleep(0.05)
-    return _rows_between(out, after, upto, strings, width)
+    """The rows of epochs past `after`, up to `upto`; a file that goes while it is read is looked for once more.
+
+    Where `newest_base` is past `upto` afterwards, rows may be missing: compaction has removed files that it has.
+    """
+    return _again(lambda: _rows_between(out, after, upto, strings, width))
 
 
 def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     """What the input is read up to after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
+    return _again(lambda: _positions_at(out, upto, sources))
+
+
+def newest_base(out: Path) -> int:
+    """The epoch of the newest base; -1 where there is none."""
+    return max(map(_epoch_of, (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")), default=-1)
+
+
+def _again(read: Callable[[], T]) -> T:
+    """Read; once more when compaction has removed a file meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            return read()
+        except FileNotFoundError:
+            time.sleep(0.05)
+    return read()
+
+
+def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     numbers = {name: number for number, name in enumerate(sources)}
     base = _base_of(out, upto)
     newest: dict[tuple[int, int], tuple[int, int]] = {}
@@ -115,12 +133,6 @@ def _base_of(out: Path, upto: int) -> Path | None:
     """The newest base up to an epoch: it has all that came before it."""
     bases = [path for path in (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet") if _epoch_of(path) <= upto]
     return max(bases, default=None)
-
-
-def base_epoch(out: Path, upto: int) -> int:
-    """Its epoch; -1 where there is none."""
-    base = _base_of(out, upto)
-    return -1 if base is None else _epoch_of(base)
 
 
 def _epoch_of(base: Path) -> int:

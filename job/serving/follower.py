@@ -14,7 +14,7 @@ import numpy as np
 
 from job.console import say
 from job.serving import place
-from job.serving.change_log_rows import DamagedFileError, base_epoch, positions_at, rows_between
+from job.serving.change_log_rows import DamagedFileError, newest_base, positions_at, rows_between
 from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
 from operators.sink.tail.reader import TailEpoch
@@ -145,10 +145,12 @@ class Follower:
         upto = self.job.complete_epoch()
         if upto <= self.table.epoch:
             return False
-        if base_epoch(self.job.out, upto) > self.table.epoch:  # what was deleted since may be told nowhere any more
+        found = None
+        if not self._is_behind_base():
+            found = rows_between(self.job.out, self.table.epoch, upto, self.job.strings, self.job.width)
+        if found is None or self._is_behind_base():  # there may be one now, and the files are gone that it covers
             self._begin_anew()
             return True
-        found = rows_between(self.job.out, self.table.epoch, upto, self.job.strings, self.job.width)
         self._make_room(len(found.ids), text_bytes(found.ids))
         self.table.remove(upto, found.dead)
         self.table.put(found.epochs, found.ids, found.rows)
@@ -156,10 +158,16 @@ class Follower:
         self.table.publish(upto)
         return True
 
+    def _is_behind_base(self) -> bool:
+        """Whether what was deleted since may be told nowhere any more."""
+        return newest_base(self.job.out) > self.table.epoch
+
     def _load(self) -> None:
         """Make a table of what the change log has."""
-        upto = self.job.complete_epoch()
-        found = rows_between(self.job.out, -1, upto, self.job.strings, self.job.width)
+        upto = -1
+        while upto < 0 or newest_base(self.job.out) > upto:  # compaction took files away while they were read
+            upto = self.job.complete_epoch()
+            found = rows_between(self.job.out, -1, upto, self.job.strings, self.job.width)
         self.table = self._table_for(len(found.ids), text_bytes(found.ids))
         self.table.put(found.epochs, found.ids, found.rows)
         self._read_positions(upto)

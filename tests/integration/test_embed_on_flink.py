@@ -123,6 +123,50 @@ def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(giv
         job.end()
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_and_all_that_it_has_started(
+    given: Input, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    out = tmp_path / "S2"
+    process = embed(given, out, "--parts", "2", "--runtime", "flink", "--parallelism", "2")
+    until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
+    while not journal.exists():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.01)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "Exception" not in errors and "Traceback" not in errors
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+
+
+def test_the_death_of_java_is_the_last_line_and_late_layers_are_gone_on_with(given: Input, tmp_path: Path) -> None:
+    out, options = tmp_path / "S2", ("--parts", "2", "--runtime", "flink", "--parallelism", "2")
+    process = embed(given, out, *options)
+    until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
+    while not journal.exists() or b'"storage2-1"' not in journal.read_bytes():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.01)
+    for child in psutil.Process(process.pid).children():
+        if child.name() == "java":
+            child.kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    assert errors.splitlines()[-1].startswith("freshet: the Java process died (exit -9)"), errors
+    process = embed(given, out, *options)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+
+
+def test_a_cluster_that_is_not_there_is_named(given: Input, tmp_path: Path) -> None:
+    process = embed(given, tmp_path / "S2", "--runtime", "flink", "--cluster", "localhost:1")
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3
+    assert "--cluster localhost:1: no Flink cluster answers there" in errors.splitlines()[-1]
+
+
 def test_a_bad_row_ends_it_at_once_by_name(given: Input, tmp_path: Path) -> None:
     bad = tmp_path / "S"
     bad.mkdir()
@@ -146,6 +190,7 @@ def test_a_bad_row_ends_it_at_once_by_name(given: Input, tmp_path: Path) -> None
         (("--parallelism", "2", "--parts", "2"), "--runtime flink"),
         (("--runtime", "flink", "--parallelism", "3", "--parts", "2"), "--parts 2"),
         (("--runtime", "flink", "--for", "serving"), "--for serving"),
+        (("--runtime", "flink", "--cluster", "nonsense"), "HOST:PORT"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

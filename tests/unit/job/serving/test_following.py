@@ -323,6 +323,35 @@ def test_a_server_behind_a_base_learns_what_was_deleted(hand):
     follower.close(forget=True)
 
 
+@pytest.mark.parametrize("starts", [True, False])
+def test_compaction_behind_the_back_of_a_server_that_reads_the_change_log(hand, monkeypatch, starts):
+    """It has asked how far the job is, and then the files up to there become those of a newer base."""
+    hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []), marker=1)
+    hand.settle()
+    compact_log(hand.out, KEEP_AT_LEAST_S, now_s=2e12)
+    follower = None if starts else follower_of(hand)
+    hand.apply(2, ({2: 2.0}, [3]), marker=2)
+    hand.settle()
+    asked = ServedJob.complete_epoch
+
+    def complete_epoch(job: ServedJob) -> int:
+        found = asked(job)
+        monkeypatch.setattr(ServedJob, "complete_epoch", asked)
+        hand.apply(3, ({5: 3.0}, []), marker=3)
+        hand.settle()
+        assert compact_log(hand.out, KEEP_AT_LEAST_S, now_s=2e12).epoch == 3
+        return found
+
+    for path in (hand.out / "tables" / "tail").glob("*.tail"):
+        path.unlink()
+    monkeypatch.setattr(ServedJob, "complete_epoch", complete_epoch)
+    follower = follower or follower_of(hand)
+    catch_up(follower, 3)
+    assert seen(hand) == (3, {2: (2, 2.0), 4: (1, 1.0), 5: (3, 3.0)})
+    hand.close()
+    follower.close(forget=True)
+
+
 def test_watching(hand):
     hand.apply(1, ({2: 1.0, 3: -1.0}, []), marker=1)
     hand.settle()

@@ -1,0 +1,71 @@
+"""A step of an embedding: done once, told again as often as it is asked for, and by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnn.model import save_model
+from gnn.plan import compile_plan
+from job.embed.step import Told, do_step, initial_image, settings_of
+from job.embed.streaming import Placement
+from operators.snapshot.reader import open_snapshot
+from tests.support.embedded import write_graph
+from tests.support.graphs import random_graph
+from tests.support.models import IN_WIDTH, conv, make_model
+
+LAYERS = (conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4))
+PARTS = 2
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    save_model(make_model(1, LAYERS), tmp_path / "model")
+    folder = write_graph(tmp_path / "S", random_graph(2, vertices=60, edges=300))
+    plan = compile_plan(make_model(1, LAYERS))
+    partitioning = Placement(PARTS, "hdrf").config(plan, open_snapshot(folder, IN_WIDTH), 5, undirected=False)
+    settings = settings_of(tmp_path / "model", tmp_path / "work", PARTS, partitioning)
+    made = Told(settings.to_dict(), str(folder), 1 << 24, str(tmp_path / "work"))
+    made.folder.mkdir(parents=True)
+    return made
+
+
+def waves_of(told: Told) -> list[list[str]]:
+    return initial_image(told, open_snapshot(Path(told.snapshot), IN_WIDTH))[0].waves
+
+
+def do_all(told: Told) -> list[dict[str, Any]]:
+    """As Flink does it: what a wave says goes to all steps of the next one."""
+    said: list[dict[str, Any]] = []
+    before: list[dict[str, Any]] = []
+    for wave in waves_of(told):
+        before = [do_step(told, name, before) for name in wave]
+        said += before
+    return said
+
+
+def test_all_steps_may_be_asked_for_again_when_what_the_first_ones_left_is_gone(told: Told) -> None:
+    first = do_all(told)
+    gone = [name for one in first for name in one["files"] if not (told.folder / name).exists()]
+    assert gone
+    again = do_all(told)
+    assert [one["step"] for one in again] == [one["step"] for one in first]
+    assert [name for one in again for name in one["files"]] == [
+        name for one in first for name in one["files"] if name not in gone
+    ]
+
+
+def test_a_step_waits_for_another_process_that_is_at_it(told: Told) -> None:
+    name = waves_of(told)[0][0]
+    with (told.folder / f"{name}.lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        other = threading.Thread(target=do_step, args=(told, name, []))
+        other.start()
+        other.join(1.0)
+        assert other.is_alive() and not (told.folder / "journal.json").exists()
+    other.join(60.0)
+    assert not other.is_alive() and (told.folder / "journal.json").exists()
