@@ -138,6 +138,7 @@ def _spec(out: Path, spread: Spread) -> JobSpec:
         "execution.runtime-mode": "BATCH",
         "execution.batch-shuffle-mode": "ALL_EXCHANGES_BLOCKING",
         "jobmanager.scheduler": "Default",  # the adaptive one would choose how many slots a wave gets
+        "task.cancellation.timeout": "0",  # a step that is under way is waited for; Flink would end the TaskManager
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": str(_RESTARTS),
         "restart-strategy.fixed-delay.delay": "500 ms",
