@@ -26,7 +26,9 @@ from state.table import Table, TableSet
 
 IMAGE_FORMAT = 2
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
-_MAPPED_BYTES = 1 << 20  # a part; smaller tables are read
+# An operator's tables that are mapped: smaller ones are soon read, and in huge pages of memory from the first event on.
+_MAPPED_BYTES = 512 << 20
+_MAPPED_TABLE_BYTES = 1 << 20  # of each part
 
 
 class DamagedImageError(InputError):
@@ -94,7 +96,7 @@ def _crc32(file: BinaryIO) -> int:
 def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
     """Fill parts of the tables, which are empty, from their images; returns the epochs of those.
 
-    Large tables are mapped: every file is read once, to be checked, and from then on a page is memory of the process
+    Large images are mapped: every file is read once, to be checked, and from then on a page is memory of the process
     only when it has changed.
 
     Raises:
@@ -102,9 +104,13 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
         DamagedImageError: files that do not fit their manifest.
     """
     manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
+    stored = {
+        table.name: {p: _Stored.of(table, folders[p], one["tables"][table.name]) for p, one in manifests.items()}
+        for table in tables
+    }
+    is_large = sum(_in_use(table, stored[table.name]) for table in tables) >= _MAPPED_BYTES
     for table in tables:
-        entries = {part: manifest["tables"][table.name] for part, manifest in manifests.items()}
-        _load_table(table, {part: _Stored.of(table, folders[part], entry) for part, entry in entries.items()})
+        _load_table(table, stored[table.name], is_large)
     return [int(one["epoch"]) for one in manifests.values()]
 
 
@@ -160,9 +166,13 @@ class _Stored(NamedTuple):
             raise DamagedImageError(msg)
 
 
-def _load_table(table: Table, stored: dict[int, _Stored]) -> None:
-    in_use = sum(one.rows * math.prod(one.shape[1:]) for one in stored.values()) * table.dtype.itemsize
-    if in_use >= _MAPPED_BYTES * max(1, len(stored)):
+def _in_use(table: Table, stored: dict[int, _Stored]) -> int:
+    """Bytes of the rows that the parts of a table have in use."""
+    return sum(one.rows * math.prod(one.shape[1:]) for one in stored.values()) * table.dtype.itemsize
+
+
+def _load_table(table: Table, stored: dict[int, _Stored], is_large: bool) -> None:
+    if is_large and _in_use(table, stored) >= _MAPPED_TABLE_BYTES * max(1, len(stored)):
         try:
             return _map_table(table, stored)
         except OSError:  # a limit on address space, or a file system that maps nothing: it has to be memory

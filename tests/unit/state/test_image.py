@@ -14,7 +14,8 @@ from tests.support.pages import page_bytes
 @pytest.fixture(autouse=True, params=[1, 1 << 20], ids=["mapped", "read"])
 def mapped_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """From how many bytes on tables are mapped: all of them, and none of these small ones."""
-    monkeypatch.setattr("state.image._MAPPED_BYTES", request.param)
+    monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
+    monkeypatch.setattr("state.image._MAPPED_TABLE_BYTES", request.param)
     return int(request.param)
 
 

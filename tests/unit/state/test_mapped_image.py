@@ -15,6 +15,12 @@ ROWS, WIDTH = 4100, 1024  # 16 MiB
 PARTS = 4
 
 
+@pytest.fixture(autouse=True)
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have these images mapped, which are small."""
+    monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
+
+
 def saved(folder: Path, parts: int = 1, rows: int = ROWS) -> TableSet:
     """Tables of which each part has an image in a folder of its number."""
     tables = TableSet(parts)
@@ -148,3 +154,12 @@ def test_a_map_goes_with_the_last_array() -> None:
     assert mapped_bytes() - before >= 1 << 34
     del array
     assert mapped_bytes() - before < 1 << 33
+
+
+def test_a_small_image_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first event on a small job then has its tables in huge pages, and waits for no first touch."""
+    saved(tmp_path)
+    monkeypatch.setattr("state.image._MAPPED_BYTES", 512 << 20)
+    assert all(table._mapped is None for table in loaded(tmp_path))
+    monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
+    assert loaded(tmp_path)["x"]._mapped is not None
