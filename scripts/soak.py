@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+from _soak_plot import plot_figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -24,21 +25,9 @@ from tests.support.soaked import Sample, judge, soak
 
 def plot(samples: list[Sample], path: Path) -> None:
     """Each figure over the epochs."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    names = sorted({name for sample in samples for name in sample.figures})
-    rows = -(-len(names) // 3)
-    figure, axes = plt.subplots(rows, 3, figsize=(12, 2.4 * rows), layout="constrained", squeeze=False)
-    epochs = [sample.epoch / 1e6 for sample in samples]
-    for axis, name in zip(axes.flat, names, strict=False):
-        axis.plot(epochs, [sample.figures.get(name, 0) for sample in samples], ".-")
-        axis.set(title=name.replace("_", " "), ylim=(0, None))
-    for axis in axes[-1]:
-        axis.set_xlabel("million epochs")
-    figure.savefig(path, dpi=110)
+    plot_figures(
+        [sample.epoch / 1e6 for sample in samples], [sample.figures for sample in samples], "million epochs", path, 110
+    )
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+from _soak_plot import plot_figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -27,20 +28,7 @@ from tests.support.soaked import judge
 
 def plot(samples: list[WeekSample], path: Path) -> None:
     """Each figure over the days."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    names = sorted(samples[0].figures)
-    rows = -(-len(names) // 3)
-    figure, axes = plt.subplots(rows, 3, figsize=(12, 2.4 * rows), layout="constrained", squeeze=False)
-    for axis, name in zip(axes.flat, names, strict=False):
-        axis.plot([sample.day for sample in samples], [sample.figures[name] for sample in samples], ".-")
-        axis.set(title=name.replace("_", " "), ylim=(0, None))
-    for axis in axes[-1]:
-        axis.set_xlabel("days")
-    figure.savefig(path, dpi=90)
+    plot_figures([sample.day for sample in samples], [sample.figures for sample in samples], "days", path, 90)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own, of which nothing is left after the test."""
+"""Jobs and servers in processes of their own, of which nothing is left after the test."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs import Input, Job
+from tests.support.serving import Server
 
 
 @pytest.fixture
@@ -28,3 +29,12 @@ def job(jobs: list[Job], tmp_path: Path) -> Callable[[Input], Job]:
         return jobs[-1]
 
     return make
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    """A list to append servers to, which are ended after the test."""
+    started: list[Server] = []
+    yield started
+    for one in started:
+        one.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -25,14 +25,6 @@ EVENTS = 6_000
 IDS = np.arange(300) * 7 - 5
 SLOW = {"slow": {"parser": 500}, "chunk": 100}
 Make = Callable[[Input], Job]
-
-
-@pytest.fixture
-def servers() -> Iterator[list[Server]]:
-    started: list[Server] = []
-    yield started
-    for one in started:
-        one.end()
 
 
 def test_kill_9_of_the_server_and_of_a_task_manager(job: Make, servers: list[Server], tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -21,14 +20,6 @@ from tests.support.serving import Server
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 CERT, KEY, OTHER = (ROOT / "tests" / "data" / "tls" / name for name in ("cert.pem", "key.pem", "other.pem"))
 SHOWN = ("--tls-cert", str(CERT), "--tls-key", str(KEY))
-
-
-@pytest.fixture
-def servers() -> Iterator[list[Server]]:
-    started: list[Server] = []
-    yield started
-    for one in started:
-        one.end()
 
 
 def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
