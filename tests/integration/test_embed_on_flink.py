@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -21,9 +20,9 @@ from job.embed import folder, streaming
 from job.embed.batch_job import Spread
 from job.embed.streaming import Placement
 from job.folder import layout
-from job.machine.processes import die_with_parent
 from operators.snapshot.reader import open_snapshot
-from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job, make_input
+from tests.support.embeds import start_embed
+from tests.support.jobs import DEADLINE_S, Input, Job, make_input
 
 pytestmark = pytest.mark.slow
 PARTS = 3
@@ -83,20 +82,9 @@ def test_the_image_is_the_same_bit_by_bit_though_a_step_is_killed(given: Input, 
     assert [name for name in found if found[name] != expected[name]] == []
 
 
-def embed(given: Input, out: Path, *options: str) -> subprocess.Popen[str]:
-    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
-    return subprocess.Popen(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=die_with_parent,
-    )
-
-
 def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(given: Input, tmp_path: Path) -> None:
     out, options = tmp_path / "S2", ("--parts", "2", "--memory", "64MiB", "--runtime", "flink", "--parallelism", "2")
-    process = embed(given, out, *options)
+    process = start_embed(given, out, *options)
     until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
     while not journal.exists() or "storage0-1" not in orjson.loads(journal.read_bytes()):
         assert process.poll() is None and time.monotonic() < until
@@ -106,7 +94,7 @@ def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(giv
     process.communicate()
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
-    process = embed(given, out, *options)
+    process = start_embed(given, out, *options)
     said, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
     assert "going on where an earlier attempt ended" in errors
@@ -128,7 +116,7 @@ def test_a_signal_ends_the_command_and_all_that_it_has_started(
     given: Input, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     out = tmp_path / "S2"
-    process = embed(given, out, "--parts", "2", "--runtime", "flink", "--parallelism", "2")
+    process = start_embed(given, out, "--parts", "2", "--runtime", "flink", "--parallelism", "2")
     until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
     while not journal.exists():
         assert process.poll() is None and time.monotonic() < until
@@ -144,7 +132,7 @@ def test_a_signal_ends_the_command_and_all_that_it_has_started(
 
 def test_the_death_of_java_is_the_last_line_and_late_layers_are_gone_on_with(given: Input, tmp_path: Path) -> None:
     out, options = tmp_path / "S2", ("--parts", "2", "--runtime", "flink", "--parallelism", "2")
-    process = embed(given, out, *options)
+    process = start_embed(given, out, *options)
     until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
     while not journal.exists() or b'"storage2-1"' not in journal.read_bytes():
         assert process.poll() is None and time.monotonic() < until
@@ -155,13 +143,13 @@ def test_the_death_of_java_is_the_last_line_and_late_layers_are_gone_on_with(giv
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 3, errors
     assert errors.splitlines()[-1].startswith("freshet: the Java process died (exit -9)"), errors
-    process = embed(given, out, *options)
+    process = start_embed(given, out, *options)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
 
 
 def test_a_cluster_that_is_not_there_is_named(given: Input, tmp_path: Path) -> None:
-    process = embed(given, tmp_path / "S2", "--runtime", "flink", "--cluster", "localhost:1")
+    process = start_embed(given, tmp_path / "S2", "--runtime", "flink", "--cluster", "localhost:1")
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 3
     assert "--cluster localhost:1: no Flink cluster answers there" in errors.splitlines()[-1]
@@ -178,7 +166,7 @@ def test_a_bad_row_ends_it_at_once_by_name(given: Input, tmp_path: Path) -> None
     pq.write_table(
         vertices.set_column(index, "x", pa.array(rows, vertices.schema.field("x").type)), bad / "vertices.parquet"
     )
-    process = embed(Input(given.model, given.events, given.count, bad), tmp_path / "S2", "--runtime", "flink")
+    process = start_embed(Input(given.model, given.events, given.count, bad), tmp_path / "S2", "--runtime", "flink")
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2, errors
     assert "vertices.parquet" in errors.splitlines()[-1] and "row 7" in errors.splitlines()[-1]
@@ -196,7 +184,7 @@ def test_a_bad_row_ends_it_at_once_by_name(given: Input, tmp_path: Path) -> None
 def test_options_that_do_not_go_together_are_refused(
     given: Input, tmp_path: Path, options: tuple[str, ...], named: str
 ) -> None:
-    process = embed(given, tmp_path / "S2", *options)
+    process = start_embed(given, tmp_path / "S2", *options)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2
     assert named in errors

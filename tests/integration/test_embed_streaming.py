@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from job.embed import folder
-from job.machine.processes import die_with_parent
-from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job, make_input, read_log
+from tests.support.embeds import start_embed
+from tests.support.jobs import DEADLINE_S, Input, Job, make_input, read_log
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--parts", "2", "--partitioner", "hdrf")
 EXACT = ("--epoch-events", "100", "--epoch-ms", "0", "--runtime", "local")
 
 
-def embed(given: Input, out: Path, *options: str) -> subprocess.Popen[str]:
-    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
-    return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
-
-
 def embedded(given: Input, out: Path, *options: str) -> str:
     """Embed to the end; what was said."""
-    process = embed(given, out, *options)
+    process = start_embed(given, out, *options)
     try:
         _, errors = process.communicate(timeout=DEADLINE_S)
     finally:
@@ -44,7 +38,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Input:
 def made(given: Input, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot with the state of a job; its embedding was killed once."""
     out = tmp_path_factory.mktemp("made") / "S2"
-    process = embed(given, out, *OPTIONS, "--memory", "64MiB")
+    process = start_embed(given, out, *OPTIONS, "--memory", "64MiB")
     until = time.monotonic() + DEADLINE_S
     while not (out / folder.WORK / "steps" / "topology-1" / "columns.json").exists():
         assert process.poll() is None and time.monotonic() < until
@@ -102,7 +96,7 @@ def test_other_options_and_a_budget_that_is_too_small_are_refused(given: Input, 
         assert ended.code == 2
         assert differing in ended.errors
     assert not (tmp_path / "out" / "base" / "complete").exists()
-    process = embed(given, tmp_path / "S2", "--memory", "1MiB")
+    process = start_embed(given, tmp_path / "S2", "--memory", "1MiB")
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2
     assert "--memory 1MiB: too little to place" in errors
