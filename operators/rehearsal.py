@@ -1,6 +1,7 @@
 """Plays small jobs of every shape in plain Python, and tells which kernels they call: `python -m operators.rehearsal`.
 
-With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several.
+With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several; with `--ids KIND` of
+one kind of ids, and with `--no-topic` without what goes to a topic.
 
 What is noted is what `freshet warm-up` compiles, so whatever decides the types that a kernel gets must differ between
 these jobs: kinds of ids, one part or several in a task, weights, a base image, a topic, every activation.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ from operators.snapshot.reader import open_snapshot
 from operators.snapshot.writer import write_snapshot
 from operators.warm_up import take_events, throwaway_events
 from partitioner.config import PartitionerConfig
+from partitioner.events import INT, STRING
 from partitioner.hash_index import FIRST_CAPACITY, grown, make_index
+from state import table
 from state.salt import scratch_salt
 from state.served.ids import Texts, frozen
 from state.served.layout import Shape
@@ -43,6 +46,7 @@ from state.served.writer import TableWriter
 from state.table import TableSet
 
 _WIDTH = 3
+_KINDS = (INT, STRING)
 _ACTIVATIONS: tuple[dict[str, Any], ...] = (
     {"type": "leaky_relu"},
     {"type": "prelu", "channels": 1},
@@ -118,9 +122,9 @@ def jobs(folder: Path) -> Iterator[Settings]:
         yield _settings(folder / str(number), kind, tasks, models[model])
 
 
-def jobs_of(model: Path, several_parts: bool, folder: Path) -> Iterator[Settings]:
-    """Settings of jobs of one model, with both kinds of ids; their files lie in `folder`."""
-    for kind in ("int", "string"):
+def jobs_of(model: Path, several_parts: bool, kinds: Sequence[str], folder: Path) -> Iterator[Settings]:
+    """Settings of jobs of one model, with these kinds of ids; their files lie in `folder`."""
+    for kind in kinds:
         for number, tasks in enumerate(((2, 1), (2,), (1, 1)) if several_parts else ((1,),)):
             yield _settings(folder / f"{kind}{number}", kind, tasks, model)
 
@@ -138,11 +142,12 @@ def _settings(out: Path, kind: str, tasks: tuple[int, ...], model: Path) -> Sett
     )
 
 
-def play(settings: Settings) -> None:
+def play(settings: Settings, to_topic: bool = True) -> None:
     """A base image of some events, then epochs upon it and upon nothing, with all that a job's stages do."""
     plan = load_plan(settings.model)
     plan.warm_up()
-    make_outlet(settings, plan, 0).warm_up()
+    if to_topic:
+        make_outlet(settings, plan, 0).warm_up()
     settings = replace(settings, outlet=None)  # what goes to a topic leaves the network
     events = throwaway_events(settings, plan).slice(0, 6)
     initial = replace(settings, image=f"{settings.image}-of-parts")
@@ -166,23 +171,24 @@ def embed(settings: Settings) -> None:
     Embedding(plan, open_snapshot(folder, plan.in_width), work, options, order="completion").run(work)
 
 
-def grow() -> None:
+def grow(kinds: Sequence[str]) -> None:
     """Have tables grow that small jobs do not fill."""
     grown(make_index(scratch_salt()), FIRST_CAPACITY)
-    Names(TableSet())._rehash(2 * FIRST_ROWS)
+    if STRING in kinds:
+        Names(TableSet())._rehash(2 * FIRST_ROWS)
 
 
 def serve(folder: Path) -> None:
     """What a server and its readers do to a table, of both kinds of ids."""
     for strings in (False, True):
         path = folder / f"{strings}.table"
-        table = TableWriter(path, Shape.of(_WIDTH, strings, 8, 64, 1), 1, 1)
+        writer = TableWriter(path, Shape.of(_WIDTH, strings, 8, 64, 1), 1, 1)
         ids = Texts.encode(["a", "b"]) if strings else np.array([1, 2])
         for epoch in range(3):
-            table.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
-            table.remove(epoch, ids)
-            table.set_positions(np.zeros((1, 4), np.int64))
-            table.publish(epoch)
+            writer.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
+            writer.remove(epoch, ids)
+            writer.set_positions(np.zeros((1, 4), np.int64))
+            writer.publish(epoch)
         reader = TableReader(path)
         asked = ids if isinstance(ids, Texts) else frozen(ids)
         reader.get(asked)
@@ -190,30 +196,50 @@ def serve(folder: Path) -> None:
         following = ChangeReader(reader)
         for epoch in (3, 4):
             following.next()
-            table.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
-            table.publish(epoch)
+            writer.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
+            writer.publish(epoch)
         TableWriter.take_over(path).content()
 
 
+class Notes:
+    """Prints the calls that are new, one encoded call a line."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    def print_new(self) -> None:
+        """Print those since the last time, at once: others compile them while the rehearsal goes on."""
+        calls = noted_calls()
+        for call in calls[self._printed :]:
+            sys.stdout.buffer.write(encode(call))
+        sys.stdout.buffer.flush()
+        self._printed = len(calls)
+
+
 def main() -> None:
-    """Print the calls, one encoded call a line."""
+    """Print the calls, one encoded call a line, after each job those that are new."""
     np.seterr(all="ignore")  # compiled kernels let integers overflow in silence
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--several-parts", action="store_true")
+    parser.add_argument("--ids", choices=_KINDS, action="append")
+    parser.add_argument("--no-topic", action="store_true")
     options = parser.parse_args()
+    table.PAGE_BYTES = 1 << 10  # plain Python copies a page value by value
+    notes, kinds = Notes(), options.ids or _KINDS
     with tempfile.TemporaryDirectory() as folder:
         if options.model:
-            for settings in jobs_of(options.model, options.several_parts, Path(folder)):
-                play(settings)
+            for settings in jobs_of(options.model, options.several_parts, kinds, Path(folder)):
+                play(settings, not options.no_topic)
+                notes.print_new()
         else:
             for settings in jobs(Path(folder)):
                 play(settings)
                 embed(settings)
+                notes.print_new()
             serve(Path(folder))
-        grow()
-    for call in noted_calls():
-        sys.stdout.buffer.write(encode(call))
+        grow(kinds)
+        notes.print_new()
 
 
 if __name__ == "__main__":

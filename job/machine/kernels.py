@@ -1,8 +1,8 @@
 """Compiles all kernels ahead, in as many processes as help, into the cache that all jobs of this machine share.
 
-What is to be compiled comes from `operators.rehearsal`, a process of its own, which plays small jobs in plain Python. A
-file beside the cache, named by a hash of all that the kernels depend on, says that this was done: for all jobs, or for
-those of one model, which need a half of the kernels.
+What is to be compiled comes from `operators.rehearsal`, a process of its own, which plays small jobs in plain Python
+and tells of each kernel while it goes on. A file beside the cache, named by a hash of all that the kernels depend on,
+says that this was done: for all jobs, or for those of one model, which need a third of the kernels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -41,21 +40,34 @@ class Compiled(NamedTuple):
 
 
 class Jobs(NamedTuple):
-    """The jobs that kernels are to be compiled for: those of a model, in one part or several."""
+    """The jobs that kernels are to be compiled for: those of a model, in one part or several.
+
+    `id_kind`: "int" or "string", None for both; `to_topic`: whether embeddings go to a topic.
+    """
 
     model: Path
     several_parts: bool
+    id_kind: str | None = None
+    to_topic: bool = True
 
     @property
     def options(self) -> list[str]:
         """Those of the rehearsal."""
-        return ["--model", str(self.model.absolute()), *(["--several-parts"] if self.several_parts else [])]
+        several = ["--several-parts"] if self.several_parts else []
+        ids = ["--ids", self.id_kind] if self.id_kind else []
+        return ["--model", str(self.model.absolute()), *several, *ids, *([] if self.to_topic else ["--no-topic"])]
 
     def stamp(self, of_all: Path) -> Path:
         """The stamp of these, beside that of all jobs; weights decide nothing."""
         declared = (self.model / SPEC_FILE).read_bytes()
-        digest = hashlib.sha256(declared + bytes([self.several_parts])).hexdigest()
+        digest = hashlib.sha256(declared + str(self[1:]).encode()).hexdigest()
         return of_all.with_name(f"{of_all.stem}-{digest[:16]}.ready")
+
+    @property
+    def wider(self) -> list[Jobs]:
+        """These jobs, and those that need all that these do, and more."""
+        kinds, topics = {self.id_kind, None}, {self.to_topic, True}
+        return [self._replace(id_kind=kind, to_topic=topic) for kind in kinds for topic in topics]
 
 
 def are_ready(jobs: Jobs | None = None) -> bool:
@@ -63,7 +75,7 @@ def are_ready(jobs: Jobs | None = None) -> bool:
     stamp = ready_stamp()
     if not compiling() or (stamp is not None and stamp.exists()):
         return True
-    return stamp is not None and jobs is not None and jobs.stamp(stamp).exists()
+    return stamp is not None and jobs is not None and any(one.stamp(stamp).exists() for one in jobs.wider)
 
 
 def progress_line(done: int, total: int) -> str:
@@ -85,8 +97,7 @@ def compile_ahead(
     with _alone(stamp):
         progress(0, 0)
         with _workers(min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))) as workers:
-            calls = deque(in_turn(_rehearsed(jobs)))
-            total, done = len(calls), list[bool]()
+            calls, done = _Calls(_rehearsed(jobs)), list[bool]()
             threads = [
                 threading.Thread(target=_feed, args=(worker, calls, number % 2 == 1, done), daemon=True)
                 for number, worker in enumerate(workers)
@@ -94,9 +105,12 @@ def compile_ahead(
             for thread in threads:
                 thread.start()
             while any(thread.is_alive() for thread in threads):
-                progress(len(done), total)
+                progress(len(done), calls.total)
                 threads[0].join(0.1)
                 time.sleep(0 if threads[0].is_alive() else 0.1)
+        total = calls.total
+        if calls.failure is not None:
+            raise calls.failure
         if len(done) < total:
             msg = f"compiling kernels: {len(done)} of {total} done, then a process failed; what went wrong stands above"
             raise JobFailed(msg)
@@ -106,15 +120,52 @@ def compile_ahead(
     return Compiled(total, sum(done), time.monotonic() - began, stamp and stamp.parent)
 
 
-def _rehearsed(jobs: Jobs | None = None) -> list[Call]:
-    """The calls of these jobs, or of all shapes of jobs."""
+class _Calls:
+    """The calls that are to be compiled, as they come; `failure` says why no more came."""
+
+    def __init__(self, coming: Iterable[Call]) -> None:
+        self.total = 0
+        self.failure: JobFailed | None = None
+        self._waiting: list[Call] = []
+        self._changed, self._ended = threading.Condition(), False
+        threading.Thread(target=self._gather, args=(coming,), daemon=True).start()
+
+    def take(self, from_the_end: bool) -> Call | None:
+        """The first or last of those that wait (see `in_turn`); None when no more will come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended)
+            if not self._waiting:
+                return None
+            self._waiting = in_turn(self._waiting)
+            return self._waiting.pop(-1 if from_the_end else 0)
+
+    def _gather(self, coming: Iterable[Call]) -> None:
+        try:
+            for call in coming:
+                with self._changed:
+                    self._waiting.append(call)
+                    self.total += 1
+                    self._changed.notify_all()
+        except JobFailed as error:
+            self.failure = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
+    """The calls of these jobs, or of all shapes of jobs, as a rehearsal comes upon them.
+
+    Raises: JobFailed when it fails.
+    """
     command = [sys.executable, *_FLAGS, "operators.rehearsal", *(jobs.options if jobs else [])]
     environ = _environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
-    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent, check=False)
-    if done.returncode:
-        msg = f"the rehearsal of what is to be compiled ended with {done.returncode}; what went wrong stands above"
+    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+    assert process.stdout is not None
+    yield from map(decode, process.stdout)
+    if process.wait():
+        msg = f"the rehearsal of what is to be compiled ended with {process.returncode}; what went wrong stands above"
         raise JobFailed(msg)
-    return [decode(line) for line in done.stdout.splitlines()]
 
 
 def _environ() -> dict[str, str]:
@@ -141,15 +192,14 @@ def _workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
             worker.communicate()
 
 
-def _feed(worker: subprocess.Popen[bytes], calls: deque[Call], from_the_end: bool, done: list[bool]) -> None:
-    """Have a worker compile one call after the other; returns when none is left or the worker ended."""
+def _feed(worker: subprocess.Popen[bytes], calls: _Calls, from_the_end: bool, done: list[bool]) -> None:
+    """Have a worker compile one call after the other; returns when no more come or the worker ended."""
     assert worker.stdin is not None and worker.stdout is not None
-    while True:
+    while (call := calls.take(from_the_end)) is not None:
         try:
-            call = calls.pop() if from_the_end else calls.popleft()
             worker.stdin.write(encode(call))
             worker.stdin.flush()
-        except (IndexError, BrokenPipeError):
+        except BrokenPipeError:
             return
         answer = worker.stdout.readline()
         if not answer:

@@ -34,6 +34,7 @@ from job.run.summary import closing_summary, profile, progress
 from job.run.topic_start import put_start
 from job.serving.embedded import server_of_run
 from operators.factory import load_plan
+from operators.snapshot.reader import id_kind_of
 
 
 def run(config: RunConfig) -> int:
@@ -69,9 +70,10 @@ def _warm_up(config: RunConfig) -> None:
     """Compile what this job needs, in several processes, where that was not done yet on this machine."""
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
-        jobs = Jobs(config.model, several_parts=config.part_count > 1)
+        kind = config.id_kind if config.snapshot is None else id_kind_of(config.snapshot)
+        jobs = Jobs(config.model, config.part_count > 1, kind, to_topic=config.embeddings_to is not None)
     if not are_ready(jobs):
-        say("compiling kernels, once per machine: about half a minute on two cores (see `freshet warm-up`)")
+        say("compiling kernels, once per machine: about twenty seconds on two cores (see `freshet warm-up`)")
         try:
             with Progress() as bar:
                 compile_ahead(lambda done, total: bar.update(progress_line(done, total)), jobs)

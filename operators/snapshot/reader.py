@@ -108,19 +108,33 @@ def open_snapshot(
     return Snapshot(folder, in_width, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
 
 
+def id_kind_of(folder: Path) -> str | None:
+    """The kind of ids that a snapshot seems to have; None where it can't be read, as `open_snapshot` will say."""
+    try:
+        kind = pq.read_schema(folder / "vertices.parquet").field("id").type
+    except (OSError, pa.ArrowException, KeyError):
+        return None
+    return _kind_of(kind)
+
+
+def _kind_of(kind: pa.DataType) -> str | None:
+    """The kind of ids that a column of this type holds; None where it is none."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind):
+        return INT
+    return STRING if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+
+
 def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) -> str:
     kinds = {}
     for name, column in (("vertices", "id"), ("edges", "src"), ("edges", "dst")):
-        kind = schemas[name].field(column).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if pa.types.is_integer(kind):
-            kinds[column] = INT
-        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            kinds[column] = STRING
-        else:
-            msg = f"{folder / name}.parquet: {column}: expected integers or strings, got {kind}"
+        found = schemas[name].field(column).type
+        kind = _kind_of(found)
+        if kind is None:
+            msg = f"{folder / name}.parquet: {column}: expected integers or strings, got {found}"
             raise SnapshotError(msg)
+        kinds[column] = kind
     if len(set(kinds.values())) > 1:
         msg = f"{folder}: expected ids of one kind, got {kinds}"
         raise SnapshotError(msg)

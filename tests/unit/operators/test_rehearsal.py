@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from numba.core.dispatcher import Dispatcher
 
 from gnn import compiled
 from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+from gnn.model import save_model
+from tests.support.models import conv, make_model
 
 # What kernels call in jobs, and tests from Python.
 _BY_TESTS = {
@@ -22,13 +25,17 @@ _BY_TESTS = {
 _INNER_ALLOCATING = {"operators.sink.string_ids": {"_allocate", "_find", "_home", "_order", "_release"}}
 
 
-@pytest.fixture(scope="module")
-def calls() -> list[Call]:
-    command = [sys.executable, "-m", "operators.rehearsal"]
+def rehearsed(*options: str) -> list[Call]:
+    command = [sys.executable, "-m", "operators.rehearsal", *options]
     environ = os.environ | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     done = subprocess.run(command, cwd=compiled._PROJECT, env=environ, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return [decode(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def calls() -> list[Call]:
+    return rehearsed()
 
 
 def entered() -> set[tuple[str, str]]:
@@ -53,6 +60,17 @@ def test_weights_and_parts_need_no_large_kernel_of_their_own(calls: list[Call]) 
     names = [call.name for call in calls]
     for name in ("merge_epoch", "close_epoch", "apply_events", "resolve_ints", "resolve_names", "finish"):
         assert names.count(name) == 1, name
+
+
+def test_each_is_told_once_and_a_model_s_jobs_of_one_kind_are_some_of_all(calls: list[Call], tmp_path: Path) -> None:
+    assert len(set(calls)) == len(calls)
+    save_model(make_model(0, [conv("graph_conv", 3, 3), conv("sage_conv", 3, 3)]), tmp_path)
+    options = ("--model", str(tmp_path), "--several-parts")
+    every, some = rehearsed(*options), rehearsed(*options, "--ids", "int", "--no-topic")
+    assert set(some) < set(every)
+    others = {"operators.sink.string_ids", "operators.sink.kafka_lines"}
+    assert others <= {call.module for call in set(every) - set(some)}
+    assert not others & {call.module for call in some}
 
 
 def test_calls_come_back_from_their_lines_and_the_largest_stand_at_the_ends(calls: list[Call]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numba
@@ -49,6 +51,36 @@ def test_what_is_ready_for_one_model_is_not_ready_for_others(
     assert not kernels.are_ready()
     kernels.compile_ahead()
     assert kernels.are_ready(one._replace(model=tmp_path / "gcn_conv")), "all jobs are any job"
+
+
+def test_what_is_ready_for_both_kinds_of_ids_and_a_topic_is_ready_for_one_and_none(
+    stamp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [READY])
+    save_model(make_model(0, [conv("gcn_conv", 2, 2)]), tmp_path / "model")
+    narrow = kernels.Jobs(tmp_path / "model", several_parts=False, id_kind="int", to_topic=False)
+    kernels.compile_ahead(jobs=narrow)
+    assert kernels.are_ready(narrow)
+    for other in ({"id_kind": "string"}, {"id_kind": None}, {"to_topic": True}, {"several_parts": True}):
+        assert not kernels.are_ready(narrow._replace(**other)), other
+    kernels.compile_ahead(jobs=narrow._replace(id_kind=None, to_topic=True))
+    assert kernels.are_ready(narrow._replace(id_kind="string"))
+
+
+def test_it_is_said_how_many_are_known_while_more_are_looked_for(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_first = threading.Event()
+
+    def slowly(jobs: object) -> Iterator[Call]:
+        yield READY
+        assert compiled_first.wait(60), "the first is compiled before the second is known"
+        yield READY
+
+    def progress(done: int, total: int) -> None:
+        if (done, total) == (1, 1):
+            compiled_first.set()
+
+    monkeypatch.setattr(kernels, "_rehearsed", slowly)
+    assert kernels.compile_ahead(progress).kernels == 2
 
 
 def test_a_process_that_fails_ends_it(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
