@@ -3,9 +3,14 @@
     .venv/bin/python scripts/bench_parts.py --shapes 1:1 2:1 4:1 2:2 4:4 --epochs 1000 adaptive --rounds 3
 
 A shape is parts:processes (`--parts` and `--parallelism`). The stream is that of `make bench`, or one like it on the
-edges of `--graph`. Runs alternate: a round
-takes every mixture once, and the figures are medians of the rounds. CPU is that of all processes of the job while it
-streams, without its start. Bytes are those that operators hand on, within a process or beyond it.
+edges of `--graph`. Runs alternate: a round takes every mixture once, and the figures are medians of the rounds. CPU is
+that of all processes of the job while it streams, without its start. Bytes are those that operators hand on, within a
+process or beyond it.
+
+Where one part a process was run with several numbers of processes (1:1 2:2 4:4), a second table says what 8, 16 and 64
+cores (`--cores`) would reach. It takes the processor time of an event to grow with the processes in a straight line
+through what was measured, a process to keep as many cores busy as one alone did, and parts to be equal; that caches,
+memory and network have to be shared is left out.
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 import psutil
 from arxiv_stream import generate_once
@@ -142,6 +149,41 @@ def report(found: dict[Mixture, dict[str, float]], rounds: int) -> None:
     Console(stderr=True, width=140).print(table)
 
 
+class Forecast(NamedTuple):
+    """What so many cores would reach with epochs of a kind: with the best number of processes, and what that is."""
+
+    cores: int
+    processes: int
+    events_per_s: float
+
+
+def forecast(measured: Mapping[int, Mapping[str, float]], cores: int) -> Forecast:
+    """Extrapolate figures by number of processes (see the head of this file), of which there are at least two."""
+    numbers = sorted(measured)
+    slope, first = np.polyfit(numbers, [measured[number]["cpu_us_per_event"] for number in numbers], 1)
+    alone = measured[numbers[0]]
+    busy = alone["cpu_us_per_event"] * alone["events_per_s"] / 1e6 / numbers[0]
+    rates = {n: 1e6 * min(cores, n * busy) / (first + slope * n) for n in range(1, cores + 1) if first + slope * n > 0}
+    best = max(rates, key=lambda n: rates[n])
+    return Forecast(cores, best, float(rates[best]))
+
+
+def report_forecasts(found: dict[Mixture, dict[str, float]], cores: list[int]) -> None:
+    """The second table, and a line of JSON for each of its rows."""
+    table = Table(title="from these figures: one part a process, as many processes as are best")
+    for name in ("epoch", "cores", "processes", "events/s", "of what one process reached"):
+        table.add_column(name, justify="right")
+    for epoch in dict.fromkeys(mixture.epoch for mixture in found):
+        measured = {m.processes: one for m, one in found.items() if m.epoch == epoch and m.parts == m.processes}
+        for number in cores if len(measured) > 1 else ():
+            one = forecast(measured, number)
+            ratio = one.events_per_s / measured[min(measured)]["events_per_s"]
+            table.add_row(epoch, f"{number}", f"{one.processes}", f"{one.events_per_s:,.0f}", f"{ratio:.2f}")
+            print(orjson.dumps({"epoch": epoch, **one._asdict()}).decode())
+    if table.row_count:
+        Console(stderr=True, width=140).print(table)
+
+
 def main() -> int:
     """Generate, run in turn, report; JSON on stdout, a line for each mixture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -153,6 +195,7 @@ def main() -> int:
     parser.add_argument("--graph", type=Path, help="Parquet file with the edges (src, dst) of another graph")
     parser.add_argument("--runtime", choices=["flink", "local"], default="flink")
     parser.add_argument("--partitioner", default="hybrid")
+    parser.add_argument("--cores", nargs="+", type=int, default=[8, 16, 64], help="of machines to extrapolate to")
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events, graph=options.graph)
     more = ["--runtime", options.runtime, "--partitioner", options.partitioner]
@@ -166,6 +209,7 @@ def main() -> int:
     for mixture, one in results.items():
         print(orjson.dumps(mixture._asdict() | {name: round(value, 1) for name, value in one.items()}).decode())
     report(results, options.rounds)
+    report_forecasts(results, options.cores)
     return 0
 
 
