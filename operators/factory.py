@@ -13,7 +13,7 @@ from operators.core import Core
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.output_folders import TAILS
+from operators.output_folders import tails_of
 from operators.parser.core import Origin, Parser
 from operators.parser.file_stage import ParserStage
 from operators.parser.letter_box import LetterBox
@@ -24,6 +24,7 @@ from operators.sink.kafka_lines import Lines
 from operators.sink.outlet import Outlet
 from operators.sink.outlet_stage import OutletStage
 from operators.sink.output import Output
+from operators.sink.tail.note import TailNote
 from operators.sink.tail.output import TailOutput
 from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
@@ -132,8 +133,10 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
 
 def make_tail(settings: Settings, plan: Plan, part: int) -> TailOutput:
     """What a sink part publishes to readers in other processes."""
-    folder, limit = Path(settings.out) / TAILS, settings.tail.tail_bytes
-    return TailOutput(folder, part, plan.out_width, settings.id_kind, settings.job_id, limit)
+    told, strings = settings.tail, settings.id_kind == "string"
+    shape = settings.parts, plan.out_width, strings
+    note = TailNote(settings.job_id, *shape, settings.sources, settings.model, told.begins_empty)
+    return TailOutput(tails_of(Path(settings.out), told.tables_folder), part, note, told.tail_bytes)
 
 
 def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:

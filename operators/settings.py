@@ -31,9 +31,15 @@ class OutletConfig:
 
 @dataclass(frozen=True, slots=True)
 class TailConfig:
-    """What the sink parts publish to readers in other processes: `tail_bytes` is what the files of a part may take."""
+    """What the sink parts publish to readers in other processes.
+
+    `tail_bytes` is what the files of a part may take; `tables_folder`: on each TaskManager's machine, in place of the
+    one below `--out` (empty); `begins_empty`: epoch 0 has no rows, so that the tails alone make a table.
+    """
 
     tail_bytes: int = TAIL_BYTES
+    tables_folder: str = ""
+    begins_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

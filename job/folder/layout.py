@@ -18,7 +18,7 @@ STOP = "stop.json"  # the request of `freshet stop` (stop_file)
 DEAD_LETTERS = "dead_letters.jsonl"  # rejected records, where --dead-letters names nothing else
 # What operators write has its names there.
 EMBEDDINGS, EPOCHS, STATUS = output_folders.EMBEDDINGS, output_folders.EPOCHS, output_folders.STATUS
-TABLES, TAILS = output_folders.TABLES, output_folders.TAILS
+TABLES = output_folders.TABLES
 
 JOB = "job"  # the folder of what is decided when a job begins
 SAVED_JOB = "job/job.json"  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name

@@ -10,6 +10,7 @@ from job.kafka.address import KafkaAddress, is_kafka
 from job.kafka.topic_specs import UPSERT, Delivery
 from job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options, Size
 from job.units import format_duration
+from job.uris import local_path
 from operators.limits import TAIL_BYTES
 
 EmbeddingFormat = Literal["base64", "list"]
@@ -40,6 +41,12 @@ class OutputOptions(Options):
         alias="tail",
         description="What each part keeps of its newest changes in OUT/tables for `freshet serve`, as far as they are "
         "in OUT/embeddings.",
+    )
+    tables_folder: Annotated[str | None, Option(IO, Holds.KEPT, is_place=True)] = Field(
+        default=None,
+        alias="tables",
+        description="In place of OUT/tables: a folder on each TaskManager's own machine, of this job alone, for a "
+        "`freshet serve --tables` beside it; FRESHET_TABLES in a TaskManager's environment names another one there.",
     )
     embeddings_to: Annotated[str | None, Option(KAFKA, Holds.KEPT)] = Field(
         default=None, description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none)."
@@ -90,6 +97,11 @@ class OutputOptions(Options):
             msg = f"got {value} bytes, expected at least 1MiB"
             raise ValueError(msg)
         return value
+
+    @field_validator("tables_folder")
+    @classmethod
+    def _from_anywhere(cls, value: str | None) -> str | None:
+        return None if value is None else str(local_path(value))
 
     @field_validator("embeddings_to")
     @classmethod

@@ -33,7 +33,7 @@ from operators.factory import load_plan
 from operators.initial.image import InitialImage
 from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.core import Parser
-from operators.settings import Settings
+from operators.settings import Settings, TailConfig
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.events import INT
@@ -97,6 +97,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
         sealing=SealingConfig(**told(config, SealingConfig)),
         cuts=CutLogConfig(**told(config, CutLogConfig)),
         letters=LetterConfig(**told(config, LetterConfig)),
+        tail=TailConfig(**told(config, TailConfig) | {"begins_empty": config.snapshot is None}),
         sources=found.names,
         topics=tuple(found.topics),
         processor=processor,

@@ -15,6 +15,7 @@ import orjson
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.run_file import ENDED, FINISHED, STOPPED, read_run, running_process
+from operators.output_folders import tails_of
 from operators.sink.tail.layout import beat_name, job_word
 
 # The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
@@ -48,6 +49,8 @@ class ServedJob:
     strings: bool
     sources: tuple[str, ...]
     model: str
+    tables_folder: str = ""  # where each machine has tails of its own; empty: below `out`
+    begins_empty: bool = False  # epoch 0 has no rows
 
     @staticmethod
     def read(out: Path) -> ServedJob | None:
@@ -60,7 +63,9 @@ class ServedJob:
             return None
         # Not by `Settings`: loading what all operators need would take most of the time that a server needs to start.
         strings = (told.get("partitioning") or told["partitioner"])["id_kind"] == "string"
-        return ServedJob(out, told["job_id"], told["parts"], strings, tuple(told["sources"]), told["model"])
+        tail = told.get("tail") or {}
+        more = tail.get("tables_folder", ""), tail.get("begins_empty", False)
+        return ServedJob(out, told["job_id"], told["parts"], strings, tuple(told["sources"]), told["model"], *more)
 
     @property
     def plan(self) -> Plan:
@@ -79,8 +84,8 @@ class ServedJob:
 
     @property
     def tails(self) -> Path:
-        """The folder of its tails."""
-        return self.out / layout.TAILS
+        """The folder of its tails on this machine."""
+        return tails_of(self.out, self.tables_folder)
 
     def beats(self) -> list[Beat | None]:
         """What each part told last."""

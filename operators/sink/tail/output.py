@@ -21,6 +21,7 @@ from operators.limits import TAIL_BYTES
 from operators.outcome import Message
 from operators.sink.epoch_rows import EpochRows
 from operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
+from operators.sink.tail.note import TailNote
 from operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
 from operators.telemetry.latency import Latencies
 from operators.telemetry.level import Level
@@ -47,14 +48,12 @@ class TailOutput:
     it could not write.
     """
 
-    def __init__(
-        self, folder: Path, part: int, width: int, id_kind: str, job_id: str = "", limit_bytes: int = TAIL_BYTES
-    ) -> None:
+    def __init__(self, folder: Path, part: int, note: TailNote, limit_bytes: int = TAIL_BYTES) -> None:
         """`folder` is made at the first epoch; `limit_bytes`: what the files of the part may take, if they can go."""
-        self.folder, self.part, self.width, self.strings = folder, part, width, id_kind == "string"
+        self.folder, self.part, self.note = folder, part, note
         self.failures = 0
         self.levels: Mapping[str, Level] = {}
-        self._job, self._limit_bytes = job_word(job_id), limit_bytes
+        self._job, self._limit_bytes = job_word(note.job_id), limit_bytes
         self._attempt = secrets.token_hex(4)
         self._file: TailFile | None = None
         self._beat: BeatFile | None = None
@@ -87,6 +86,7 @@ class TailOutput:
             with self._beat_lock:
                 if self._beat is None:
                     self.folder.mkdir(parents=True, exist_ok=True)
+                    self.note.write(self.folder)
                     self._beat = BeatFile(self.folder / beat_name(self.part), self._job)
                 self._beat.beat(self._log.visible_epoch, self.failures, self._epoch)
         except OSError:
@@ -111,7 +111,7 @@ class TailOutput:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._retire()
             path = self.folder / str(TailName(self.part, number, self._attempt))
-            self._file = TailFile(path, header_of(self.part, number, self.width, self.strings, self._job, epoch))
+            self._file = TailFile(path, header_of(self.part, number, self.note.width, self.note.strings, self._job, epoch))
             self._number = number
         regions, counts = regions_of(rows)
         self._file.append(epoch, arrived_ms, regions, counts)

@@ -65,6 +65,7 @@ class TailEpoch:
     positions: np.ndarray
     arrived_ms: int
     published_us: int
+    raw: np.ndarray  # the record as it lies in the file, (bytes,) uint8
 
 
 class TailReader:
@@ -108,7 +109,7 @@ class TailReader:
         while (size := self._whole()) is not None:
             words = self._words[self._at // 8 : self._at // 8 + RECORD_WORDS]
             if int(words[R_EPOCH]) >= wanted:
-                found = self._record(words)
+                found = record_of(self._bytes[self._at : self._at + size], self.width)
                 self._at += size
                 return found
             self._at += size
@@ -127,30 +128,6 @@ class TailReader:
         size = int(self._words[self._at // 8 + R_BYTES])
         return size if size >= 8 * RECORD_WORDS and self._at + size <= length else None
 
-    def _record(self, words: np.ndarray) -> TailEpoch:
-        changed, deleted, count = (int(words[at]) for at in (R_CHANGED, R_DELETED, R_POSITIONS))
-        at, text_bytes = self._at + 8 * RECORD_WORDS, int(words[R_TEXT])
-        text: np.ndarray | None = None
-        ids = self._words[at // 8 : at // 8 + changed + deleted + (text_bytes >= 0)]
-        at += ids.nbytes
-        if text_bytes >= 0:
-            text = self._bytes[at : at + text_bytes]
-            at += padded(text_bytes)
-        rows = self._bytes[at : at + 4 * changed * self.width].view(np.float32).reshape(changed, self.width)
-        at += padded(rows.nbytes)
-        positions = self._words[at // 8 : at // 8 + 4 * count].reshape(count, 4)
-        return TailEpoch(
-            int(words[R_EPOCH]),
-            changed,
-            deleted,
-            ids,
-            text,
-            rows,
-            positions,
-            int(words[R_ARRIVED_MS]),
-            int(words[R_PUBLISHED_US]),
-        )
-
     def _map(self) -> None:
         size = os.fstat(self._file).st_size
         if size < PAGE:
@@ -160,6 +137,36 @@ class TailReader:
         mapped = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
         self._bytes = np.frombuffer(mapped, np.uint8)
         self._words = self._bytes.view(np.int64)
+
+
+def record_of(raw: np.ndarray, width: int) -> TailEpoch:
+    """A record's parts as views of its bytes.
+
+    Raises:
+        NotATailError: its counts and its size do not fit.
+    """
+    words = raw.view(np.int64)
+    changed, deleted, count, text_bytes = (int(words[at]) for at in (R_CHANGED, R_DELETED, R_POSITIONS, R_TEXT))
+    ids_count, texts = changed + deleted + (text_bytes >= 0), max(text_bytes, 0)
+    sizes = 8 * ids_count, padded(texts), padded(4 * changed * width), 32 * count
+    if min(changed, deleted, count) < 0 or 8 * RECORD_WORDS + sum(sizes) != raw.nbytes:
+        msg = f"a record of {raw.nbytes} bytes: expected {sizes} for ids, text, rows and positions"
+        raise NotATailError(msg)
+    ids_at = 8 * RECORD_WORDS
+    text_at, rows_at = ids_at + sizes[0], ids_at + sizes[0] + sizes[1]
+    rows = raw[rows_at : rows_at + 4 * changed * width].view(np.float32).reshape(changed, width)
+    return TailEpoch(
+        int(words[R_EPOCH]),
+        changed,
+        deleted,
+        words[ids_at // 8 : text_at // 8],
+        raw[text_at : text_at + texts] if text_bytes >= 0 else None,
+        rows,
+        words[(rows_at + sizes[2]) // 8 :].reshape(count, 4),
+        int(words[R_ARRIVED_MS]),
+        int(words[R_PUBLISHED_US]),
+        raw,
+    )
 
 
 @dataclass(frozen=True, slots=True)

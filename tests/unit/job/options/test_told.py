@@ -33,7 +33,7 @@ UNTOLD: dict[type, set[str]] = {
     CutLogConfig: {"folder", "checkpoints", "checkpoints_away"},
     LetterConfig: {"target", "record_bytes"},
     OutletConfig: {"model_tag"},
-    TailConfig: set(),
+    TailConfig: {"begins_empty"},
 }
 
 

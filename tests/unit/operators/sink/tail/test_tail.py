@@ -15,6 +15,7 @@ import pytest
 from operators.sink.epoch_rows import EpochRows
 from operators.sink.tail import writer
 from operators.sink.tail.layout import PAGE, W_LENGTH, TailName, beat_name, job_word
+from operators.sink.tail.note import TailNote
 from operators.sink.tail.output import TailOutput
 from operators.sink.tail.reader import NotATailError, TailReader, read_beat
 from state import atomics
@@ -26,7 +27,7 @@ WORD = job_word(JOB)
 
 
 def tailed(out, kind="int", limit=1 << 30, job=JOB, **options):
-    tail = TailOutput(out / "tables" / "tail", 0, WIDTH, kind, job, limit)
+    tail = TailOutput(out / "tables" / "tail", 0, TailNote(job, 1, WIDTH, kind == "string"), limit)
     return sink_of(out, kind=kind, tail=tail, **options), tail
 
 
