@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from job.serving.columns import ids_of_column, numbers
 from job.serving.health import Health
 from job.serving.lookup import ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
+from job.serving.served_job import TailsHere
 from job.serving.tls import Certificate
 from state.served.ids import Ids
 
@@ -43,13 +44,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         certificate: Certificate | None = None,
         model: str = "",
         locations: Sequence[str] = (),
+        here: TailsHere | None = None,
     ) -> None:
         """Listens on return.
 
-        `token`: what every call must bear; `job_id`: what other servers feed from, and `model` the folder of what they
-        give logits by; `certificate`: for grpc+tls; `locations`: where all processes of the server answer, of several.
+        `token`: what every call must bear; `job_id`: what other servers feed from, `model` the folder of what they give
+        logits by, and `here` the tails that they may have; `certificate`: for grpc+tls; `locations`: where all
+        processes of the server answer, of several.
         """
-        self._ending = threading.Event()
+        self._ending, self._here = threading.Event(), here
         self._job_id, self._model, self._locations = job_id, model, list(locations)
         middleware = {"token": _Tokens(token)} if token else {}
         certificates = [certificate.pair] if certificate is not None else []
@@ -61,7 +64,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         try:
             request = request_of(ticket.ticket)
             if request.get("changes") is True:
-                return self._changes(context)
+                return self._changes(context, request)
+            if "tails" in request:
+                return self._tails(context, request)
             table = self._table(request)
         except FreshetError as error:
             raise _as_flight(error) from error
@@ -72,18 +77,31 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         self._ending.set()
         super().shutdown()
 
-    def _changes(self, context: Any) -> flight.FlightDataStream:
+    def _tails(self, context: Any, request: dict[str, Any]) -> flight.FlightDataStream:
+        from job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
+
+        if self._here is None:
+            msg = "this server has no tails"
+            raise BadRequestError(msg)
+        pieces = pieces_of_tails(self._here, request, self._lookup, self._until_end(context))
+        return flight.GeneratorStream(SCHEMA, pieces)
+
+    def _until_end(self, context: Any) -> Callable[[], bool]:
+        return lambda: self._ending.is_set() or context.is_cancelled()
+
+    def _changes(self, context: Any, request: dict[str, Any]) -> flight.FlightDataStream:
         from job.serving.feeds import change_stream
 
+        if request.get("job", self._job_id) != self._job_id:
+            msg = f"changes of the job {request['job']!r}: this server is of the job {self._job_id!r}"
+            raise BadRequestError(msg)
         if self._lookup.consistency == ROW:
             msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
             raise _as_flight(BadRequestError(msg))
         table = self._lookup.table
 
         def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
-            for change, told in change_stream.changes(
-                self._lookup, lambda: self._ending.is_set() or context.is_cancelled()
-            ):
+            for change, told in change_stream.changes(self._lookup, self._until_end(context)):
                 yield from change_stream.batches_of(change, told)
 
         return flight.GeneratorStream(change_stream.schema_of(table.strings, table.width), pieces())
@@ -137,14 +155,16 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         ]
 
     def _job(self) -> dict[str, Any]:
-        try:
-            table = self._lookup.table
-        except FreshetError as error:
-            raise _as_flight(error) from error
-        told = {"job_id": self._job_id, "strings": table.strings, "width": table.width}
         from job.serving.feeds.sent_model import digest_of
 
-        told |= {"model_digest": digest_of(self._model)}
+        told: dict[str, Any] = {"job_id": self._job_id, "model_digest": digest_of(self._model)}
+        told |= {} if self._here is None else self._here.told()
+        try:
+            table = self._lookup.table
+            told |= {"strings": table.strings, "width": table.width}
+        except FreshetError as error:
+            if not told.get("width"):
+                raise _as_flight(error) from error
         return told | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:

@@ -17,7 +17,7 @@ from job.serving import place
 from job.serving.change_log_rows import DamagedFileError, newest_base, positions_at, rows_between
 from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
-from operators.sink.tail.reader import TailEpoch
+from operators.sink.tail.reader import Beat, TailEpoch
 from state.served.ids import Ids, Texts, slice_of, text_bytes
 from state.served.layout import HISTORY_BYTES, SHM, T_HEAP_USED, T_LIVE, Shape
 from state.served.mapped import HistoryTooShortError
@@ -230,22 +230,31 @@ class Follower:
 
     def _table_for(self, ids: int, text: int) -> TableWriter:
         shape = Shape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)
-        return place.new_table(self.job, shape)
+        return place.new_table(self.job, self.tables, shape)
 
     def _beat(self, now: float) -> None:
         self._beat_of(self.table, now)
 
     def _beat_of(self, table: TableWriter, now: float) -> None:
         """Say that the server lives, and as of when the table has all that the job has published."""
-        beats = self.job.beats()
+        beats = self._beats()
         if table.epoch >= self._told:  # what the parts had at the last beat
-            self._source_us = min((0 if one is None else one.beat_us for one in beats), default=0)
+            heard_us = min((0 if one is None else one.beat_us for one in beats), default=0)
+            self._source_us = max(self._source_us, heard_us)
         self._told = min((0 if one is None else one.epoch for one in beats), default=0)
         failures = sum(one.failures for one in beats if one is not None)
         if now - self._ended_at >= _ENDED_S:
-            self._ended_at, self.ended = now, self.job.has_ended()
+            self._ended_at, self.ended = now, self._has_ended()
         self._beat_at = now
         table.beat(self._source_us, failures, self.ended)
+
+    def _beats(self) -> list[Beat | None]:
+        """What each part told last."""
+        return self.job.beats()
+
+    def _has_ended(self) -> bool:
+        """Whether the table stays as it is, for the job is done."""
+        return self.job.has_ended()
 
 
 def _ids_of(one: TailEpoch, strings: bool) -> Ids:

@@ -44,6 +44,13 @@ class PartTails:
             found = self._find(wanted)
         return found
 
+    def after(self, wanted: int) -> TailEpoch | None:
+        """The part's earliest epoch from `wanted` on that some tail has now."""
+        if self._is_due(time.monotonic()):
+            self.look(wanted)
+        found = [one for file in self._files.values() if (one := file.peek(wanted)) is not None]
+        return min(found, key=lambda one: one.epoch, default=None)
+
     def look(self, wanted: int) -> None:
         """Open files that are new, and let go those that are gone or have nothing more."""
         self._looked = time.monotonic()

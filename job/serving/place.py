@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from job.errors import UsageError
-from job.folder import layout
 from job.folder.run_file import write_json
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import boot_word
@@ -63,14 +62,13 @@ def read_table_file(tables: Path) -> Path | None:
     return None if path is None else Path(path)
 
 
-def new_table(job: ServedJob, shape: Shape) -> TableWriter:
+def new_table(job: ServedJob, tables: Path, shape: Shape) -> TableWriter:
     """An empty table; nobody knows of it yet.
 
     Raises: OSError when there is no space for it.
     """
     from state.served.writer import TableWriter
 
-    tables = job.out / layout.TABLES
     folder = SHM if _fits(shape.nbytes) else tables
     name = f"{_prefix(job, tables)}{secrets.token_hex(4)}.table"
     return TableWriter(folder / name, shape, job.word, boot_word())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -37,6 +37,23 @@ def _plan_of(model: str) -> Plan:
 def plan_of(model: str) -> Callable[[], Plan]:
     """What gives the compiled model of a folder, once it is needed."""
     return lambda: _plan_of(model)
+
+
+@dataclass(frozen=True, slots=True)
+class TailsHere:
+    """What a server's processes know of the tails that its machine has, or may have; plain data."""
+
+    folder: str
+    job_id: str
+    parts: int
+    strings: bool
+    width: int  # 0: not known without the model
+    begins_empty: bool
+
+    def told(self) -> dict[str, Any]:
+        """What other servers must know to begin without a table."""
+        names = ("parts", "begins_empty", "strings", "width")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,17 @@ class ServedJob:
     def tails(self) -> Path:
         """The folder of its tails on this machine."""
         return tails_of(self.out, self.tables_folder)
+
+    @property
+    def tails_here(self) -> TailsHere:
+        """The same as other processes are told."""
+        told = str(self.tails), self.job_id, self.parts, self.strings, self.quick_width, self.begins_empty
+        return TailsHere(*told)
+
+    @property
+    def quick_width(self) -> int:
+        """Numbers of an embedding, 0 where the model would have to be loaded."""
+        return 0
 
     def beats(self) -> list[Beat | None]:
         """What each part told last."""

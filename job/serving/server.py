@@ -185,7 +185,8 @@ def _doors(options: ServeOptions, job: ServedJob) -> Doors:
         following = free_port(ports[-1] + 1, host)
         ports.append(following if following != http_port else free_port(following + 1, host))
     cert, key = (None, None) if found is None else (str(found.cert.absolute()), str(found.key.absolute()))
-    return Doors(host, tuple(ports), http_port, options.token, cert, key, job.job_id, job.model)
+    shown = options.token, cert, key, job.job_id, job.model, job.tails_here
+    return Doors(host, tuple(ports), http_port, *shown)
 
 
 def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from job.console import say
 from job.serving.columns import ids_of_column, rows_of, values_of
-from job.serving.feeds.fed_job import FAILURES, RETRY_S, FedJob, Sources
+from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources
 from job.serving.follower import Follower
+from job.serving.served_job import ServedJob
 from state.served.ids import Ids, Texts, frozen, text_bytes
 from state.served.layout import HISTORY_BYTES
 from state.served.writer import TableWriter
@@ -30,7 +31,7 @@ class FedFollower(Follower):
 
     def __init__(
         self,
-        job: FedJob,
+        job: ServedJob,
         tables: Path,
         sources: Sources,
         until: Callable[[], bool],
@@ -45,17 +46,21 @@ class FedFollower(Follower):
     def run(self, until: Callable[[], bool]) -> None:
         """Follow one server after the other until told to end."""
         while not until():
-            try:
-                self._flow = self._flow or self._steps()
-                next(self._flow)
-            except FAILURES as error:
-                self._flow = None
-                said = str(error).partition("\n")[0][:200]
-                if said != self._said:
-                    say(f"--from: {said or 'the server has ended'}; asking the next one")
-                self._said = said
-                self._beat(time.monotonic())
-                time.sleep(RETRY_S)
+            self._flow_on()
+
+    def _flow_on(self, source: Source | None = None) -> None:
+        """Take in the next piece of changes, of this source or the next one where there is none yet."""
+        try:
+            self._flow = self._flow or self._steps(source)
+            next(self._flow)
+        except FAILURES as error:
+            self._flow = None
+            said = str(error).partition("\n")[0][:200]
+            if said != self._said:
+                say(f"--from: {said or 'the server has ended'}; asking the next one")
+            self._said = said
+            self._beat(time.monotonic())
+            time.sleep(RETRY_S)
 
     def close(self, forget: bool) -> None:
         """Let the server go; with `forget` the table, too."""
@@ -63,14 +68,15 @@ class FedFollower(Follower):
         super().close(forget)
 
     def _load(self) -> None:
-        """Begin with all rows of the first server that has them."""
+        """Begin with all rows of the first server that has them, as far as readers have seen."""
+        floor = max(0, self.table.epoch) if hasattr(self, "table") else 0
         self.table = self._table_for(0, 0)
-        self.run(lambda: self.table.epoch >= 0 or self._until())
+        self.run(lambda: self.table.epoch >= floor or self._until())
 
-    def _steps(self) -> Iterator[None]:
+    def _steps(self, source: Source | None) -> Iterator[None]:
         """An item for each piece that was taken in."""
         pieces: list[tuple[dict[str, Any], pa.RecordBatch]] = []
-        for head, batch in self._sources.changes():
+        for head, batch in self._sources.changes(self.job.job_id, source):
             pieces.append((head, batch))
             if "told" in head:
                 self._take(head, pieces)
@@ -79,7 +85,8 @@ class FedFollower(Follower):
 
     def _take(self, head: dict[str, Any], pieces: list[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
         told, epoch, now_us = head["told"], head["epoch"], time.time_ns() // 1000
-        self._source_us = 0 if told["behind_us"] is None else now_us - told["behind_us"]
+        if told["behind_us"] is not None:
+            self._source_us = max(self._source_us, now_us - told["behind_us"])
         self._failures, self.ended = told["tail_failures"], told["ended"]
         if epoch > self.table.epoch:
             live = [batch for piece, batch in pieces if piece["lives"] and batch.num_rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,12 @@ from job.serving.feeds.sent_model import folder_of, take
 from job.serving.lookup import EPOCH, ROW
 from job.serving.served_job import ServedJob
 from job.serving.tls import Address
+from operators.output_folders import TAIL
+from operators.sink.tail.note import TailNote
 
 if TYPE_CHECKING:
     from gnn.plan import Plan
 
-CHANGES = b'{"changes":true}'  # the ticket of a stream of changes
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2
 _ASK_S = 10.0
@@ -48,15 +50,22 @@ class FedJob(ServedJob):
         """Numbers of an embedding."""
         return self.told_width
 
+    @property
+    def quick_width(self) -> int:
+        """The same."""
+        return self.told_width
+
     @staticmethod
     def of(told: dict[str, Any], tables: Path) -> FedJob:
-        """By what the action `job` answers."""
+        """By what the action `job` answers, or a note beside tails says."""
         sources = tuple(told["sources"])
         consistency = told.get("consistency", EPOCH)
+        tails = str(tables), told.get("begins_empty", False)
         more = told["width"], consistency, told.get("model", "")
-        model = folder_of(tables, told.get("model_digest", ""))
-        kept = str(model) if told.get("model_digest") and model.is_dir() else ""
-        return FedJob(tables.parent, told["job_id"], 0, told["strings"], sources, kept, *more)
+        model = told.get("model_folder") or str(folder_of(tables, told.get("model_digest") or "none"))
+        kept = model if Path(model).is_dir() else ""
+        parts = told.get("parts", 0)
+        return FedJob(tables.parent, told["job_id"], parts, told["strings"], sources, kept, *tails, *more)
 
     @staticmethod
     def read(tables: Path) -> FedJob | None:
@@ -79,6 +88,17 @@ class FedJob(ServedJob):
         return (lambda: self.plan) if self.model else None
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One server, at one of the addresses that its name stands for."""
+
+    address: Address
+    at: str
+
+    def __str__(self) -> str:
+        return f"{self.address.host}:{self.address.port}"
+
+
 class Sources:
     """The servers to feed from, in turns; a name may stand for several addresses."""
 
@@ -87,13 +107,18 @@ class Sources:
         self._addresses, self._token, self._roots, self._turn = addresses, token, roots, 0
 
     def job(self, tables: Path, until: Callable[[], bool], timeout_s: float) -> FedJob:
-        """What the first server that answers keeps; where none does in time, what was told before.
+        """What the tails in this folder are of, or what the first server that answers keeps.
+
+        Where none does in time, it is what was told before.
 
         Raises: UsageError.
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            told, reason = self._asked(tables)
+            noted = TailNote.read(tables / TAIL)
+            told, reason = (None, "") if noted is not None and _has_model(noted) else self._asked(tables)
+            if noted is not None:
+                told = (told if told is not None and told["job_id"] == noted["job_id"] else {}) | noted
             found = FedJob.read(tables) if told is None else FedJob.write(told, tables)
             if found is not None:
                 return found
@@ -102,11 +127,24 @@ class Sources:
                 raise UsageError(msg)
             time.sleep(RETRY_S)
 
-    def changes(self) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
-        """Pieces of changes from one server, until it fails: then the next call asks the next one."""
-        client, options = self._next()
+    def changes(self, job_id: str, source: Source | None = None) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        """Pieces of changes from one server, until it fails; without `source` each call asks the next one."""
+        return self._stream({"changes": True, "job": job_id}, source or self._next())
+
+    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        """Records of a server's tails from these epochs on, one for each part, and what it knows besides."""
+        return self._stream({"tails": wanted, "job": job_id}, source)
+
+    def all(self) -> Iterator[Source]:
+        """Every server at every address, as far as names are known just now."""
+        for one in self._addresses:
+            with suppress(OSError):
+                yield from _sources_of(one)
+
+    def _stream(self, ticket: dict[str, Any], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        client, options = self._connected(source)
         try:
-            for chunk in client.do_get(flight.Ticket(CHANGES), options):
+            for chunk in client.do_get(flight.Ticket(orjson.dumps(ticket)), options):
                 yield orjson.loads(chunk.app_metadata.to_pybytes()), chunk.data
         finally:
             client.close()
@@ -115,13 +153,14 @@ class Sources:
         reason = ""
         for _ in self._addresses:
             try:
-                client, options = self._next(_ASK_S)
+                client, options = self._connected(self._next(), _ASK_S)
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
                     told = orjson.loads(result.body.to_pybytes())
                     if told.get("consistency") == ROW:
                         reason = "it feeds from a Kafka topic, whose rows are of no one epoch: give --kafka instead"
                         continue
+                    told.pop("model_folder", None)  # a path of another machine
                     self._take_model(client, told.get("model_digest", ""), tables)
                     return told, ""
             except FAILURES as error:
@@ -143,12 +182,26 @@ class Sources:
     def _headers(self) -> list[tuple[bytes, bytes]]:
         return [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
 
-    def _next(self, timeout_s: float | None = None) -> tuple[Any, Any]:
+    def _next(self) -> Source:
         self._turn += 1
-        address = Address.parse(self._addresses[self._turn % len(self._addresses)])
-        assert address is not None
-        told = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        found = sorted({str(info[4][0]) for info in told})
-        at = found[self._turn // len(self._addresses) % len(found)]
+        found = _sources_of(self._addresses[self._turn % len(self._addresses)])
+        return found[self._turn // len(self._addresses) % len(found)]
+
+    def _connected(self, source: Source, timeout_s: float | None = None) -> tuple[Any, Any]:
         options = flight.FlightCallOptions(headers=self._headers, timeout=timeout_s)
-        return address.connect(self._roots, _ALIVE, at), options
+        return source.address.connect(self._roots, _ALIVE, source.at), options
+
+
+def _sources_of(given: str) -> list[Source]:
+    """What a name stands for.
+
+    Raises: OSError where it is not known.
+    """
+    address = Address.parse(given)
+    assert address is not None
+    told = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return [Source(address, at) for at in sorted({str(info[4][0]) for info in told})]
+
+
+def _has_model(noted: dict[str, Any]) -> bool:
+    return Path(noted["model_folder"]).is_dir()

@@ -56,14 +56,22 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
     tables = _tables_of(options, options.sources)
     sources = Sources(list(options.sources), options.source_token, options.source_roots)
-    job = sources.job(tables, until, options.wait_s)
+
+    def own() -> ServedJob | None:
+        """Of a folder that also has the change log."""
+        return ServedJob.read(tables.parent) if tables.name == layout.TABLES else None
+
+    job = own() or sources.job(tables, until, options.wait_s)
+    job = own() or job  # it may have begun meanwhile
 
     def follower() -> Follower:
         from job.serving.feeds.fed_follower import FedFollower
+        from job.serving.feeds.merging_follower import MergingFollower
 
-        return FedFollower(job, tables, sources, until, options.history_bytes)
+        kind = MergingFollower if options.tables is not None and job.parts else FedFollower
+        return kind(job, tables, sources, until, options.history_bytes)
 
-    return Feed(tables, job, follower, job.consistency)
+    return Feed(tables, job, follower)
 
 
 def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], bool]) -> Feed:

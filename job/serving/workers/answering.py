@@ -13,6 +13,7 @@ from job.serving.flight_server import EmbeddingFlights
 from job.serving.health import Health
 from job.serving.http_front import Front
 from job.serving.lookup import Lookup
+from job.serving.served_job import TailsHere
 from job.serving.tls import Address, Certificate
 
 _END_S = 1.0
@@ -32,6 +33,7 @@ class Doors:
     key: str | None
     job_id: str
     model: str
+    tails: TailsHere | None = None
 
     @property
     def certificate(self) -> Certificate | None:
@@ -53,7 +55,7 @@ class Answering:
         self._doors, self._lookup, self._health = doors, lookup, health
         location = Address(doors.host, doors.flight_ports[number], doors.cert is not None).location()
         several = doors.flights if len(doors.flight_ports) > 1 else []
-        told = doors.token, doors.job_id, doors.certificate, doors.model, several
+        told = doors.token, doors.job_id, doors.certificate, doors.model, several, doors.tails
         self._flight = EmbeddingFlights(location, lookup, health, *told)
         self._http: Any = None
 

@@ -16,7 +16,7 @@ from job.console import say
 from job.machine.processes import die_with_parent
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
-from job.serving.served_job import plan_of
+from job.serving.served_job import TailsHere, plan_of
 from job.serving.workers.answering import Answering, Doors
 
 READY = b"ready\n"
@@ -45,6 +45,7 @@ class Work:
         told = orjson.loads(raw)
         doors = told.pop("doors")
         doors["flight_ports"] = tuple(doors["flight_ports"])
+        doors["tails"] = doors["tails"] and TailsHere(**doors["tails"])
         told["sources"] = tuple(told["sources"])
         return Work(Doors(**doors), **told)
 

@@ -21,7 +21,7 @@ class TailNote:
     width: int
     strings: bool
     sources: tuple[str, ...] = ()
-    model: str = ""  # its folder, if the machine has it
+    model_folder: str = ""
     begins_empty: bool = False  # epoch 0 has no rows
 
     def write(self, folder: Path) -> None:

@@ -111,7 +111,8 @@ class TailOutput:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._retire()
             path = self.folder / str(TailName(self.part, number, self._attempt))
-            self._file = TailFile(path, header_of(self.part, number, self.note.width, self.note.strings, self._job, epoch))
+            told = self.note.width, self.note.strings, self._job
+            self._file = TailFile(path, header_of(self.part, number, *told, epoch))
             self._number = number
         regions, counts = regions_of(rows)
         self._file.append(epoch, arrived_ms, regions, counts)

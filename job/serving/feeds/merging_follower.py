@@ -1,0 +1,165 @@
+"""Keeps a table by tails that lie on several machines: those of its own, and those that other servers send.
+
+What no tail that is reached has comes from the change log, where this machine sees it, else from the table of a server
+that is further.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from job.console import say
+from job.serving.feeds.fed_follower import FedFollower
+from job.serving.feeds.fed_job import FedJob, Sources
+from job.serving.feeds.peer_tails import PeerTails, newest_beat
+from job.serving.follower import Follower
+from job.serving.part_tails import PartTails
+from job.serving.served_job import ServedJob
+from operators.sink.tail.reader import Beat, TailEpoch
+from state.served.layout import HISTORY_BYTES
+from state.served.writer import TableWriter
+
+_GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
+_LACK_S = 3.0  # until people are told what is lacking
+_LOOK_S, _POLL_S = 0.25, 0.01
+_NOT_REACHED_MAX = 3  # that are named
+
+
+class _MergedTails(PartTails):
+    """A part's epochs by this machine's tails or by what others have sent, whichever has them."""
+
+    def __init__(self, job: ServedJob, part: int, peers: PeerTails) -> None:
+        super().__init__(job.tails, part, job.word)
+        self._number, self._peers = part, peers
+
+    def get(self, wanted: int) -> TailEpoch | None:
+        """The part's rows of an epoch; None while nobody has it."""
+        return super().get(wanted) or self._peers.get(self._number, wanted)
+
+    def after(self, wanted: int) -> TailEpoch | None:
+        """The part's earliest epoch from `wanted` on that somebody has."""
+        found = [one for one in (super().after(wanted), self._peers.after(self._number, wanted)) if one is not None]
+        return min(found, key=lambda one: one.epoch, default=None)
+
+
+class MergingFollower(FedFollower):
+    """The one writer of a table whose epochs come from tails here and elsewhere.
+
+    Invariant: an epoch is applied when it is there of all parts, or as part of a table that is further; never back.
+    """
+
+    origin = "tails and other servers"
+
+    def __init__(
+        self,
+        job: ServedJob,
+        tables: Path,
+        sources: Sources,
+        until: Callable[[], bool],
+        history_bytes: int = HISTORY_BYTES,
+    ) -> None:
+        super().__init__(job, tables, sources, until, history_bytes)
+        self._peers = PeerTails(sources, job)
+        self._parts: list[PartTails] = [_MergedTails(job, part, self._peers) for part in range(job.parts)]
+        self._sees_log = not isinstance(job, FedJob)
+        self._lacking_since, self._look_at = float("inf"), 0.0
+
+    def start(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Ask the other servers, and have a table."""
+        self._peers.start()
+        super().start(until)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Follow the job until told to end."""
+        Follower.run(self, until)
+
+    def step(self) -> bool:
+        """Apply the next epoch if it is there; whether it was."""
+        self._peers.pass_epoch(self.table.epoch)
+        found = super().step()
+        if found:
+            self._lacking_since = float("inf")
+        return found
+
+    def close(self, forget: bool) -> None:
+        """Let all servers and tails go; with `forget` the table, too."""
+        self._peers.close()
+        super().close(forget)
+
+    def _apply(self, epoch: int, parts: list[TailEpoch]) -> None:
+        self._flow = None  # tails are quicker than another server's table
+        super()._apply(epoch, parts)
+
+    def _stalled(self, now: float) -> bool:
+        """Some tail lacks the next epoch: it may be in the change log, or in another server's table."""
+        if self._sees_log and super()._stalled(now):
+            return True
+        if self._flow is None and not self._is_behind_another(now):
+            self._tell_what_is_lacking(now)
+            return False
+        before = self.table.epoch
+        self._flow_on(self._peers.further())
+        return self.table.epoch > before
+
+    def _is_behind_another(self, now: float) -> bool:
+        return now - self._moved_at > _GAP_S and self._peers.further() is not None
+
+    def _load(self) -> None:
+        """Begin with the change log, else with another server's table, else with nothing, if the job began so."""
+        if self._sees_log:
+            Follower._load(self)
+            return
+        floor = max(0, self.table.epoch) if hasattr(self, "table") else 0
+        self.table, began = self._table_for(0, 0), time.monotonic()
+        self._peers.pass_epoch(floor - 1)
+        while self.table.epoch < floor and not self._until():
+            further = self._peers.further()
+            if self._flow is not None or further is not None:
+                self._flow_on(further)
+            elif floor == 0 and self.job.begins_empty and all(part.get(1) is not None for part in self._parts):
+                self.table.publish(0)
+            else:
+                if time.monotonic() - began > _LACK_S:
+                    self._say_once(f"there is no table to begin with: {self._who_could_help()}")
+                time.sleep(_POLL_S)
+
+    def _tell_what_is_lacking(self, now: float) -> None:
+        """Say why readers get nothing newer, where the job has gone on and it lasts."""
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_S
+        wanted = self.table.epoch + 1
+        later = [part.after(wanted) for part in self._parts]
+        if all(one is None for one in later):
+            self._lacking_since = float("inf")
+            return
+        self._lacking_since = min(self._lacking_since, now)
+        if now - self._lacking_since < _LACK_S:
+            return
+        lacking = [part for part, one in enumerate(later) if one is None or one.epoch > wanted]
+        if lacking:
+            some = ", ".join(map(str, lacking[:_NOT_REACHED_MAX])) + (" and others" if len(lacking) > 3 else "")
+            self._say_once(f"epoch {wanted} of part {some} is in no tail that is reached: {self._who_could_help()}")
+
+    def _who_could_help(self) -> str:
+        unheard = "; ".join(self._peers.unheard()[:_NOT_REACHED_MAX])
+        wanted = "name a server beside each TaskManager, or one that sees the change log (--tables O/tables), in --from"
+        return f"no other server is further{f' ({unheard})' if unheard else ''}; {wanted}"
+
+    def _say_once(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            say(trouble)
+        self.trouble = trouble
+
+    def _beats(self) -> list[Beat | None]:
+        """What each part told last, here or elsewhere."""
+        return [newest_beat(both) for both in zip(self.job.beats(), self._peers.beats(), strict=True)]
+
+    def _has_ended(self) -> bool:
+        """Whether the job is done, as its folder or another server says."""
+        return self.job.has_ended() or self._peers.has_ended()
+
+    def _beat_of(self, table: TableWriter, now: float) -> None:
+        Follower._beat_of(self, table, now)

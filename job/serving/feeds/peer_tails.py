@@ -1,0 +1,199 @@
+"""The tails that other servers have, as one stream of epochs of each part: a copy of an epoch is as good as any other.
+
+Each server is asked on a thread of its own, from the epochs on that are lacking here. What comes is held until the
+table has it; if that is too much, the streams wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources
+from job.serving.served_job import ServedJob
+from operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
+
+HELD_BYTES_MAX = 128 << 20
+_AT_HAND = 16  # epochs behind the table's that are taken in however much is held: they let it go on
+_LOOK_S = 1.0  # between two looks at what names stand for
+_WAIT_S = 0.5
+_PATIENCE_S, _PATIENCE_MAX_S = 1.0, 16.0  # without a new epoch of the table, until what is lacking is asked for again
+
+
+@dataclass
+class _Peer:
+    """What is known of a server."""
+
+    source: Source
+    table: int = -1
+    ended: bool = False
+    beats: list[Beat | None] = field(default_factory=list)
+    reason: str = "not reached yet"
+    patience_s: float = _PATIENCE_S
+    gone: bool = False
+
+    def hear(self, head: dict[str, Any]) -> None:
+        now_us = time.time_ns() // 1000
+        self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in head["beats"]]
+        self.table, self.ended, self.reason = head["table"], head["ended"], ""
+
+
+class PeerTails:
+    """What other servers have of a job's tails; `get` for one thread, which says by `pass_epoch` what it has."""
+
+    def __init__(self, sources: Sources, job: ServedJob) -> None:
+        self._sources, self._job = sources, job
+        self._held: list[dict[int, TailEpoch]] = [{} for _ in range(job.parts)]
+        self._bytes, self._epoch = 0, -1
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._peers: dict[Source, _Peer] = {}
+        self._thread = threading.Thread(target=self._run, name="freshet-peers", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more; what is under way ends by itself."""
+        self._stop.set()
+
+    def get(self, part: int, wanted: int) -> TailEpoch | None:
+        """A part's rows of an epoch; None while nobody has sent them."""
+        return self._held[part].get(wanted)
+
+    def after(self, part: int, wanted: int) -> TailEpoch | None:
+        """The part's earliest epoch from `wanted` on that was sent."""
+        with self._lock:
+            later = [epoch for epoch in self._held[part] if epoch >= wanted]
+            return self._held[part][min(later)] if later else None
+
+    def pass_epoch(self, epoch: int) -> None:
+        """The table has all up to this epoch."""
+        with self._lock:
+            self._epoch = epoch
+            for held in self._held:
+                for one in [known for known in held if known <= epoch]:
+                    self._bytes -= held.pop(one).raw.nbytes
+
+    def beats(self) -> list[Beat | None]:
+        """What each part told last, as far as others have heard."""
+        told = [peer.beats for peer in list(self._peers.values()) if peer.beats]
+        return [newest_beat([beats[part] for beats in told]) for part in range(self._job.parts)]
+
+    def further(self) -> Source | None:
+        """The server whose table is the furthest, if it is further than ours."""
+        best = max(self._peers.copy().values(), key=lambda peer: peer.table, default=None)
+        return best.source if best is not None and best.table > self._epoch else None
+
+    def has_ended(self) -> bool:
+        """Whether a server that is no further than ours says that the job is done."""
+        return any(peer.ended and peer.table <= self._epoch for peer in self._peers.copy().values())
+
+    def unheard(self) -> list[str]:
+        """The servers of which nothing is heard, and why."""
+        return [f"{peer.source}: {peer.reason}" for peer in self._peers.copy().values() if peer.reason]
+
+    def _run(self) -> None:
+        """Ask every server at every address; names may come to stand for others."""
+        while not self._stop.wait(_LOOK_S if self._peers else 0):
+            found = set(self._sources.all())
+            for source in found - self._peers.keys():
+                peer = self._peers[source] = _Peer(source)
+                threading.Thread(target=self._ask, args=(peer,), name=f"freshet-{source}", daemon=True).start()
+            for source in self._peers.keys() - found if found else ():
+                self._peers.pop(source).gone = True
+            if not self._peers:
+                self._stop.wait(_LOOK_S)
+
+    def _ask(self, peer: _Peer) -> None:
+        """Take in what a server has, again and again."""
+        while not (self._stop.is_set() or peer.gone):
+            try:
+                self._take(peer)
+            except FAILURES as error:
+                peer.reason = str(error).partition("\n")[0][:200] or "it has ended"
+                peer.table, peer.ended = -1, False
+            self._stop.wait(RETRY_S)
+
+    def _take(self, peer: _Peer) -> None:
+        """Follow one stream, until it can't go on, or what is lacking should be asked for again."""
+        at, since = self._epoch, time.monotonic()
+        pieces: list[np.ndarray] = []
+        for head, batch in self._sources.tails(self._job.job_id, self._wanted(), peer.source):
+            if self._stop.is_set() or peer.gone:
+                return
+            if "beats" in head:
+                peer.hear(head)
+            else:
+                pieces.append(_bytes_of(batch))
+                if not head["more"]:
+                    self._keep(head["part"], _checked(np.concatenate(pieces), self._job))
+                    pieces = []
+                    if not self._has_room(head["epoch"]):
+                        return
+            if at != self._epoch:
+                at, since, peer.patience_s = self._epoch, time.monotonic(), _PATIENCE_S
+            elif time.monotonic() - since > peer.patience_s and any(self._held):
+                peer.patience_s = min(2 * peer.patience_s, _PATIENCE_MAX_S)
+                return
+
+    def _wanted(self) -> list[int]:
+        """Of each part the first epoch that is lacking."""
+        with self._lock:
+            found = []
+            for held in self._held:
+                epoch = max(self._epoch, 0) + 1  # epoch 0 is in no tail
+                while epoch in held:
+                    epoch += 1
+                found.append(epoch)
+            return found
+
+    def _keep(self, part: int, one: TailEpoch) -> None:
+        with self._lock:
+            held = self._held[part]
+            if one.epoch > self._epoch and one.epoch not in held:
+                held[one.epoch] = one
+                self._bytes += one.raw.nbytes
+
+    def _has_room(self, epoch: int) -> bool:
+        """Wait for a moment where too much is held already: the server is asked again for what is lacking most."""
+        deadline = time.monotonic() + _WAIT_S
+        while self._bytes > HELD_BYTES_MAX and epoch > self._epoch + _AT_HAND:
+            if time.monotonic() > deadline or self._stop.wait(0.005):
+                return False
+        return True
+
+
+def newest_beat(beats: Sequence[Beat | None]) -> Beat | None:
+    """A part that has moved to another machine leaves an old one behind."""
+    return max((one for one in beats if one is not None), key=lambda one: one.beat_us, default=None)
+
+
+def _bytes_of(batch: pa.RecordBatch) -> np.ndarray:
+    if batch.schema.names != ["record"] or batch.schema.field("record").type != pa.uint8():
+        msg = f"a piece of a tail: expected the column record of bytes, got {batch.schema}"
+        raise NotATailError(msg)
+    return batch.column(0).to_numpy()
+
+
+def _checked(raw: np.ndarray, job: ServedJob) -> TailEpoch:
+    """A record whose counts and offsets stay inside it: another process has sent it."""
+    if raw.nbytes < 64 or raw.nbytes % 8:
+        msg = f"a record of {raw.nbytes} bytes"
+        raise NotATailError(msg)
+    one = record_of(raw, job.width)
+    if job.strings and one.text is not None:
+        sound = one.ids[0] == 0 and one.ids[-1] == len(one.text) and (np.diff(one.ids) >= 0).all()
+    else:
+        sound = one.text is None
+    if not sound or (job.strings and one.text is None and len(one.ids)):
+        msg = f"epoch {one.epoch}: a record whose ids are of another kind, or lie outside it"
+        raise NotATailError(msg)
+    return one

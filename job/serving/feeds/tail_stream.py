@@ -1,0 +1,91 @@
+"""The tails of a server's own machine as other servers get them: record by record, with the bytes that they have there.
+
+A stream begins, for each part, at an epoch that the reader names, and always goes on with the earliest epoch that some
+tail here has. Beside the records it tells what the parts told last, and how far the server's own table is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from job.serving.lookup import BadRequestError, Lookup, NotReadyError
+from job.serving.part_tails import PartTails
+from job.serving.served_job import TailsHere
+from operators.sink.tail.layout import VERSION, beat_name, job_word
+from operators.sink.tail.reader import TailEpoch, read_beat
+from state.served.layout import T_ENDED
+
+SCHEMA = pa.schema([("record", pa.uint8())], {"version": str(VERSION)})
+_BEAT_S, _POLL_S = 0.25, 0.002
+_PIECE_BYTES = 4 << 20
+
+
+def pieces_of_tails(
+    here: TailsHere, request: dict[str, Any], lookup: Lookup, until: Callable[[], bool]
+) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    """Records as they come, in pieces, and heartbeats; the metadata says which.
+
+    Raises: BadRequestError for a request about another job, or other parts.
+    """
+    wanted = request["tails"]
+    if request.get("job") != here.job_id:
+        msg = f"tails of the job {request.get('job')!r}: this server is of the job {here.job_id!r}"
+        raise BadRequestError(msg)
+    if not isinstance(wanted, list) or len(wanted) != here.parts or any(type(one) is not int for one in wanted):
+        msg = f"tails: expected {here.parts} epochs, one for each part, got {str(wanted)[:50]!r}"
+        raise BadRequestError(msg)
+    return _pieces(here, list(wanted), lookup, until)
+
+
+def _pieces(
+    here: TailsHere, wanted: list[int], lookup: Lookup, until: Callable[[], bool]
+) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    folder, word = Path(here.folder), job_word(here.job_id)
+    parts = [PartTails(folder, part, word) for part in range(here.parts)]
+    told = float("-inf")
+    try:
+        while not until():
+            if time.monotonic() - told >= _BEAT_S:
+                told = time.monotonic()
+                yield _batch(np.empty(0, np.uint8)), orjson.dumps(_beat(here, folder, word, lookup))
+            found = [(one.epoch, k, one) for k, part in enumerate(parts) if (one := part.after(wanted[k])) is not None]
+            if found:
+                epoch, part, one = min(found, key=lambda each: each[:2])
+                wanted[part] = epoch + 1
+                yield from _record(part, one)
+            else:
+                time.sleep(_POLL_S)
+    finally:
+        for each in parts:
+            each.close()
+
+
+def _record(part: int, one: TailEpoch) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    for at in range(0, one.raw.nbytes, _PIECE_BYTES):
+        more = at + _PIECE_BYTES < one.raw.nbytes
+        head = orjson.dumps({"part": part, "epoch": one.epoch, "more": more})
+        yield _batch(one.raw[at : at + _PIECE_BYTES]), head
+
+
+def _batch(raw: np.ndarray) -> pa.RecordBatch:
+    column = pa.Array.from_buffers(pa.uint8(), raw.nbytes, [None, pa.py_buffer(raw)])
+    return pa.RecordBatch.from_arrays([column], schema=SCHEMA)
+
+
+def _beat(here: TailsHere, folder: Path, word: int, lookup: Lookup) -> dict[str, Any]:
+    """What the parts whose tails are here told last, and how long ago: clocks of two machines may differ."""
+    now_us = time.time_ns() // 1000
+    beats = [read_beat(folder / beat_name(part), word) for part in range(here.parts)]
+    told = [None if one is None else [now_us - one.beat_us, one.visible, one.failures, one.epoch] for one in beats]
+    try:
+        table = lookup.table
+        return {"beats": told, "table": table.epoch, "ended": bool(table.word(T_ENDED))}
+    except NotReadyError:
+        return {"beats": told, "table": -1, "ended": False}
