@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gnn.model import save_model
 from job.folder import layout
 from job.folder.job_file import SavedJob, paths_of
 from operators.factory import load_plan, make_sink
-from operators.settings import Settings
+from operators.settings import Settings, TailConfig
 from operators.sink.core import Sink
 from partitioner.config import PartitionerConfig
 from state.block_columns import DTYPES, POSITIONS, ROWS
@@ -27,8 +28,11 @@ WIDTH = 4
 class HandJob:
     """Two sink parts; an id's part is whatever the test says."""
 
-    def __init__(self, out: Path, kind: str = "int", head: bool = True, parts: int = 2) -> None:
-        self.out, self.kind, self.parts = out, kind, parts
+    def __init__(
+        self, out: Path, kind: str = "int", head: bool = True, parts: int = 2, machines: Sequence[Path] = ()
+    ) -> None:
+        """`machines`: of each part, the folder in place of OUT/tables where it has its tails."""
+        self.out, self.kind, self.parts, self.machines = out, kind, parts, list(machines)
         model = make_model(1, [conv("sage_conv", 3, WIDTH)], head=[linear(WIDTH, 3)] if head else [])
         save_model(model, out / "model")
         (out / layout.IMAGE_DONE).parent.mkdir(parents=True)
@@ -45,11 +49,22 @@ class HandJob:
         self.plan = load_plan(settings.model)
         SavedJob(settings, self.plan.sha256, None, "local", (), {}).write(out)
         self.sinks: list[Sink] = []
+        self.begins_empty = True
         self.open()
 
     def open(self) -> None:
         """A new attempt, from the beginning."""
-        self.sinks = [make_sink(self.settings, self.plan, part) for part in range(self.parts)]
+        self.sinks = [make_sink(self._settings_at(part), self.plan, part) for part in range(self.parts)]
+
+    def move(self, part: int, machine: Path) -> None:
+        """From the next attempt on a part has its tails elsewhere."""
+        self.machines[part] = machine
+
+    def _settings_at(self, part: int) -> Settings:
+        if not self.machines:
+            return self.settings
+        tail = TailConfig(tables_folder=str(self.machines[part]), begins_empty=self.begins_empty)
+        return replace(self.settings, tail=tail)
 
     def apply(self, epoch: int, *changes: tuple[dict[int, float], list[int]], **told: int) -> None:
         """An epoch: for each part the rows that it sets, by key, and the keys that it deletes."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from job.console import say
 from job.serving.columns import ids_of_column, rows_of, values_of
-from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources
+from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.follower import Follower
 from job.serving.served_job import ServedJob
 from state.served.ids import Ids, Texts, frozen, text_bytes
@@ -55,7 +55,7 @@ class FedFollower(Follower):
             next(self._flow)
         except FAILURES as error:
             self._flow = None
-            said = str(error).partition("\n")[0][:200]
+            said = reason_of(error)
             if said != self._said:
                 say(f"--from: {said or 'the server has ended'}; asking the next one")
             self._said = said

@@ -37,6 +37,12 @@ _ALIVE = [("grpc.keepalive_time_ms", 5000), ("grpc.keepalive_timeout_ms", 5000)]
 FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, ValueError)
 
 
+def reason_of(error: BaseException) -> str:
+    """Why a server could not be asked, without what gRPC says of itself."""
+    said = str(error).partition("\n")[0].partition(". gRPC client debug")[0]
+    return (said.rpartition("last error: ")[2] if "failed to connect" in said else said)[:200]
+
+
 @dataclass(frozen=True)
 class FedJob(ServedJob):
     """The job as another server tells of it."""
@@ -164,7 +170,7 @@ class Sources:
                     self._take_model(client, told.get("model_digest", ""), tables)
                     return told, ""
             except FAILURES as error:
-                reason = str(error).partition("\n")[0][:200]
+                reason = reason_of(error)
         return None, reason
 
     def _take_model(self, client: Any, digest: str, tables: Path) -> None:

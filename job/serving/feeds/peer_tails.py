@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources
+from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.served_job import ServedJob
 from operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
 
@@ -118,7 +118,7 @@ class PeerTails:
             try:
                 self._take(peer)
             except FAILURES as error:
-                peer.reason = str(error).partition("\n")[0][:200] or "it has ended"
+                peer.reason = reason_of(error) or "it has ended"
                 peer.table, peer.ended = -1, False
             self._stop.wait(RETRY_S)
 

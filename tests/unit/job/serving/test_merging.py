@@ -1,0 +1,262 @@
+"""Servers that have some of the tails each: the same rows at the same epochs, through moves, gaps and deaths."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from job.machine.ports import server_port
+from job.serving import place
+from job.serving.feeds.fed_follower import FedFollower
+from job.serving.feeds.fed_job import Sources
+from job.serving.feeds.merging_follower import MergingFollower
+from job.serving.feeds.peer_tails import _checked
+from job.serving.flight_server import EmbeddingFlights
+from job.serving.health import Health
+from job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from job.serving.served_job import ServedJob
+from operators.sink.tail.layout import R_CHANGED, TailName
+from operators.sink.tail.reader import NotATailError, TailReader
+from tests.support.hand_job import JOB_ID, HandJob
+
+
+class Merging:
+    """A server in this process; it listens before it has a table, as `freshet serve` does."""
+
+    def __init__(
+        self, tables: Path, port: int, others: list[int], own: ServedJob | None = None, kind: type = MergingFollower
+    ) -> None:
+        addresses = [f"127.0.0.1:{other}" for other in others]
+        self._stop, self.tables, self.port = threading.Event(), tables, port
+        sources = Sources(addresses, "secret")
+        self.job = own or sources.job(tables, self._stop.is_set, 20)
+        self.lookup = Lookup(CurrentTable(tables), self.job.sources)
+        self.health = Health(self.lookup, stale_after_s=1.0)
+        self.follower = kind(self.job, tables, sources, self._stop.is_set, 1 << 20)
+        self.health.trouble = lambda: self.follower.trouble
+        self.epochs: list[int] = []
+        self.listen()
+        self._threads = [threading.Thread(target=run) for run in (self._follow, self._look)]
+        for thread in self._threads:
+            thread.start()
+
+    def listen(self) -> None:
+        told = self.lookup, self.health, "secret", JOB_ID, None, "", (), self.job.tails_here
+        self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", *told)
+
+    def _follow(self) -> None:
+        self.follower.start(self._stop.is_set)
+        self.follower.run(self._stop.is_set)
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.002):
+            with suppress(NotReadyError):
+                self.epochs.append(self.lookup.table.epoch)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not self._true(condition):
+            assert time.monotonic() < deadline, self.health.figures()
+            time.sleep(0.005)
+
+    def _true(self, condition: Callable[[], bool]) -> bool:
+        try:
+            return condition()
+        except NotReadyError:
+            return False
+
+    def rows(self, epoch: int) -> dict[object, tuple[int, float]]:
+        """All rows, as soon as it has that epoch."""
+        self.until(lambda: self.lookup.table.epoch >= epoch)
+        answer = self.lookup.all()
+        assert answer.epoch == epoch
+        ids = answer.ids.tolist() if isinstance(answer.ids, np.ndarray) else answer.ids.decode()
+        return {id_: (own, row[0]) for id_, own, row in zip(ids, answer.epochs.tolist(), answer.rows, strict=True)}
+
+    def close(self, forget: bool = True) -> None:
+        self._stop.set()
+        self.flights.shutdown()
+        for thread in self._threads:
+            thread.join()
+        self.follower.close(forget)
+        assert self.epochs == sorted(self.epochs), "never back"
+
+
+class Machines:
+    """Two machines with a part of the job each, and servers."""
+
+    def __init__(self, folder: Path, kind: str = "int") -> None:
+        self.folder = folder
+        self.one, self.two = folder / "one" / "local", folder / "two" / "local"
+        self.hand = HandJob(folder / "O", kind, machines=[self.one, self.two])
+        self.ports = {name: server_port() for name in ("one", "two", "three")}
+        self.servers: list[Merging] = []
+
+    def serve(self, name: str, *others: str, kind: type = MergingFollower, sees_log: bool = False) -> Merging:
+        tables = self.folder / "O" / "tables" if sees_log else self.folder / name / "local"
+        own = ServedJob.read(self.folder / "O") if sees_log else None
+        made = Merging(tables, self.ports[name], [self.ports[other] for other in others], own, kind)
+        self.servers.append(made)
+        return made
+
+    def key(self, number: int) -> object:
+        return f"v{number}" if self.hand.kind == "string" else number
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+        self.hand.close()
+
+
+@pytest.fixture
+def machines(tmp_path) -> Iterator[Machines]:
+    made = Machines(tmp_path)
+    yield made
+    made.close()
+    assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
+
+
+@pytest.mark.parametrize("kind", ["int", "string"])
+def test_what_each_machine_has_comes_together(tmp_path, kind):
+    machines = Machines(tmp_path, kind)
+    hand, key = machines.hand, machines.key
+    hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []))
+    one, two = machines.serve("one", "two"), machines.serve("two", "one")
+    reader = machines.serve("three", "one", "two", kind=FedFollower)
+    expected = {key(2): (1, 1.0), key(3): (1, 1.0), key(4): (1, 1.0)}
+    assert one.rows(1) == two.rows(1) == reader.rows(1) == expected
+    hand.apply(2, ({2: 2.0}, [3]), ({5: 2.0}, []))
+    hand.apply(3, ({}, [2]), ({2: 3.0}, [4]))  # one that moves between parts, and so between machines
+    expected = {key(2): (3, 3.0), key(5): (2, 2.0)}
+    assert one.rows(3) == two.rows(3) == reader.rows(3) == expected
+    assert one.lookup.table.positions().tolist() == [[0, 0, 30, 3]]
+    assert two.lookup.table.positions().tolist() == reader.lookup.table.positions().tolist() == [[0, 0, 30, 3]]
+    hand.sinks[0].apply(4, [hand._block(4, 0, {3: 4.0}, [])])
+    time.sleep(0.3)
+    assert one.rows(3) == two.rows(3) == expected, "half an epoch is none"
+    hand.sinks[1].apply(4, [hand._block(4, 1, {key_: 4.0 for key_ in range(10, 3000)}, [])])  # grows all tables
+    expected |= {key(3): (4, 4.0)} | {key(number): (4, 4.0) for number in range(10, 3000)}
+    assert one.rows(4) == two.rows(4) == reader.rows(4) == expected
+    for server in (one, two, reader):
+        hand.sinks[0]._tail.beat(), hand.sinks[1]._tail.beat()
+        server.until(lambda server=server: server.health.figures()["ready"])
+    machines.close()
+    assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
+
+
+def test_a_part_that_moves_begins_behind_what_was_seen(machines):
+    hand = machines.hand
+    one, two = (machines.serve(*names) for names in (("one", "two"), ("two", "one")) if begin(hand))
+    for epoch in range(2, 6):
+        hand.apply(epoch, ({2: float(epoch)}, []), ({3: float(epoch)}, []))
+    assert one.rows(5) == {2: (5, 5.0), 3: (5, 5.0), 4: (1, 1.0)}
+    hand.move(0, machines.two)
+    hand.open()  # a restore of epoch 3; both parts are on one machine now
+    for epoch in range(4, 8):
+        hand.apply(epoch, ({2: float(epoch)}, []), ({3: float(epoch)}, []))
+    assert one.rows(7) == two.rows(7) == {2: (7, 7.0), 3: (7, 7.0), 4: (1, 1.0)}
+    late = machines.serve("three", "one", "two")
+    assert late.rows(7) == one.rows(7)
+    hand.apply(8, ({}, [2]))
+    assert late.rows(8) == one.rows(8) == {3: (7, 7.0), 4: (1, 1.0)}
+
+
+def begin(hand: HandJob) -> bool:
+    """The first epoch, once."""
+    if not list(hand.machines[0].rglob("*.tail")):
+        hand.apply(1, ({2: 1.0, 3: 1.0}, []), ({4: 1.0}, []))
+    return True
+
+
+def test_what_no_tail_has_comes_from_a_table_that_is_further(machines):
+    hand = machines.hand
+    begin(hand)
+    one, two = machines.serve("one", "two"), machines.serve("two", "one")
+    assert one.rows(1) == two.rows(1)
+    two.close(forget=False)  # killed
+    machines.servers.remove(two)
+    one.until(lambda: not one.health.figures()["ready"])
+    hand.apply(2, ({2: 2.0}, []), ({5: 2.0}, [4]), marker=2)
+    time.sleep(0.3)
+    assert one.lookup.table.epoch == 1
+    (machines.two / "tail").rename(machines.folder / "aside")  # the machine is away, and the epoch with it
+    three = machines.serve("three", "one", "two", sees_log=True)
+    hand.settle()
+    expected = {2: (2, 2.0), 3: (1, 1.0), 5: (2, 2.0)}
+    assert three.rows(2) == expected, "by the change log"
+    assert one.job.job_id == three.job.job_id
+    one.close(forget=False)
+    machines.servers.remove(one)
+    again = machines.serve("one", "three")
+    assert again.follower._left() is not None
+    assert again.rows(2) == expected, "by the table of another server"
+    hand.open()
+    hand.apply(3, ({2: 3.0}, []), ({6: 3.0}, []))
+    back = machines.serve("two", "one", "three")
+    assert again.rows(3) == three.rows(3) == back.rows(3) == expected | {2: (3, 3.0), 6: (3, 3.0)}
+
+
+def test_without_a_base_it_is_said_and_taken_later(machines):
+    hand = machines.hand
+    hand.begins_empty = False  # a snapshot's rows, which are in the change log alone
+    hand.open()
+    hand.apply(0, ({8: 0.5}, []), ({9: 0.5}, []))
+    hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []), marker=1)
+    one = machines.serve("one", "two")
+    one.until(lambda: "no table to begin with" in str(one.health.figures()["reason"]))
+    assert "not reached" in one.health.figures()["reason"] or "refused" in one.health.figures()["reason"]
+    with pytest.raises(NotReadyError):
+        _ = one.lookup.table
+    two = machines.serve("two", "one", "three")
+    hand.settle()
+    three = machines.serve("three", "one", "two", sees_log=True)
+    expected = {8: (0, 0.5), 9: (0, 0.5), 2: (1, 1.0), 3: (1, 1.0)}
+    assert three.rows(1) == two.rows(1) == one.rows(1) == expected
+    hand.apply(2, ({2: 2.0}, [8]))
+    expected = {9: (0, 0.5), 2: (2, 2.0), 3: (1, 1.0)}
+    assert three.rows(2) == two.rows(2) == one.rows(2) == expected
+
+
+def test_a_server_that_dies_is_missed_and_nothing_goes_back(machines):
+    hand = machines.hand
+    begin(hand)
+    one, two = machines.serve("one", "two"), machines.serve("two", "one")
+    reader = machines.serve("three", "one", "two", kind=FedFollower)
+    assert one.rows(1) == two.rows(1) == reader.rows(1)
+    two.flights.shutdown()
+    hand.apply(2, ({2: 2.0}, []), ({4: 2.0}, []))
+    two.until(lambda: two.lookup.table.epoch == 2)  # it hears others still
+    for server in (one, reader):
+        server.until(lambda server=server: not server.health.figures()["ready"])
+    one.until(lambda: "epoch 2 of part 1 is in no tail that is reached" in str(one.health.figures()["reason"]))
+    two.listen()
+    expected = {2: (2, 2.0), 3: (1, 1.0), 4: (2, 2.0)}
+    assert one.rows(2) == two.rows(2) == reader.rows(2) == expected
+    for sink in hand.sinks:
+        sink._tail.beat()
+    for server in (one, two, reader):
+        server.until(lambda server=server: server.health.figures()["ready"])
+    assert one.follower.trouble is None
+
+
+def test_records_that_do_not_fit_are_refused(machines):
+    begin(machines.hand)
+    name = next(path for path in (machines.one / "tail").iterdir() if TailName.parse(path.name))
+    job = ServedJob.read(machines.folder / "O")
+    assert job is not None
+    record = TailReader(name, job.word).next()
+    assert record is not None
+    raw = record.raw.copy()
+    assert _checked(raw, job).epoch == 1
+    for wrong in (raw[:-8], raw[:16], np.append(raw, raw[:8])):
+        with pytest.raises(NotATailError):
+            _checked(wrong.copy(), job)
+    raw.view(np.int64)[R_CHANGED] = -1
+    with pytest.raises(NotATailError):
+        _checked(raw, job)
