@@ -106,9 +106,9 @@ class LocalCluster:
             self.await_ready()
         return self.job_manager
 
-    def start_task_manager(self, slots: int = 1) -> ClusterProcess:
-        """Start one more TaskManager; `await_ready` waits until it has registered."""
-        process = self._launch(TASK_MANAGER, slots, "-D", f"taskmanager.numberOfTaskSlots={slots}")
+    def start_task_manager(self, slots: int = 1, environ: Mapping[str, str] | None = None) -> ClusterProcess:
+        """Start one more TaskManager; `await_ready` waits until it has registered. `environ`: of this one besides."""
+        process = self._launch(TASK_MANAGER, slots, "-D", f"taskmanager.numberOfTaskSlots={slots}", environ=environ)
         self.task_managers.append(process)
         return process
 
@@ -183,7 +183,9 @@ class LocalCluster:
         prepare_environment(self.environ)
         self.environ |= make_folders(self.folder, loopback_options(self._rest_port) | self._options)
 
-    def _launch(self, role: str, slots: int, *arguments: str) -> ClusterProcess:
+    def _launch(
+        self, role: str, slots: int, *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> ClusterProcess:
         name = f"{role}-{self._started}"
         self._started += 1
         if role == TASK_MANAGER:
@@ -192,7 +194,12 @@ class LocalCluster:
         with (self.folder / "log" / f"{name}.out").open("wb") as log:
             command = [str(self.home / "bin" / f"{role}.sh"), "start-foreground", *arguments]
             child = subprocess.Popen(
-                command, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env={**self.environ, **(environ or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._children[child.pid] = child
         return ClusterProcess(child.pid, began_s(child.pid), name, slots)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from job.serving import place
 from job.serving.clients.client import EmbeddingClient
 from job.serving.lookup import NotReadyError, NotYetError
 from job.serving.place import SHM, read_server
@@ -35,12 +36,22 @@ class Server:
 
     def start(self, *options: str) -> dict[str, Any]:
         """Start it and wait until it answers; what it tells of itself."""
+        self.launch(*options)
+        return self.until_ready()
+
+    def launch(self, *options: str) -> None:
+        """Start it."""
         command = [sys.executable, "-m", "job.cli", "serve", "--tables", str(self.tables), "--port", "0"]
+        self.out.parent.mkdir(parents=True, exist_ok=True)
         with (self.out.parent / "serve.log").open("ab") as log:
             # Without a function before exec: this process may run gRPC's threads, which do not survive a plain fork.
             self.process = subprocess.Popen(
                 [*command, "--http-port", "0", *options], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
             )
+
+    def until_ready(self) -> dict[str, Any]:
+        """Wait until it answers; what it tells of itself."""
+        assert self.process is not None
         deadline = time.monotonic() + START_S
         while (told := read_server(self.tables)).get("pid") != self.process.pid:
             assert self.process.poll() is None, self.log()
@@ -70,10 +81,15 @@ class Server:
                 path.unlink(missing_ok=True)
 
     def _is_ours(self, path: Path) -> bool:
-        from job.folder.job_file import SavedJob
+        return f"-{place._mark(self.tables)}-" in path.name
 
-        saved = SavedJob.read(self.out)
-        return saved is not None and saved.settings.job_id in path.name
+    def knows(self, folder: Path) -> bool:
+        """Whether it was told of a folder, or has anything open or mapped there."""
+        assert self.process is not None
+        own = Path(f"/proc/{self.process.pid}")
+        told = [(own / "cmdline").read_text(), (own / "environ").read_text(), (own / "maps").read_text()]
+        opened = [os.readlink(one) for one in (own / "fd").iterdir() if one.is_symlink()]
+        return any(str(folder) in one for one in told + opened)
 
 
 @dataclass

@@ -1,0 +1,18 @@
+"""Servers without a shared folder, through a rescaling and deaths (scripts/serve_apart is the same, longer)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.drills.apart import Apart
+from tests.support.judge import say
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_three_servers_that_share_no_folder(tmp_path: Path) -> None:
+    found = Apart(tmp_path, 12_000, say, kill_task_manager=True).run()
+    print(f"epochs {found.epochs}, answers {found.answers}, seen by each: {found.seen}")
+    assert found.good, found.wrong
