@@ -96,7 +96,7 @@ def serve(
     from job.serving.tls import Certificate, read_roots
 
     token = token or os.environ.get(TOKEN_VARIABLE) or None
-    of_job = tables is not None and not sources and topic is None
+    of_job = tables is not None and topic is None
     options = ServeOptions(
         tables=tables,
         host=host,

@@ -12,6 +12,7 @@ from job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options
 from job.units import format_duration
 from job.uris import local_path
 from operators.limits import TAIL_BYTES
+from operators.output_folders import TABLES
 
 EmbeddingFormat = Literal["base64", "list"]
 PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins
@@ -101,6 +102,9 @@ class OutputOptions(Options):
     @field_validator("tables_folder")
     @classmethod
     def _from_anywhere(cls, value: str | None) -> str | None:
+        if value is not None and local_path(value).name != TABLES:
+            msg = f"got {value}, expected a folder of the name {TABLES}, such as /var/lib/freshet/tables"
+            raise ValueError(msg)
         return None if value is None else str(local_path(value))
 
     @field_validator("embeddings_to")

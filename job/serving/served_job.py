@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=4)
@@ -152,11 +153,19 @@ def await_job(tables: Path, timeout_s: float) -> ServedJob:
 
     Raises: UsageError when there is none in time.
     """
+    return await_tables(tables, timeout_s, lambda: ServedJob.read(tables.parent))
+
+
+def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -> T:
+    """What is found of a folder of tables, as soon as something is.
+
+    Raises: UsageError when nothing is in time.
+    """
     if tables.name != layout.TABLES:
         msg = f"--tables {tables}: expected the folder {layout.TABLES} of a job's --out, such as O/{layout.TABLES}"
         raise UsageError(msg)
     deadline = time.monotonic() + timeout_s
-    while (job := ServedJob.read(tables.parent)) is None:
+    while (found := find()) is None:
         if time.monotonic() >= deadline:
             msg = (
                 f"--tables {tables}: {tables.parent} holds no job after {timeout_s:g} s; give the {layout.TABLES} of "
@@ -164,4 +173,4 @@ def await_job(tables: Path, timeout_s: float) -> ServedJob:
             )
             raise UsageError(msg)
         time.sleep(_POLL_S)
-    return job
+    return found

@@ -57,6 +57,11 @@ class FedJob(ServedJob):
         return self.told_width
 
     @property
+    def tails(self) -> Path:
+        """The folder of its tails on this machine."""
+        return Path(self.tables_folder) / TAIL
+
+    @property
     def quick_width(self) -> int:
         """The same."""
         return self.told_width

@@ -12,7 +12,9 @@ from gnn.user_cache import user_cache
 from job.folder import layout
 from job.serving.lookup import EPOCH, ROW
 from job.serving.serve_options import ServeOptions
-from job.serving.served_job import ServedJob, await_job
+from job.serving.served_job import ServedJob, await_tables
+from operators.output_folders import TAIL
+from operators.sink.tail.note import TailNote
 
 # What follows brings numba in, and clients of Kafka: they are loaded when Flight answers already.
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         return _of_servers(options, until)
     assert options.tables is not None
     tables = options.tables.absolute()
-    job = await_job(tables, options.wait_s)
+    job = await_tables(tables, options.wait_s, lambda: ServedJob.read(tables.parent) or TailNote.read(tables / TAIL))
+    if not isinstance(job, ServedJob):  # tails of this machine, and no change log
+        return _of_servers(options, until)
 
     def follower() -> Follower:
         from job.serving.follower import Follower
@@ -68,7 +72,7 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         from job.serving.feeds.fed_follower import FedFollower
         from job.serving.feeds.merging_follower import MergingFollower
 
-        kind = MergingFollower if options.tables is not None and job.parts else FedFollower
+        kind = MergingFollower if job.parts else FedFollower  # else of an earlier version
         return kind(job, tables, sources, until, options.history_bytes)
 
     return Feed(tables, job, follower)

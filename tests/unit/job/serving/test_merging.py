@@ -9,17 +9,22 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import orjson
+import pyarrow.flight as flight
 import pytest
 
+from job.errors import UsageError
 from job.machine.ports import server_port
 from job.serving import place
 from job.serving.feeds.fed_follower import FedFollower
 from job.serving.feeds.fed_job import Sources
+from job.serving.feeds.feed import feed_of
 from job.serving.feeds.merging_follower import MergingFollower
 from job.serving.feeds.peer_tails import _checked
 from job.serving.flight_server import EmbeddingFlights
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from job.serving.serve_options import ServeOptions
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import R_CHANGED, TailName
 from operators.sink.tail.reader import NotATailError, TailReader
@@ -93,13 +98,13 @@ class Machines:
 
     def __init__(self, folder: Path, kind: str = "int") -> None:
         self.folder = folder
-        self.one, self.two = folder / "one" / "local", folder / "two" / "local"
+        self.one, self.two = folder / "one" / "tables", folder / "two" / "tables"
         self.hand = HandJob(folder / "O", kind, machines=[self.one, self.two])
         self.ports = {name: server_port() for name in ("one", "two", "three")}
         self.servers: list[Merging] = []
 
     def serve(self, name: str, *others: str, kind: type = MergingFollower, sees_log: bool = False) -> Merging:
-        tables = self.folder / "O" / "tables" if sees_log else self.folder / name / "local"
+        tables = self.folder / "O" / "tables" if sees_log else self.folder / name / "tables"
         own = ServedJob.read(self.folder / "O") if sees_log else None
         made = Merging(tables, self.ports[name], [self.ports[other] for other in others], own, kind)
         self.servers.append(made)
@@ -260,3 +265,85 @@ def test_records_that_do_not_fit_are_refused(machines):
     raw.view(np.int64)[R_CHANGED] = -1
     with pytest.raises(NotATailError):
         _checked(raw, job)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"tails": [1, 1], "job": "another"}, "tails of the job 'another'"),
+        ({"tails": [1], "job": JOB_ID}, "expected 2 epochs"),
+        ({"tails": [1, None], "job": JOB_ID}, "expected 2 epochs"),
+        ({"tails": 7, "job": JOB_ID}, "expected 2 epochs"),
+        ({"changes": True, "job": "another"}, "changes of the job 'another'"),
+    ],
+)
+def test_what_is_asked_wrongly(machines, asked, reason):
+    begin(machines.hand)
+    one = machines.serve("one", "two")
+    with flight.connect(f"grpc://127.0.0.1:{one.port}") as client:
+        for token, said in (("secret", reason), ("wrong", "authorization")):
+            options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+            with pytest.raises(flight.FlightError, match=said):
+                client.do_get(flight.Ticket(orjson.dumps(asked)), options).read_all()
+
+
+def test_tails_alone_are_served(tmp_path):
+    """`freshet serve --tables L`, where all subtasks are on this machine, and the output folder is not."""
+    tables = tmp_path / "here" / "tables"
+    hand = HandJob(tmp_path / "O", machines=[tables, tables])
+    hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
+    feed = feed_of(ServeOptions(tables=tables, wait_s=1.0), lambda: False)
+    follower = feed.follower()
+    follower.start()
+    deadline = time.monotonic() + 20
+    while follower.table.epoch < 1:
+        assert time.monotonic() < deadline
+        follower.step()
+    answer = Lookup(CurrentTable(tables)).all()
+    assert sorted(answer.ids.tolist()) == [2, 3]
+    assert feed.job.plan.out_width == feed.job.width, "the model is where the TaskManager has it"
+    follower.close(forget=True)
+    hand.close()
+    with pytest.raises(UsageError, match="holds no job"):
+        feed_of(ServeOptions(tables=tmp_path / "nothing" / "tables", wait_s=0.1), lambda: False)
+
+
+def test_much_that_is_held_waits_and_goes_on(machines, monkeypatch):
+    """One part is far ahead, more than is held: what the other one lacks is not kept from coming."""
+    monkeypatch.setattr("job.serving.feeds.peer_tails.HELD_BYTES_MAX", 4096)
+    hand = machines.hand
+    begin(hand)
+    hand.apply(2, ({}, []), ({}, []))
+    one, two = machines.serve("one", "two"), machines.serve("two", "one")
+    reader = machines.serve("three", "one", "two")
+    assert reader.rows(2) == one.rows(2) == two.rows(2)
+    for epoch in range(3, 200):
+        hand.sinks[0].apply(epoch, [hand._block(epoch, 0, {2: float(epoch), 3: float(epoch)}, [])])
+    reader.until(lambda: reader.follower._peers._bytes >= 4096)
+    time.sleep(0.5)
+    assert reader.follower._peers._bytes < 20_000
+    for epoch in range(3, 200):
+        hand.sinks[1].apply(epoch, [hand._block(epoch, 1, {4: float(epoch)}, [])])
+    expected = {2: (199, 199.0), 3: (199, 199.0), 4: (199, 199.0)}
+    assert reader.rows(199) == one.rows(199) == two.rows(199) == expected
+
+
+def test_what_a_stream_has_left_out_is_asked_for_again(machines, monkeypatch):
+    """An epoch comes to light in a file that is new, behind one that was sent: an attempt that was slow, say."""
+    monkeypatch.setattr("job.serving.feeds.merging_follower._GAP_S", 1e9)  # not from another server's table
+    hand = machines.hand
+    begin(hand)
+    hand.apply(2, ({2: 2.0}, []), ({4: 2.0}, []), marker=1)
+    hand.apply(3, ({2: 3.0}, []), ({4: 3.0}, []), marker=2)
+    hand.apply(4, ({2: 4.0}, []), ({4: 4.0}, []))
+    job = ServedJob.read(machines.folder / "O")
+    assert job is not None
+    files = [path for path in (machines.one / "tail").iterdir() if TailName.parse(path.name)]
+    [third] = [path for path in files if TailReader(path, job.word).first_epoch == 3]
+    third.rename(machines.folder / third.name)
+    one, two = machines.serve("one", "two"), machines.serve("two", "one")
+    two.until(lambda: two.follower._peers.after(0, 3) is not None)
+    assert two.follower._peers.after(0, 3).epoch == 4
+    assert two.rows(2) == one.rows(2)
+    (machines.folder / third.name).rename(third)
+    assert two.rows(4) == one.rows(4) == {2: (4, 4.0), 3: (1, 1.0), 4: (4, 4.0)}

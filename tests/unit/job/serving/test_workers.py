@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from job.machine.ports import server_port
+from job.serving.served_job import TailsHere
 from job.serving.workers.answering import Answering, Doors
 from job.serving.workers.worker import Work
 from tests.support.hand_job import JOB_ID, WIDTH
@@ -20,7 +21,8 @@ def doors(host: str = "127.0.0.1", **options: object) -> Doors:
 
 
 def test_what_a_worker_is_told():
-    work = Work(doors(token="secret"), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0)
+    here = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
+    work = Work(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0)
     assert Work.load(work.dump()) == work
 
 
