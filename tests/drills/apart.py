@@ -34,7 +34,7 @@ from tests.support.serving import Judge, Sampler, Server
 VERTICES, PARTS = 300, 4
 IDS = np.arange(VERTICES) * 7 - 5  # as in the stream
 EPOCHS = 12  # that each stage of the drill sees at least
-STALE_AFTER = "1s"
+STALE_AFTER = "3s"  # parts tell that they live twice a second, servers four times
 PATIENCE_S = 120.0
 
 
@@ -152,6 +152,7 @@ class Apart:
 
     def _kill_a_server(self) -> None:
         """SIGKILL; the others are stale until it is back, and all go on."""
+        self._until_fresh()
         self.two.server.kill()
         began = time.monotonic()
         self._until(lambda: not self._health(self.one)["ready"] and not self._health(self.reader)["ready"])

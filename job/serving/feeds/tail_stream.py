@@ -23,7 +23,7 @@ from operators.sink.tail.reader import TailEpoch, read_beat
 from state.served.layout import T_ENDED
 
 SCHEMA = pa.schema([("record", pa.uint8())], {"version": str(VERSION)})
-_BEAT_S, _POLL_S = 0.25, 0.002
+_BEAT_S, _POLL_S = 0.25, 0.004
 _PIECE_BYTES = 4 << 20
 
 
