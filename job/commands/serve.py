@@ -19,9 +19,21 @@ if TYPE_CHECKING:
 
 Text: TypeAlias = str | None
 Tables = Annotated[
-    Path | None, typer.Option(metavar="O/tables", help="The folder `tables` in the job's --out.", show_default=False)
+    Path | None,
+    typer.Option(
+        metavar="O/tables",
+        help="The folder `tables` in the job's --out, or on a TaskManager's machine the one of `freshet run --tables`.",
+        show_default=False,
+    ),
 ]
-From = Annotated[Text, typer.Option("--from", metavar="HOST:PORT,...", help="Feed from these servers, over Flight.")]
+From = Annotated[
+    Text,
+    typer.Option(
+        "--from",
+        metavar="HOST:PORT,...",
+        help="Feed from these servers, over Flight; with --tables: take from them what is not there.",
+    ),
+]
 Kafka = Annotated[
     Text, typer.Option(metavar="kafka://HOST:PORT/TOPIC", help="Feed from the topic of `freshet run --embeddings-to`.")
 ]
@@ -77,6 +89,7 @@ def serve(
 
     [cyan]freshet serve --tables O/tables[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
+    [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
     [cyan]freshet query 7 9[/cyan]
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
