@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def apart(
     events: Annotated[int, typer.Option(min=6_000, help="How many events to stream.")] = 20_000,
-    kill: Annotated[bool, typer.Option(help="Kill a TaskManager, too.")] = True,
+    lose: Annotated[bool, typer.Option(help="Lose a machine for good, instead.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Work in this folder, and leave it there.")] = None,
 ) -> None:
     """Serve a job from two machines and a third that only reads, none of which sees a folder of the other.
@@ -34,7 +34,7 @@ def apart(
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:
-        found = Apart(folder.absolute(), events, say, kill).run()
+        found = Apart(folder.absolute(), events, say, lose).run()
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)

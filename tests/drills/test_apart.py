@@ -12,7 +12,8 @@ from tests.support.judge import say
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_three_servers_that_share_no_folder(tmp_path: Path) -> None:
-    found = Apart(tmp_path, 12_000, say, kill_task_manager=True).run()
+@pytest.mark.parametrize("lose", [False, True], ids=["rescaled", "machine lost"])
+def test_three_servers_that_share_no_folder(lose: bool, tmp_path: Path) -> None:
+    found = Apart(tmp_path, 12_000, say, lose).run()
     print(f"epochs {found.epochs}, answers {found.answers}, seen by each: {found.seen}")
     assert found.good, found.wrong

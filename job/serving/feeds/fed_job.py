@@ -40,7 +40,7 @@ FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, Value
 def reason_of(error: BaseException) -> str:
     """Why a server could not be asked, without what gRPC says of itself."""
     said = str(error).partition("\n")[0].partition(". gRPC client debug")[0]
-    return (said.rpartition("last error: ")[2] if "failed to connect" in said else said)[:200]
+    return (said.rpartition(": ")[2] if "failed to connect" in said else said)[:200]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from state.served.writer import TableWriter
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
 _LACK_S = 3.0  # until people are told what is lacking
 _LOOK_S, _POLL_S = 0.25, 0.01
-_NOT_REACHED_MAX = 3  # that are named
+_NAMED_MAX = 3  # of parts, and of servers that are not reached
 
 
 class _MergedTails(PartTails):
@@ -70,6 +70,7 @@ class MergingFollower(FedFollower):
         """Ask the other servers, and have a table."""
         self._peers.start()
         super().start(until)
+        self._moved_at = time.monotonic()  # tails first, also where the table that was left is far behind
 
     def run(self, until: Callable[[], bool]) -> None:
         """Follow the job until told to end."""
@@ -96,15 +97,15 @@ class MergingFollower(FedFollower):
         """Some tail lacks the next epoch: it may be in the change log, or in another server's table."""
         if self._sees_log and super()._stalled(now):
             return True
-        if self._flow is None and not self._is_behind_another(now):
+        further = self._peers.further()
+        if self._flow is None and (further is None or now - self._moved_at < _GAP_S):
             self._tell_what_is_lacking(now)
             return False
         before = self.table.epoch
-        self._flow_on(self._peers.further())
+        if self._flow is None:
+            say(f"epoch {before + 1} of some part is in no tail that is reached: going on by the table of {further}")
+        self._flow_on(further)
         return self.table.epoch > before
-
-    def _is_behind_another(self, now: float) -> bool:
-        return now - self._moved_at > _GAP_S and self._peers.further() is not None
 
     def _load(self) -> None:
         """Begin with the change log, else with another server's table, else with nothing, if the job began so."""
@@ -140,11 +141,13 @@ class MergingFollower(FedFollower):
             return
         lacking = [part for part, one in enumerate(later) if one is None or one.epoch > wanted]
         if lacking:
-            some = ", ".join(map(str, lacking[:_NOT_REACHED_MAX])) + (" and others" if len(lacking) > 3 else "")
-            self._say_once(f"epoch {wanted} of part {some} is in no tail that is reached: {self._who_could_help()}")
+            some = ", ".join(map(str, lacking[:_NAMED_MAX])) + (" and others" if len(lacking) > _NAMED_MAX else "")
+            self._say_once(
+                f"epoch {wanted} of part{'s' * (len(lacking) > 1)} {some} is in no tail that is reached: {self._who_could_help()}"
+            )
 
     def _who_could_help(self) -> str:
-        unheard = "; ".join(self._peers.unheard()[:_NOT_REACHED_MAX])
+        unheard = "; ".join(self._peers.unheard()[:_NAMED_MAX])
         wanted = "name a server beside each TaskManager, or one that sees the change log (--tables O/tables), in --from"
         return f"no other server is further{f' ({unheard})' if unheard else ''}; {wanted}"
 

@@ -98,7 +98,7 @@ class PeerTails:
 
     def unheard(self) -> list[str]:
         """The servers of which nothing is heard, and why."""
-        return [f"{peer.source}: {peer.reason}" for peer in self._peers.copy().values() if peer.reason]
+        return sorted(f"{peer.source}: {peer.reason}" for peer in self._peers.copy().values() if peer.reason)
 
     def _run(self) -> None:
         """Ask every server at every address; names may come to stand for others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,11 +36,10 @@ class Merging:
     """A server in this process; it listens before it has a table, as `freshet serve` does."""
 
     def __init__(
-        self, tables: Path, port: int, others: list[int], own: ServedJob | None = None, kind: type = MergingFollower
+        self, tables: Path, at: str, others: list[str], own: ServedJob | None = None, kind: type = MergingFollower
     ) -> None:
-        addresses = [f"127.0.0.1:{other}" for other in others]
-        self._stop, self.tables, self.port = threading.Event(), tables, port
-        sources = Sources(addresses, "secret")
+        self._stop, self.tables, self.at = threading.Event(), tables, at
+        sources = Sources(others, "secret")
         self.job = own or sources.job(tables, self._stop.is_set, 20)
         self.lookup = Lookup(CurrentTable(tables), self.job.sources)
         self.health = Health(self.lookup, stale_after_s=1.0)
@@ -53,7 +53,7 @@ class Merging:
 
     def listen(self) -> None:
         told = self.lookup, self.health, "secret", JOB_ID, None, "", (), self.job.tails_here
-        self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", *told)
+        self.flights = EmbeddingFlights(f"grpc://{self.at}", *told)
 
     def _follow(self) -> None:
         self.follower.start(self._stop.is_set)
@@ -100,13 +100,13 @@ class Machines:
         self.folder = folder
         self.one, self.two = folder / "one" / "tables", folder / "two" / "tables"
         self.hand = HandJob(folder / "O", kind, machines=[self.one, self.two])
-        self.ports = {name: server_port() for name in ("one", "two", "three")}
+        self.at = {name: f"127.0.0.1:{server_port()}" for name in ("one", "two", "three")}
         self.servers: list[Merging] = []
 
     def serve(self, name: str, *others: str, kind: type = MergingFollower, sees_log: bool = False) -> Merging:
         tables = self.folder / "O" / "tables" if sees_log else self.folder / name / "tables"
         own = ServedJob.read(self.folder / "O") if sees_log else None
-        made = Merging(tables, self.ports[name], [self.ports[other] for other in others], own, kind)
+        made = Merging(tables, self.at[name], [self.at[other] for other in others], own, kind)
         self.servers.append(made)
         return made
 
@@ -280,7 +280,7 @@ def test_records_that_do_not_fit_are_refused(machines):
 def test_what_is_asked_wrongly(machines, asked, reason):
     begin(machines.hand)
     one = machines.serve("one", "two")
-    with flight.connect(f"grpc://127.0.0.1:{one.port}") as client:
+    with flight.connect(f"grpc://{one.at}") as client:
         for token, said in (("secret", reason), ("wrong", "authorization")):
             options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
             with pytest.raises(flight.FlightError, match=said):
@@ -347,3 +347,31 @@ def test_what_a_stream_has_left_out_is_asked_for_again(machines, monkeypatch):
     assert two.rows(2) == one.rows(2)
     (machines.folder / third.name).rename(third)
     assert two.rows(4) == one.rows(4) == {2: (4, 4.0), 3: (1, 1.0), 4: (4, 4.0)}
+
+
+def test_a_name_that_comes_to_stand_for_several_addresses(machines, monkeypatch):
+    port, known = server_port(), ["127.0.0.1"]
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str, *rest: object, **more: object) -> list[tuple[object, ...]]:
+        found = known if host == "servers" else [host]
+        return [one for each in found for one in resolve(each, *rest, **more)]
+
+    monkeypatch.setattr("job.serving.feeds.fed_job.socket.getaddrinfo", resolved)
+    machines.at |= {"one": f"127.0.0.1:{port}", "two": f"127.0.0.2:{port}", "all": f"servers:{port}"}
+    hand = machines.hand
+    begin(hand)
+    one, two, reader = (
+        machines.serve(name, "all") for name in ("one", "two", "three")
+    )  # each is among its own sources
+    two.rows(1)  # by the tails of the one that the name stands for
+    time.sleep(0.3)
+    with pytest.raises(NotReadyError):
+        _ = one.lookup.table
+    known.append("127.0.0.2")
+    expected = {2: (1, 1.0), 3: (1, 1.0), 4: (1, 1.0)}
+    assert one.rows(1) == two.rows(1) == reader.rows(1) == expected
+    known.remove("127.0.0.1")
+    reader.until(lambda: [str(peer.at) for peer in reader.follower._peers._peers] == ["127.0.0.2"])
+    hand.apply(2, ({2: 2.0}, []), ({}, [4]))
+    assert one.rows(2) == {2: (2, 2.0), 3: (1, 1.0)}, "its own part, and the other one's"
