@@ -142,9 +142,8 @@ class MergingFollower(FedFollower):
         lacking = [part for part, one in enumerate(later) if one is None or one.epoch > wanted]
         if lacking:
             some = ", ".join(map(str, lacking[:_NAMED_MAX])) + (" and others" if len(lacking) > _NAMED_MAX else "")
-            self._say_once(
-                f"epoch {wanted} of part{'s' * (len(lacking) > 1)} {some} is in no tail that is reached: {self._who_could_help()}"
-            )
+            which = f"epoch {wanted} of part{'s' * (len(lacking) > 1)} {some}"
+            self._say_once(f"{which} is in no tail that is reached: {self._who_could_help()}")
 
     def _who_could_help(self) -> str:
         unheard = "; ".join(self._peers.unheard()[:_NAMED_MAX])
