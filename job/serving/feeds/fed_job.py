@@ -23,6 +23,7 @@ from job.serving.lookup import EPOCH, ROW
 from job.serving.served_job import ServedJob
 from job.serving.tls import Address
 from operators.output_folders import TAIL
+from operators.sink.tail.layout import VERSION
 from operators.sink.tail.note import TailNote
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Sources:
 
     def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         """Records of a server's tails from these epochs on, one for each part, and what it knows besides."""
-        return self._stream({"tails": wanted, "job": job_id}, source)
+        return self._stream({"tails": wanted, "job": job_id, "version": VERSION}, source)
 
     def all(self) -> Iterator[Source]:
         """Every server at every address, as far as names are known just now."""

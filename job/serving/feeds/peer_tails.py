@@ -76,10 +76,13 @@ class PeerTails:
 
     def pass_epoch(self, epoch: int) -> None:
         """The table has all up to this epoch."""
+        if epoch == self._epoch:
+            return
         with self._lock:
-            self._epoch = epoch
+            former, self._epoch = self._epoch, epoch
             for held in self._held:
-                for one in [known for known in held if known <= epoch]:
+                few = range(former + 1, epoch + 1) if epoch - former < len(held) else list(held)
+                for one in [known for known in few if known <= epoch and known in held]:
                     self._bytes -= held.pop(one).raw.nbytes
 
     def beats(self) -> list[Beat | None]:
@@ -117,7 +120,7 @@ class PeerTails:
         while not (self._stop.is_set() or peer.gone):
             try:
                 self._take(peer)
-            except FAILURES as error:
+            except (*FAILURES, LookupError, TypeError) as error:  # the last two: it tells what nobody could take
                 peer.reason = reason_of(error) or "it has ended"
                 peer.table, peer.ended = -1, False
             self._stop.wait(RETRY_S)

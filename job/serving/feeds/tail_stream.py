@@ -22,7 +22,7 @@ from operators.sink.tail.layout import VERSION, beat_name, job_word
 from operators.sink.tail.reader import TailEpoch, read_beat
 from state.served.layout import T_ENDED
 
-SCHEMA = pa.schema([("record", pa.uint8())], {"version": str(VERSION)})
+SCHEMA = pa.schema([("record", pa.uint8())])
 _BEAT_S, _POLL_S = 0.25, 0.004
 _PIECE_BYTES = 4 << 20
 
@@ -32,7 +32,7 @@ def pieces_of_tails(
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """Records as they come, in pieces, and heartbeats; the metadata says which.
 
-    Raises: BadRequestError for a request about another job, or other parts.
+    Raises: BadRequestError for a request about another job, other parts, or another version of the records.
     """
     wanted = request["tails"]
     if request.get("job") != here.job_id:
@@ -40,6 +40,11 @@ def pieces_of_tails(
         raise BadRequestError(msg)
     if not isinstance(wanted, list) or len(wanted) != here.parts or any(type(one) is not int for one in wanted):
         msg = f"tails: expected {here.parts} epochs, one for each part, got {str(wanted)[:50]!r}"
+        raise BadRequestError(msg)
+    if request.get("version") != VERSION:
+        msg = (
+            f"tails of version {request.get('version')!r}: this server has version {VERSION}; use one Freshet for both"
+        )
         raise BadRequestError(msg)
     return _pieces(here, list(wanted), lookup, until)
 

@@ -274,6 +274,7 @@ def test_records_that_do_not_fit_are_refused(machines):
         ({"tails": [1], "job": JOB_ID}, "expected 2 epochs"),
         ({"tails": [1, None], "job": JOB_ID}, "expected 2 epochs"),
         ({"tails": 7, "job": JOB_ID}, "expected 2 epochs"),
+        ({"tails": [1, 1], "job": JOB_ID, "version": 7}, "tails of version 7"),
         ({"changes": True, "job": "another"}, "changes of the job 'another'"),
     ],
 )
