@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from job.errors import UsageError
 from job.flink.job_spec import JobSpec
 from job.options.config_file import load_run_config
 from job.options.run_config import RunConfig
@@ -75,3 +76,10 @@ def test_flinks_job_is_told_its_options() -> None:
     spec = JobSpec(**told(config, JobSpec) | {"out": "O", "parts": 3, "layers": 1, "checkpoint_dir": ""})
     assert (spec.parallelism, spec.state_backend, spec.managed_mb, spec.restarts) == (3, "hashmap", 1024, 4)
     assert (spec.checkpoint_interval_ms, spec.epoch_ms, spec.stay) == (2000, 20, False)
+
+
+def test_the_folder_of_tails_holds_from_anywhere() -> None:
+    assert told(config_of(tables="here/tables"), TailConfig)["tables_folder"] == str(Path("here/tables").absolute())
+    assert "tables_folder" not in told(config_of(), TailConfig)
+    with pytest.raises(UsageError, match="expected a folder of the name tables"):
+        config_of(tables="/var/lib/freshet")
