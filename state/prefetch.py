@@ -19,14 +19,20 @@ from gnn.kernel import inner
 _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 
 
+def pointer_to(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Where flat element `index` of a C-contiguous array lies; for intrinsics, with what numba gives them."""
+    data = make_array(kind)(context, builder, array).data
+    item = context.get_abi_sizeof(context.get_value_type(kind.dtype))
+    word = ir.IntType(64)
+    offset = builder.mul(index, ir.Constant(word, item))
+    return builder.inttoptr(builder.add(builder.ptrtoint(data, word), offset), ir.IntType(8).as_pointer())
+
+
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = make_array(signature.args[0])(context, builder, args[0]).data
-        item = context.get_abi_sizeof(context.get_value_type(signature.args[0].dtype))
-        word, i8p, i32 = ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(32)
-        offset = builder.mul(args[1], ir.Constant(word, item))
-        pointer = builder.inttoptr(builder.add(builder.ptrtoint(data, word), offset), i8p)
+        pointer = pointer_to(context, builder, signature.args[0], args[0], args[1])
+        i8p, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [i8p, i32, i32, i32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [pointer, i32(_READ), i32(_SECOND_LEVEL), i32(_DATA)])

@@ -67,6 +67,8 @@ class LayerPlan:
     """update depends on the vertex's own row."""
     self_is_message: bool = False
     """The self input is the vertex's own message row."""
+    root_width: int = 0
+    """Width of what update makes of the self input alone (`root`), where it reads it in no other way; else 0."""
     carried_width: int = 0
     """Width of the rows of earlier layers among the self input's columns, which travel across the conv."""
     synopsis: Synopsis
@@ -108,8 +110,24 @@ class LayerPlan:
         with np.errstate(all="ignore"):
             return self._after.apply(self._update(agg, own, ctx), own=True)
 
+    def root(self, own: Rows) -> Rows:
+        """Return what update makes of self inputs alone, (n, root_width) float32: it stays while those stay."""
+        with np.errstate(all="ignore"):
+            return self._root(own)
+
+    def update_from_root(self, agg: Rows, root: Rows, ctx: Context) -> Rows:
+        """Return what `update` does, bit by bit, from what `root` has made of the self inputs, which is left as it is."""
+        with np.errstate(all="ignore"):
+            return self._after.apply(self._update_from_root(agg, root, ctx), own=True)
+
     def _send(self, x: Rows, ctx: Context) -> Rows:
         raise NotImplementedError
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        raise NotImplementedError
+
+    def _root(self, own: Rows) -> Rows:
+        raise NotImplementedError
+
+    def _update_from_root(self, agg: Rows, root: Rows, ctx: Context) -> Rows:
         raise NotImplementedError

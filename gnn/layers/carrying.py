@@ -62,6 +62,7 @@ class CarryingPlan(LayerPlan):
         self.self_is_message = conv.self_is_message and not self.carried_width
         self._own_width = conv.message_width if conv.self_is_message else conv.self_width
         self.self_width = 0 if self.self_is_message else self._own_width + self.carried_width
+        self.root_width = 0
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
         kept = self._carry.into.split(x)

@@ -47,6 +47,7 @@ class NeighbourConvPlan(LayerPlan):
         # The message is the input itself: the vertex's own message row serves as self input.
         self.self_is_message = self.reads_self and not self._transform_first and self._project is None
         self.self_width = self.message_width if self.reads_self and not self.self_is_message else 0
+        self.root_width = spec.out_channels if self.self_is_message else 0
         self._both = self._stack()
         if self._transform_first and self.reads_self and not self._normalize and after.types in ([], ["relu"]):
             # x + -0.0 is x, whatever its sign
@@ -72,7 +73,18 @@ class NeighbourConvPlan(LayerPlan):
             x = matmul(x, self._own) if self._own is not None else x
         return np.concatenate([source, x], axis=1) if self._own is not None else source
 
+    def _root(self, own: Rows) -> Rows:
+        assert self._own is not None  # or there would be no such width
+        return matmul(own, self._own)
+
+    def _update_from_root(self, agg: Rows, root: Rows, ctx: Context) -> Rows:
+        out = matmul(self.synopsis.read(agg, ctx.count), self._neighbour)
+        out += root
+        return self._ended(out)
+
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
+        if self.root_width:
+            return self._update_from_root(agg, self._root(own), ctx)
         read = self.synopsis.read(agg, ctx.count)
         if self._transform_first:
             out = read + own if self.reads_self else np.array(read, np.float32, order="C")
@@ -80,6 +92,9 @@ class NeighbourConvPlan(LayerPlan):
             out = matmul(np.concatenate([read, own], axis=1), self._both)
         else:
             out = matmul(read, self._neighbour)
+        return self._ended(out)
+
+    def _ended(self, out: Rows) -> Rows:
         if self._bias is not None:
             out += self._bias
         if self._normalize:

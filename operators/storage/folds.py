@@ -27,7 +27,7 @@ from operators.storage.aggregates.attention_reading import merge_partial_attenti
 from operators.storage.aggregates.edge_networks import NetworkFold
 from operators.storage.aggregates.extrema import ExtremaFold, sign_of
 from operators.storage.aggregates.extrema_kernels import merge_partial_extrema
-from operators.storage.aggregates.fold import Fold, MessageFold
+from operators.storage.aggregates.fold import ExchangingFold, Fold, MessageFold
 from operators.storage.aggregates.gates import GatedFold
 from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
 from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
@@ -94,6 +94,7 @@ class FoldStore:
         factors = factors_of(layer.synopsis)
         self._widths = [factor.width(layer.message_width) for factor in factors]
         self.folds = [_make_fold(tables, name, layer.message_width, factor) for name, factor in _named(factors)]
+        self._exchanging = [fold for fold in self.folds if isinstance(fold, ExchangingFold)]
         self._by_row = self.z, self._count, *(table for fold in self.folds for table in fold.tables)
         rows.keep(*self._by_row, self._out, self._inn)
         self._moved = np.zeros(0, np.int64)
@@ -120,10 +121,14 @@ class FoldStore:
         for fold in self.folds:
             fold.begin(edges, moves, sources.rows)
         edge_messages.list_kept(edges, moves.slots, kept)
+        exchanging = self._exchanging if not reweighted[0].size else []
         for fold in self.folds:
             fold.take_back(edges, gone, serial)
-            fold.take_back(edges, kept, serial)
+            if fold not in exchanging:
+                fold.take_back(edges, kept, serial)
             fold.retarget(edges, moves, sources.rows)
+        for fold in exchanging:
+            fold.exchange(edges, kept, moves, sources.rows, serial)
         edge_messages.store_values(self.z.view, moves.slots, moves.places, sources.rows)
         come = room_for(reweighted[0].size + get("add_w").size)
         if self._layer.weighted and reweighted[0].size:
@@ -135,7 +140,8 @@ class FoldStore:
         come = self._put_in(topology, come)
         edges = self._edges()
         for fold in self.folds:
-            fold.bring(edges, kept, serial)
+            if fold not in exchanging:
+                fold.bring(edges, kept, serial)
             fold.bring(edges, come, serial)
         touched = [fold.settle(edges, serial) for fold in self.folds]
         self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))

@@ -14,6 +14,7 @@ from operators.storage.capability import capability_of
 from operators.storage.head import hand_on, topology_of
 from operators.storage.owner import SPLIT, Owner
 from operators.storage.part_rows import PartRows
+from operators.storage.root_rows import RootRows
 from operators.storage.routing import route_partials
 from operators.storage.row_kernels import gather
 from operators.storage.sources import read_sources
@@ -85,6 +86,7 @@ class LayerStorage(Core):
         self.tables = tables = TableSet(len(self.at.here))
         self.owner = Owner(tables, self.at, layer.out_width, layer, shape.following, shape.number)
         self.synopses = capability_of(layer.synopsis).store(tables, self.at, layer, str(shape))
+        self.roots = RootRows(layer) if layer.root_width else None
         self.own = tables.add("own", "f4", layer.self_width) if layer.self_width else None
         self.home = tables.add("home", "i4", 2, fill=-1)  # of replicas: part and slot of the master
         self._rows = (self.home,) if self.own is None else (self.home, self.own)
@@ -94,6 +96,8 @@ class LayerStorage(Core):
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
         self.at.restore()
+        if self.roots is not None:
+            self.roots.clear()
 
     @property
     def sums(self) -> SumReport | None:
@@ -105,6 +109,9 @@ class LayerStorage(Core):
         (topology,) = (block for block in blocks if "ctl" in block.columns)
         self.take_over(topology)
         sources = read_sources(blocks, self.at, self.shape.layer.message_width)
+        if self.roots is not None:
+            self.roots.reserve(len(self.synopses.z.data))
+            self.roots.forget(sources.slots)
         self.synopses.merge(epoch, topology, sources, self.own)
         touched, own = self.synopses.touched(), sources.masters
         if epoch == 0:
@@ -137,15 +144,21 @@ class LayerStorage(Core):
             candidates.append(self.at.of(topology, "c"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        changed, x = self.new_rows(active, np.concatenate([born, whole_again]))
+        changed, x = self.new_rows(active, np.concatenate([born, whole_again]), keep_roots=epoch > 0)
         return hand_on(owner, epoch, changed, x, topology)
 
-    def new_rows(self, active: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def new_rows(
+        self, active: np.ndarray, forced: np.ndarray, *, keep_roots: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """UPDATE these whole vertices; slots and rows of those that changed, or are forced."""
         layer, owner = self.shape.layer, self.owner
         if layer.epilogue is not None and self.own is not None and self.synopses.s is not None:
             return owner.finish(active, self.synopses.s.data, self.own.data, layer.epilogue, forced)
-        x = layer.update(self.synopses.read(active), self._own_rows(active), owner.read_context(active))
+        synopses, context = self.synopses.read(active), owner.read_context(active)
+        if self.roots is not None and keep_roots:
+            x = layer.update_from_root(synopses, self.roots.read(active, self.synopses.z.data), context)
+        else:
+            x = layer.update(synopses, self._own_rows(active), context)
         return owner.store(active, x, forced)
 
     def _own_rows(self, slots: np.ndarray) -> np.ndarray:
@@ -184,6 +197,8 @@ class LayerStorage(Core):
         gone = np.concatenate([self.at.of(topology, "d"), self.at.of(topology, "f")])
         if gone.size:
             self.synopses.clear(gone)
+            if self.roots is not None:
+                self.roots.forget(gone)
             for table in self._rows:
                 table.touch_rows(gone)
                 table.data[gone] = table.fill

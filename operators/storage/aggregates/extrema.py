@@ -7,6 +7,7 @@ import numpy as np
 from gnn.synopses import MonotonicSynopsis
 from operators.storage.aggregates import extrema_kernels as kernels
 from operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
+from operators.storage.aggregates.extrema_rereading import plan_for, settle
 from operators.storage.edge_messages import Edges, Messages, Moves
 from state.table import Table, TableSet
 
@@ -25,7 +26,7 @@ class ExtremaFold:
         self.counts = np.zeros(6, np.int64)
         self._sign = sign_of(synopsis)
         self._counter = np.zeros(1, np.int64)
-        self._plan = kernels.plan_for(width)
+        self._plan = plan_for(width)
         self._stamp = np.zeros(0, np.int64)
         self._altered, self._touched = np.zeros(0, np.uint8), np.zeros(0, np.int32)
 
@@ -36,9 +37,7 @@ class ExtremaFold:
 
     def _view(self) -> kernels.Extrema:
         by_row = self._stamp, self._altered, self._touched
-        return kernels.Extrema(
-            self.s.view, self.holders.view, *by_row, self._counter, self._plan, self.counts, self._sign
-        )
+        return kernels.Extrema(self.s.view, self.holders.view, *by_row, self._counter, self.counts, self._sign)
 
     def begin(self, edges: Edges, moves: Moves, values: np.ndarray) -> None:
         """Begin an epoch."""
@@ -52,6 +51,10 @@ class ExtremaFold:
         """Count off what these messages hold."""
         kernels.take_back(self._view(), edges, messages, serial)
 
+    def exchange(self, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
+        """Have kept messages be what the new values of their sources make of them."""
+        kernels.exchange(self._view(), edges, kept, moves, rows, serial)
+
     def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Extrema read nothing of their targets."""
 
@@ -61,7 +64,7 @@ class ExtremaFold:
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Read exposed channels anew; the rows that have other bits than before."""
-        return self._touched[: kernels.settle(self._view(), edges)].copy()
+        return self._touched[: settle(self._view(), self._plan, edges)].copy()
 
     def worn(self, edges: Edges) -> np.ndarray:
         """The touched rows with exposed channels."""
@@ -70,7 +73,7 @@ class ExtremaFold:
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
         """Make these rows anew from all their messages."""
-        remake_extrema(self._view(), edges, rows, serial)
+        remake_extrema(self._view(), edges, rows, serial, self._plan.best, self._plan.found)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch without reading; the rows that have other bits than before."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from gnn.kernel import inner, kernel
-from operators.storage.aggregates.extrema_kernels import NOTHING, Extrema, mark, put_extremum
+from operators.storage.aggregates.extrema_channels import MOST_HOLDERS, NOTHING
+from operators.storage.aggregates.extrema_kernels import Extrema, mark
 from operators.storage.edge_messages import Edges
 from state.adjacency import base_of, place_of
 
@@ -48,15 +49,28 @@ def _find(ext: Extrema, edges: Edges, row: int, best: np.ndarray, found: np.ndar
             found[j] = np.int32(1) if better else many + np.int32(m == most)
 
 
+@inner
+def _put_extremum(ext: Extrema, row: int, j: int, new: float, many: int) -> None:
+    """Give a channel this extremum, which so many messages hold; the row is altered if that is another."""
+    old = ext.s.data[row, j]
+    if not (new == old or (new != new and old != old)):
+        ext.altered[row] = 1
+    ext.s.data[row, j], ext.holders.data[row, j] = new, min(many, MOST_HOLDERS)
+
+
 @kernel
-def remake_extrema(ext: Extrema, edges: Edges, rows: np.ndarray, serial: int) -> None:
-    """Make these rows from the messages of their in-edges; those of the same bits as before are not altered by it."""
-    best, found = ext.plan.best.view(np.float32), ext.plan.found
+def remake_extrema(
+    ext: Extrema, edges: Edges, rows: np.ndarray, serial: int, best: np.ndarray, found: np.ndarray
+) -> None:
+    """Make these rows from the messages of their in-edges; those of the same bits as before are not altered by it.
+
+    Shapes: best and found, memory for a row, (width or more,) float32 and int32.
+    """
     for i in range(len(rows)):
         mark(ext, rows[i], serial)
         _find(ext, edges, rows[i], best, found)
         for j in range(ext.s.data.shape[1]):
-            put_extremum(ext, rows[i], np.int64(j), best[j], found[j])
+            _put_extremum(ext, rows[i], np.int64(j), best[j], found[j])
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -53,3 +53,14 @@ class MessageFold(Fold, Protocol):
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch as `settle`, where all worn rows were made anew."""
+
+
+@runtime_checkable
+class ExchangingFold(Fold, Protocol):
+    """A fold that can change kept messages where they stand, and so reads each of its rows once and not twice."""
+
+    def exchange(self, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
+        """Have kept messages, whose weights stay, be what the new values of their sources make of them.
+
+        The table has the old values. Messages are in the order of the moves.
+        """
