@@ -8,6 +8,7 @@ in a run whose time is taken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from operators.storage.aggregates.attention import AttentionFold
 from operators.storage.aggregates.edge_networks import NetworkFold
 from operators.storage.aggregates.extrema import ExtremaFold
 from operators.storage.aggregates.gates import GatedFold
+from operators.storage.edge_messages import Edges
 from operators.storage.layer import LayerStorage
 from operators.storage.sources import Sources
 from state.codec import Block
@@ -30,6 +32,7 @@ _COUNTED = {
     NetworkFold: (edge_networks, ("made", "afresh", "reread")),
 }
 _VALUE_BYTES = 4
+DELETIONS = "reread_per_deletion", "reread_per_deletion_of_its_end", "reread_per_lost_channel"
 
 
 def counts_of(layer: LayerStorage) -> dict[str, int]:
@@ -51,6 +54,7 @@ class Work:
     redone: int = 0  # of them, from their in-edges
     reread: int = 0  # in-edges of those
     lost: int = 0  # channels whose extremum nobody holds any more
+    reread_by_deletion: int = 0  # in-edges read anew of rows that lost an in-edge in the same epoch
     messages: int = 0  # that came, went or changed, and those read anew
     bytes: int = 0
     khop_messages: int = 0
@@ -83,11 +87,17 @@ class Watch:
         """Count no more."""
         for layer in self._layers:
             del layer.synopses.merge  # the instance's: the class has the real one
+            for fold in _extrema_of(layer):
+                del fold.settle  # type: ignore[attr-defined]
 
     def _wrap(self, number: int, layer: LayerStorage) -> None:
-        merge = layer.synopses.merge
+        merge, lost = layer.synopses.merge, np.empty(0, np.int32)
+        for fold in _extrema_of(layer):
+            fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
         def counting(epoch: int, topology: Block, sources: Sources, own: Any) -> None:
+            nonlocal lost
+            lost = topology.get("del_dst")
             moved = _moved(layer.synopses, sources)
             before, recomputed = counts_of(layer), getattr(layer.synopses, "recomputed", 0)
             merge(epoch, topology, sources, own)
@@ -96,6 +106,18 @@ class Watch:
             self._count(number, layer, topology, moved, counts)
 
         layer.synopses.merge = counting  # type: ignore[method-assign]
+
+    def _settling(self, number: int, fold: ExtremaFold, lost: Callable[[], np.ndarray]) -> Callable[..., np.ndarray]:
+        """What a fold does at the end of an epoch, and before it the count of what it will read."""
+        settle = fold.settle
+
+        def counting(edges: Edges, serial: int) -> np.ndarray:
+            exposed = fold.worn(edges)
+            read = edges.inn.head.data[exposed[np.isin(exposed, lost())], 1]
+            self.works[number].reread_by_deletion += int(read.sum())
+            return settle(edges, serial)
+
+        return counting
 
     def _count(
         self, number: int, layer: LayerStorage, topology: Block, moved: np.ndarray, counts: dict[str, int]
@@ -122,6 +144,10 @@ class Watch:
         work.bytes += (2 * kept + ends.size) * row_bytes + read + _VALUE_BYTES * counts.get("scanned", 0)
 
 
+def _extrema_of(layer: LayerStorage) -> list[ExtremaFold]:
+    return [fold for fold in getattr(layer.synopses, "folds", ()) if isinstance(fold, ExtremaFold)]
+
+
 def _moved(synopses: Any, sources: Sources) -> np.ndarray:
     """The sources whose values change in any bit."""
     old = synopses.z.data
@@ -138,12 +164,13 @@ def _out_of(synopses: Any, slots: np.ndarray) -> np.ndarray:
 def works_table(results: list[dict[str, Any]], size: int) -> Table:
     """What each conv does beside a recomputation of the k-hop neighbourhood, for people.
 
-    The last two columns are of a run of deletions alone: in-edges read anew for each deleted edge (the changes that it
-    makes to the conv before are this conv's, too) and for each channel of a vertex that lost its extremum.
+    The last three columns are of a run of deletions alone: in-edges read anew for each deleted edge, with what it
+    changes in the conv before; those of them that belong to the vertex that it pointed to; and in-edges read anew for
+    each channel that lost its last holder.
     """
     table = Table(title=f"shares of the k-hop neighbourhood, by conv, at {size:,} events an epoch; figures an event")
     names = "layer", "conv", "k-hop", "pruned", "by delta", "redone", "re-read", "messages", "of k-hop's", "KiB"
-    for column in (*names, "of k-hop's", "re-read a deletion", "a lost channel"):
+    for column in (*names, "of k-hop's", "re-read a deletion", "of its end", "a lost channel"):
         table.add_column(column, justify="left" if column == "layer" else "right")
     for one in results:
         for i, work in enumerate(one["convs"]):
@@ -155,6 +182,6 @@ def works_table(results: list[dict[str, Any]], size: int) -> Table:
                 *cells,
                 f"{per['bytes'] / 1024:.1f}",
                 f"{work['bytes_of_recomputation']:.1%}",
-                *(f"{one[name][i]:.1f}" for name in ("reread_per_deletion", "reread_per_lost_channel")),
+                *(f"{one[name][i]:.1f}" for name in DELETIONS),
             )
     return table

@@ -277,6 +277,7 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
     engine.take_away(workload.src[gone], workload.dst[gone])
     watch.end()
     result["reread_per_deletion"] = [work.reread / DELETED for work in watch.works]
+    result["reread_per_deletion_of_its_end"] = [work.reread_by_deletion / DELETED for work in watch.works]
     result["reread_per_lost_channel"] = [work.reread / work.lost if work.lost else 0.0 for work in watch.works]
     if engine.redo_targets():
         _, end = rates(engine.batch, sizes, end, max(sizes))

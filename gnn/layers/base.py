@@ -116,7 +116,7 @@ class LayerPlan:
             return self._root(own)
 
     def update_from_root(self, agg: Rows, root: Rows, ctx: Context) -> Rows:
-        """Return what `update` does, bit by bit, from what `root` has made of the self inputs, which is left as it is."""
+        """Return what `update` does, bit by bit, from what `root` has made of self inputs, left as it is."""
         with np.errstate(all="ignore"):
             return self._after.apply(self._update_from_root(agg, root, ctx), own=True)
 

@@ -39,9 +39,7 @@ def count_off(
 
 
 @inner
-def count_on(
-    z: np.ndarray, at: int, factor: float, s: np.ndarray, holders: np.ndarray, to: int, channels: int
-) -> bool:
+def count_on(z: np.ndarray, at: int, factor: float, s: np.ndarray, holders: np.ndarray, to: int, channels: int) -> bool:
     """Merge a message; whether an extremum has other bits, or may have come to be."""
     values, extrema, many, altered = z.reshape(-1), s.reshape(-1), holders.reshape(-1), np.int32(0)
     for i in range(channels):

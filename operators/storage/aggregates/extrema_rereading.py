@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     best: np.ndarray  # (ROWS_AT_ONCE * channels of all blocks of a row,) float32: what was found for each channel
     found: np.ndarray  # likewise, int32: and how many hold that
     cells: np.ndarray  # (CELLS_AT_ONCE + _FAR,) uint64: where their values begin
-    factors: np.ndarray  # (CELLS_AT_ONCE,) float32: what those are multiplied by; without weights, the first ones for all
+    factors: np.ndarray  # (CELLS_AT_ONCE,) float32: of those, or without weights the first ones for all
     ends: np.ndarray  # (CELLS_AT_ONCE,) int32: where the cells of each piece end
     blocks: np.ndarray  # likewise, int64: and which block it is of
     cursor: np.ndarray  # (3,) int64: the row, block and in-edge to go on from

@@ -21,10 +21,10 @@ from tests.support.twin import Edge, Twin, twin_of
 WIDTH, ROWS = 3, 5
 
 
-def twin(aggr: Any, *, weighted: bool = True, rows: int = ROWS) -> Twin:
+def twin(aggr: Any, *, weighted: bool = True, rows: int = ROWS, width: int = WIDTH) -> Twin:
     options = {"edge_weights": weighted} if isinstance(aggr, str) else {}
     kind = "graph_conv" if isinstance(aggr, str) else "sage_conv"
-    return twin_of(conv(kind, WIDTH, 4, aggr=aggr, **options), rows)
+    return twin_of(conv(kind, width, 4, aggr=aggr, **options), rows)
 
 
 def same_bits(got: np.ndarray, want: np.ndarray) -> bool:
@@ -34,7 +34,7 @@ def same_bits(got: np.ndarray, want: np.ndarray) -> bool:
 
 
 ENDS = st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1))
-EDGES = st.dictionaries(ENDS, st.sampled_from([1.0, 1.0, 2.0, 0.0, -1.0]), max_size=10)
+EDGES = st.dictionaries(ENDS, st.sampled_from([1.0, 1.0, 2.0, 0.0, -1.0]), max_size=18)
 VALUES = st.dictionaries(
     st.integers(0, ROWS - 1),
     st.lists(
@@ -48,11 +48,13 @@ VALUES = st.dictionaries(
 @given(
     aggr=st.sampled_from(["max", "min"]),
     weighted=st.booleans(),
+    width=st.sampled_from([WIDTH, 16, 35]),
     epochs=st.lists(st.tuples(EDGES, VALUES), min_size=1, max_size=8),
 )
-def test_extrema_have_the_bits_of_a_recomputation(aggr: str, weighted: bool, epochs: list[Any]) -> None:
-    kept = twin(aggr, weighted=weighted)
-    for edges, values in epochs:
+def test_extrema_have_the_bits_of_a_recomputation(aggr: str, weighted: bool, width: int, epochs: list[Any]) -> None:
+    kept = twin(aggr, weighted=weighted, width=width)
+    for edges, few in epochs:
+        values = {v: np.resize([*row, *row[::-1]], width).tolist() for v, row in few.items()}
         before, had = kept.read(), {v for _, v in kept.edges}
         touched = kept.apply(edges, values)
         assert same_bits(kept.read(), kept.want())
