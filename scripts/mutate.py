@@ -57,6 +57,8 @@ TESTS = {
     "operators/storage/owner.py": PAGES,
     "operators/storage/tail.py": PAGES,
     "operators/storage/aggregates/extrema_kernels.py": FOLDS,
+    "operators/storage/aggregates/extrema_channels.py": FOLDS,
+    "operators/storage/aggregates/extrema_rereading.py": FOLDS,
     "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
     "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
     "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
@@ -70,6 +72,8 @@ _MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage
 _NETWORKS = "operators/storage/aggregates/edge_networks.py"
 _REMAKING = "operators/storage/aggregates/extrema_remaking.py"
 _EXTREMA = "operators/storage/aggregates/extrema_kernels.py"
+_CHANNELS = "operators/storage/aggregates/extrema_channels.py"
+_REREADING = "operators/storage/aggregates/extrema_rereading.py"
 _ATTENTION = "operators/storage/aggregates/attention_kernels.py"
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
@@ -151,9 +155,10 @@ MUTATIONS = [
         "return file.partial and rows",
         "return False and rows",
     ),
-    Mutation("a tie is not counted", _EXTREMA, "min(many + equal,", "min(many,", plain=True),
-    Mutation("an exposed channel stays", _EXTREMA, "at += np.int64(holders[row, j] == 0)", "at += 0", plain=True),
-    Mutation("an altered row is not told", _EXTREMA, "        if ext.altered[row]:", "        if False:", plain=True),
+    Mutation("a tie is not counted", _CHANNELS, "[to + i]) + equal,", "[to + i]),", plain=True),
+    Mutation("an exposed channel stays", _REREADING, "at += np.int64(exposed > 0)", "at += 0", plain=True),
+    Mutation("an altered row is not told", _REREADING, "if ext.altered[row]:", "if False:", plain=True),
+    Mutation("a kept message stays counted", _EXTREMA, "        if held:\n", "        if False:\n", plain=True),
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(
         "sides are not moved",

@@ -61,7 +61,7 @@ def plan_for(width: int) -> Plan:
 
 
 @inlined
-def _list_blocks(ext: Extrema, plan: Plan, row: int, at: int) -> int:
+def _list_blocks(ext: Extrema, plan: Plan, row: int, at: np.int64) -> np.int64:
     """List the blocks of a row that have an exposed channel, from place `at` on; returns the place behind them."""
     holders, width = ext.holders.data, ext.s.data.shape[1]
     for j in range(0, width, LANES):

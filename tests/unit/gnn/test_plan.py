@@ -123,6 +123,13 @@ def test_flags_tell_the_truth(name: str) -> None:
         own = rng.standard_normal((20, own_width(layer))).astype(np.float32)
         assert not (layer.self_is_message and layer.self_width)
         assert layer.reads_self == bool(own_width(layer))
+        if layer.root_width:
+            assert layer.self_is_message, "storages make roots of what their vertices send"
+            root = layer.root(own)
+            assert root.shape == (20, layer.root_width)
+            apart, at_once = layer.update_from_root(agg, root, ctx), layer.update(agg, own, ctx)
+            np.testing.assert_array_equal(apart.view(np.uint32), at_once.view(np.uint32))
+            np.testing.assert_array_equal(root, layer.root(own), "it is left as it is")
         if not layer.source_scaled:
             np.testing.assert_array_equal(layer.send(x, ctx), layer.send(x, other))
         if not layer.reads_context:
