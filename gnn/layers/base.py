@@ -68,8 +68,7 @@ class LayerPlan:
     self_is_message: bool = False
     """The self input is the vertex's own message row."""
     root_width: int = 0
-    """Width of what update makes of the self input alone (`root`), where that is the message and it reads it in no other
-    way; else 0."""
+    """Width of what update makes of a self input that is the message (`root`), where it reads it in no other way."""
     carried_width: int = 0
     """Width of the rows of earlier layers among the self input's columns, which travel across the conv."""
     synopsis: Synopsis
