@@ -2,7 +2,8 @@
 
 An image is what the cores held after epoch 0 (the snapshot). Neither messages nor checkpoints carry it: keyed state
 holds its hash and the pages that changed since. A folder holds `image.json` (format, epoch, tables with dtype, shape,
-rows, CRC-32) and `TABLE.bin`; rows that were never touched are left out.
+rows, and the CRC-32 of each page of the file) and `TABLE.bin`; rows that were never touched are left out. Format 2 had
+one CRC-32 of the whole file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -22,9 +23,11 @@ import orjson
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
 from state.mapped_file import MappedFile
+from state.page_checksums import PAGE_BYTES, PageChecksums
 from state.table import Table, TableSet
 
-IMAGE_FORMAT = 2
+IMAGE_FORMAT = 3
+FORMATS_READ = (2, IMAGE_FORMAT)
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
 # An operator's tables that are mapped: smaller ones are soon read, and in huge pages of memory from the first event on.
 _MAPPED_BYTES = 512 << 20
@@ -46,13 +49,13 @@ def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> No
     for table in tables:
         if table.file is None:
             written = _written(table, part)
-            written.tofile(folder / f"{table.name}.bin")
-            shape, crc32 = list(written.shape), zlib.crc32(written.data) if written.size else 0
+            shape, checksums = list(written.shape), PageChecksums.of_writing(folder / f"{table.name}.bin", written)
         else:
-            shape, crc32 = _finished(table, table.file)
-        rows = int(table.part_rows[part])
-        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32": crc32}
-    manifest = orjson.dumps({"format": IMAGE_FORMAT, "epoch": epoch, "tables": entries}, option=orjson.OPT_INDENT_2)
+            shape, checksums = _finished(table, table.file)
+        rows, crc32s = int(table.part_rows[part]), checksums.encode()
+        entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32s": crc32s}
+    told = {"format": IMAGE_FORMAT, "epoch": epoch, "page_bytes": PAGE_BYTES, "tables": entries}
+    manifest = orjson.dumps(told, option=orjson.OPT_INDENT_2)
     aside = folder / ".image.json"
     aside.write_bytes(manifest)
     os.replace(aside, folder / "image.json")
@@ -69,45 +72,42 @@ def _written(table: Table, part: int) -> np.ndarray:
     return padded
 
 
-def _finished(table: Table, file: MappedFile) -> tuple[list[int], int]:
-    """Cut the table's file to what the image has of it; its shape and checksum."""
+def _finished(table: Table, file: MappedFile) -> tuple[list[int], PageChecksums]:
+    """Cut the table's file to what the image has of it; its shape and checksums.
+
+    Kernels have written to it in any order, so that nothing was known of a page before its end.
+    """
     extent = table.extent_of()
     shape = [extent, *table.data.shape[1:]]
     table.data = table.data[:0]
-    file.finish(math.prod(shape) * table.dtype.itemsize)
-    return shape, file_crc32(file.path)
+    nbytes = math.prod(shape) * table.dtype.itemsize
+    file.finish(nbytes)
+    with file.path.open("rb", buffering=0) as written:
+        return shape, PageChecksums.of(written.fileno(), nbytes)
 
 
 def file_crc32(path: Path) -> int:
-    """The CRC-32 of a file, which is read in steps."""
-    with path.open("rb", buffering=0) as file:
-        return _crc32(file)
-
-
-def _crc32(file: BinaryIO) -> int:
-    """The CRC-32 of what an open file holds; all of it goes through one small buffer."""
+    """The CRC-32 of a file, which is read in steps through one small buffer."""
     buffer, crc32 = bytearray(_READ_BYTES), 0
     view = memoryview(buffer)
-    while size := file.readinto(view):  # type: ignore[attr-defined]
-        crc32 = zlib.crc32(view[:size], crc32)
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(view):
+            crc32 = zlib.crc32(view[:size], crc32)
     return crc32
 
 
 def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
     """Fill parts of the tables, which are empty, from their images; returns the epochs of those.
 
-    Large images are mapped: every file is read once, to be checked, and from then on a page is memory of the process
-    only when it has changed.
+    Large images are mapped: every page is read once, to be checked, and from then on is memory of the process only
+    when it has changed. A check at the first touch can't be had: kernels touch pages by pointers.
 
     Raises:
         UnknownFormatError: an image of another format version.
         DamagedImageError: files that do not fit their manifest.
     """
     manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
-    stored = {
-        table.name: {p: _Stored.of(table, folders[p], one["tables"][table.name]) for p, one in manifests.items()}
-        for table in tables
-    }
+    stored = {table.name: {p: _Stored.of(table, folders[p], one) for p, one in manifests.items()} for table in tables}
     is_large = sum(_in_use(table, stored[table.name]) for table in tables) >= _MAPPED_BYTES
     for table in tables:
         _load_table(table, stored[table.name], is_large)
@@ -116,8 +116,9 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
 
 def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
     manifest: dict[str, Any] = orjson.loads(_manifest(folder))
-    if manifest["format"] != IMAGE_FORMAT:
-        msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {IMAGE_FORMAT})"
+    if manifest["format"] not in FORMATS_READ:
+        known = " and ".join(map(str, FORMATS_READ))
+        msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {known})"
         raise UnknownFormatError(msg)
     wanted = {table.name for table in tables}
     if set(manifest["tables"]) != wanted:
@@ -145,23 +146,37 @@ class _Stored(NamedTuple):
     path: Path
     shape: list[int]
     rows: int
-    crc32: int
+    nbytes: int
+    checksums: PageChecksums
 
     @staticmethod
-    def of(table: Table, folder: Path, entry: dict[str, Any]) -> _Stored:
-        path, shape = folder / f"{table.name}.bin", entry["shape"]
-        size = path.stat().st_size // table.dtype.itemsize if path.is_file() else 0
+    def of(table: Table, folder: Path, manifest: dict[str, Any]) -> _Stored:
+        entry, path = manifest["tables"][table.name], folder / f"{table.name}.bin"
+        shape, item = entry["shape"], table.dtype.itemsize
+        nbytes = math.prod(shape) * item
+        size = path.stat().st_size if path.is_file() else 0
         fits = entry["dtype"] == table.dtype.str and shape[1:] == list(table.data.shape[1:])
-        if not fits or size != math.prod(shape):
-            msg = f"base image {folder}: table {table.name} has {size} values, its manifest says {entry}"
+        if not fits or size != nbytes:
+            expected = {name: entry[name] for name in ("dtype", "shape", "rows")}
+            msg = f"base image {folder}: table {table.name} has {size // item} values, its manifest says {expected}"
             raise DamagedImageError(msg)
-        return _Stored(path, shape, entry["rows"], entry["crc32"])
+        if manifest["format"] == IMAGE_FORMAT:
+            checksums = PageChecksums.decode(entry["crc32s"], manifest["page_bytes"])
+        else:
+            checksums = PageChecksums(max(1, nbytes), np.full(1 if nbytes else 0, entry["crc32"], np.uint32))
+        return _Stored(path, shape, entry["rows"], nbytes, checksums)
 
-    def check(self, crc32: int) -> None:
-        if crc32 != self.crc32:
+    def check(self, file: int, into: np.ndarray | None = None) -> None:
+        """Check all of the open file, and read it into an array if there is one.
+
+        Raises: DamagedImageError naming the first page that is not what was written.
+        """
+        found = PageChecksums.of(file, self.nbytes, self.checksums.page_bytes, into)
+        where = self.checksums.difference(found, self.nbytes)
+        if where is not None:
             msg = (
-                f"base image {self.path.parent}: table {self.path.stem} does not match its checksum; "
-                "run again without --resume"
+                f"base image {self.path.parent}: table {self.path.stem} does not match its checksums: {self.path}, "
+                f"{where}; put the file back, or run again without --resume"
             )
             raise DamagedImageError(msg)
 
@@ -178,8 +193,9 @@ def _load_table(table: Table, stored: dict[int, _Stored], is_large: bool) -> Non
         except OSError:  # a limit on address space, or a file system that maps nothing: it has to be memory
             pass
     for part, one in stored.items():
-        values = np.fromfile(one.path, table.dtype).reshape(one.shape)
-        one.check(zlib.crc32(values.data) if values.size else 0)
+        values = np.empty(one.shape, table.dtype)
+        with one.path.open("rb", buffering=0) as file:
+            one.check(file.fileno(), values)
         table.load_rows(values, one.rows, part)
 
 
@@ -191,5 +207,5 @@ def _map_table(table: Table, stored: dict[int, _Stored]) -> None:
         for part, one in stored.items():
             held[part], rows[part] = one.shape[0], one.rows
         for part, file in files.items():
-            stored[part].check(_crc32(file))
+            stored[part].check(file.fileno())
         table.map_files(files, held, rows)

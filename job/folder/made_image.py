@@ -15,7 +15,7 @@ from gnn.processor import told
 from job.errors import UsageError
 from job.folder import layout
 from partitioner.config import PartitionerConfig
-from state.image import IMAGE_FORMAT, DamagedImageError, image_id
+from state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id
 
 MADE = f"{layout.IMAGE}/made.json"
 # The options that decide an image, by the names of their values here.
@@ -68,7 +68,7 @@ class MadeImage:
         except (OSError, orjson.JSONDecodeError) as error:
             msg = f"{snapshot / MADE}: can't be read: {error}; embed the snapshot again"
             raise UsageError(msg) from error
-        if content.pop("format", None) != IMAGE_FORMAT:
+        if content.pop("format", None) not in FORMATS_READ:
             msg = f"{snapshot / MADE}: of another version of Freshet; embed the snapshot again"
             raise UsageError(msg)
         given = content.pop("partitioning")

@@ -1,3 +1,4 @@
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,55 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[17] ^= 4
     path.write_bytes(data)
-    with pytest.raises(DamagedImageError, match="table x does not match its checksum"):
+    with pytest.raises(DamagedImageError, match=r"table x does not match its checksums: .*x\.bin, page 0, bytes 0 to"):
+        load_images(make(), {0: tmp_path})
+
+
+def damage(path: Path, places: list[int]) -> None:
+    data = bytearray(path.read_bytes())
+    for place in places:
+        data[place] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("places", "named"),
+    [
+        ([0], "page 0, bytes 0 to 1,048,576;"),
+        ([(3 << 20) - 1], "page 2, bytes 2,097,152 to 3,145,728;"),
+        ([-1], "page 3, bytes 3,145,728 to 3,"),
+        ([1 << 20, 2 << 20], "page 1, bytes 1,048,576 to 2,097,152; 2 of its 4 pages are damaged;"),
+    ],
+)
+def test_the_damaged_page_is_named(tmp_path: Path, places: list[int], named: str) -> None:
+    write_image(filled(300_000), tmp_path, epoch=0)
+    path = tmp_path / "x.bin"
+    assert 3 << 20 < path.stat().st_size < 4 << 20
+    load_images(make(), {0: tmp_path})
+    damage(path, places)
+    with pytest.raises(DamagedImageError, match="table x") as caught:
+        load_images(make(), {0: tmp_path})
+    assert f"{path}, {named}" in str(caught.value)
+
+
+def as_format_2(folder: Path) -> None:
+    """Have an image as it was written before there were checksums of pages."""
+    manifest = orjson.loads((folder / "image.json").read_bytes())
+    del manifest["page_bytes"]
+    for name, entry in manifest["tables"].items():
+        del entry["crc32s"]
+        entry["crc32"] = zlib.crc32((folder / f"{name}.bin").read_bytes())
+    (folder / "image.json").write_bytes(orjson.dumps(manifest | {"format": 2}))
+
+
+def test_an_image_without_checksums_of_pages_is_read(tmp_path: Path) -> None:
+    tables, again = filled(300_000), make()
+    write_image(tables, tmp_path, epoch=7)
+    as_format_2(tmp_path)
+    assert load_images(again, {0: tmp_path}) == [7]
+    assert_same(tables, again)
+    damage(tmp_path / "x.bin", [2 << 20])
+    with pytest.raises(DamagedImageError, match=r"x\.bin, page 0, bytes 0 to 3,"):
         load_images(make(), {0: tmp_path})
 
 
@@ -115,7 +164,7 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     write_image(filled(), tmp_path, epoch=0)
     manifest = orjson.loads((tmp_path / "image.json").read_bytes())
     (tmp_path / "image.json").write_bytes(orjson.dumps(manifest | {"format": IMAGE_FORMAT + 1}))
-    with pytest.raises(UnknownFormatError, match=rf"format {IMAGE_FORMAT + 1} .* reads {IMAGE_FORMAT}"):
+    with pytest.raises(UnknownFormatError, match=rf"format {IMAGE_FORMAT + 1} .* reads 2 and {IMAGE_FORMAT}"):
         load_images(make(), {0: tmp_path})
 
 

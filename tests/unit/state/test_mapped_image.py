@@ -140,6 +140,22 @@ def test_without_address_space_a_table_is_read(tmp_path: Path, monkeypatch: pyte
         assert_same(tables[table.name], table)
 
 
+def test_what_was_finished_in_place_has_the_checksums_of_what_was_written(tmp_path: Path) -> None:
+    """Tables that are kept in the image's own files, and tables in memory."""
+    expected = saved(tmp_path / "memory")
+    kept = TableSet()
+    for table in expected:
+        kept.add(table.name, table.dtype.str, table.width, fill=table.fill)
+    kept.keep_in(tmp_path / "files")
+    for table in kept:
+        table.reserve(ROWS)
+        table.touch_all()
+        table.data[: ROWS - 5] = expected[table.name].data[: ROWS - 5]
+    write_image(kept, tmp_path / "files", 0)
+    assert (tmp_path / "files" / "x.bin").stat().st_size > 8 << 20
+    assert (tmp_path / "files" / "image.json").read_bytes() == (tmp_path / "memory" / "0" / "image.json").read_bytes()
+
+
 def test_a_map_goes_with_the_last_array() -> None:
     """Else each restart within a process would keep the one before."""
 

@@ -78,7 +78,7 @@ def test_another_processor_is_refused(snapshot: Path) -> None:
 
 def test_another_format_is_refused(snapshot: Path) -> None:
     path = snapshot / MADE
-    path.write_bytes(path.read_bytes().replace(b'"format": 2', b'"format": 1'))
+    path.write_bytes(path.read_bytes().replace(b'"format": 3', b'"format": 1'))
     with pytest.raises(UsageError, match="of another version of Freshet"):
         MadeImage.of(snapshot)
 
