@@ -168,7 +168,7 @@ def embed(settings: Settings) -> None:
     x, src, dst = np.ones((3, plan.in_width), np.float32), [ids[0], ids[1], ids[1]], [ids[1], ids[2], ids[1]]
     write_snapshot(folder, ids, x, src, dst, np.ones(3, np.float32))
     options = EngineOptions(1 << 20, slots=1, eviction="next-use")
-    Embedding(plan, open_snapshot(folder, plan.in_width), work, options, order="completion").run(work)
+    Embedding(plan, open_snapshot(folder, plan.in_width), work, work, options, order="completion").run()
 
 
 def grow(kinds: Sequence[str]) -> None:

@@ -55,10 +55,10 @@ def embed(
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge.", show_default=False)
     ] = None,
     runtime: Annotated[
-        str, typer.Option(metavar="local|flink", help="Streaming: flink makes it a batch job, parts side by side.")
+        str, typer.Option(metavar="local|flink", help="flink makes it a batch job, parts or passes side by side.")
     ] = _LOCAL,
     parallelism: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Parts that Flink has made at a time; --memory is shared.")
+        int, typer.Option(metavar="N", min=1, help="Parts or passes that Flink has made at a time; --memory is shared.")
     ] = 1,
     cluster: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Of a Flink cluster that sees the same folders.")
@@ -73,8 +73,9 @@ def embed(
     --order and --eviction say how it goes. Bits do not depend on --memory. What memory and disk it needs is said before
     it starts. The same command again goes on after a kill or a full disk. Prints a JSON line.
 
-    With --runtime flink it is a PyFlink batch job: Flink deals the parts of each operator to --parallelism processes,
-    on this machine or in --cluster, and does again what fails. The bits are the same.
+    With --runtime flink it is a PyFlink batch job: Flink deals the parts of each operator, or with --for serving the
+    passes of each layer, to --parallelism processes, on this machine or in --cluster, and does again what fails. The
+    bits are the same.
 
     [bold]Examples[/bold]
 
@@ -88,10 +89,14 @@ def embed(
 
     [cyan]freshet embed --model M --snapshot S --out S2 --for serving --memory 1GiB --passes 1 --order completion[/cyan]
     one pass a layer, with a cold store, over vertices in the order in which they finish soonest.
+
+    [cyan]freshet embed --model M --snapshot S --out S2 --for serving --memory 4GiB --runtime flink --parallelism 4
+    [/cyan]
+    four passes of a layer at a time, each for a range of the vertices, with 1 GiB.
     """
     _check_choices(for_, order, eviction, partitioner, runtime)
-    _check_spread(for_, runtime, parallelism, cluster, parts)
     given = _passes(passes)
+    _check_spread(for_, runtime, parallelism, cluster, parts, given)
     _check_mode(for_, given, order, eviction)
     budget = _memory(memory)
     reserve_little()
@@ -133,18 +138,20 @@ def _check_inputs(model: Path, snapshot: Path) -> None:
     check_snapshot(snapshot)
 
 
-def _check_spread(for_: str, runtime: str, parallelism: int, cluster: str | None, parts: int) -> None:
+def _check_spread(
+    for_: str, runtime: str, parallelism: int, cluster: str | None, parts: int, passes: int | None
+) -> None:
     if runtime == _LOCAL and (parallelism > 1 or cluster is not None):
         msg = "--parallelism, --cluster: go with --runtime flink; give that, or leave them out"
         raise UsageError(msg)
     if cluster is not None and not is_address(cluster):
         msg = f"--cluster: got {cluster!r}, expected HOST:PORT, such as localhost:8081"
         raise UsageError(msg)
-    if runtime == _FLINK and for_ == _SERVING:
-        msg = "--runtime flink: goes with --for streaming; --for serving is one process"
-        raise UsageError(msg)
-    if parallelism > parts:
+    if for_ == _STREAMING and parallelism > parts:
         msg = f"--parallelism {parallelism}: more than --parts {parts}; a part is made by one process"
+        raise UsageError(msg)
+    if for_ == _SERVING and passes is not None and parallelism > passes:
+        msg = f"--parallelism {parallelism}: more than --passes {passes}; a pass is made by one process"
         raise UsageError(msg)
 
 

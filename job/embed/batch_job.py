@@ -1,9 +1,11 @@
-"""`freshet embed` as a PyFlink batch job: a wave of steps for each operator, a step for each part.
+"""`freshet embed` as a PyFlink batch job: waves of steps that may go side by side.
 
     numbers -> place the graph -> barrier -> storage0, part by part -> barrier -> ... -> sink, part by part
+    numbers -> prepare the graph -> barrier -> layer 1, range by range -> barrier -> ... -> the embeddings' files
 
-Flink deals the steps of a wave to its slots, keeps what they say between waves (blocking exchanges), and does again
-what failed; rows go through files, which all slots must see. A step that was finished before is not done twice.
+The first is for streaming, the second for serving: there a step is a pass over a range of destinations. Flink deals the
+steps of a wave to its slots, keeps what they say between waves (blocking exchanges), and does again what failed; rows
+go through files, which all slots must see. A step that was finished before is not done twice.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from job.console import say
-from job.embed.step import Told, failure_of, initial_image
+from job.embed.step import Told, failure_of, steps_of
 from job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
 from job.flink.dataflow import discard, named
 from job.flink.job_spec import JobSpec
@@ -29,7 +31,6 @@ from job.flink.options import python_path
 from job.flink.runtime import FlinkRun
 from job.machine.signals import stop_signals
 from operators.embed.journal import Journal
-from operators.initial.image import ImageReport
 from operators.snapshot.reader import Snapshot
 
 if TYPE_CHECKING:
@@ -50,17 +51,15 @@ class Spread:
     cluster: str | None = None
 
 
-def make_image_on_flink(
+def run_on_flink(
     told: Told, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
-) -> tuple[ImageReport, int]:
-    """Make the image that is told, or go on with it; `told.memory` is shared by the steps of a wave.
+) -> tuple[Any, int | None]:
+    """Do the steps that are told, or what is left of them; `told.memory` is that of one.
 
-    Returns what it came to, and the private memory of all processes on this machine at most, in bytes.
-
+    Returns what it came to, and the private memory of all processes at most, in bytes, where all are on this machine.
     Raises: SnapshotError for bad rows; EmbedError or JobFailed for a full disk or a damaged file.
     """
-    told = replace(told, memory=told.memory // spread.parallelism)
-    made, _ = initial_image(told, snapshot)
+    made = steps_of(told, snapshot)
     resumed = made.begin()
     told.failed.unlink(missing_ok=True)
     told.write()
@@ -77,7 +76,16 @@ def make_image_on_flink(
         _run(run, look)
     except JobFailed as failed:
         raise failure_of(told) or _with_way_out(failed, told) from None
-    return made.report(resumed=resumed), memory.peak
+    peak = memory.peak if spread.cluster is None else None  # the processes of a cluster are not below this one
+    return made.report(resumed=resumed), peak
+
+
+def of_runtime(spread: Spread | None, peak: int | None) -> dict[str, Any]:
+    """For the JSON line: what did the work, and the most memory that it had where that is known."""
+    if spread is None:
+        return {"runtime": "local"}
+    known = {} if peak is None else {"memory_peak": peak}
+    return {"runtime": "flink", "parallelism": spread.parallelism} | known
 
 
 def _run(run: FlinkRun, look: Callable[[], None]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,9 +18,9 @@ from operators.embed.memory_plan import (
     CONTEXT_BYTES,
     MemoryError,
     Shape,
-    file_block_rows,
     layer_memory,
     least_memory,
+    output_block_rows,
     shape_of,
 )
 from operators.embed.prepare import sorting_bytes
@@ -103,12 +104,18 @@ def _bytes_of_column(path: Path, name: str) -> int:
         return sum(one.total_uncompressed_size for one in columns if one.path_in_schema == name)
 
 
-def memory_lines(needs: Needs, options: EngineOptions) -> list[str]:
+def memory_lines(
+    needs: Needs, options: EngineOptions, side_by_side: int = 1, passes: Sequence[int] | None = None
+) -> list[str]:
     """For people: what each step takes of the budget, and what a later job will take.
 
+    `side_by_side`: passes of a layer that are done at a time, and share the budget; `passes`: of each layer, where that
+    is settled.
     Raises: UsageError when a step does not fit.
     """
-    least = max(needs.prepare_memory, least_memory(needs.vertices, needs.shapes))
+    least = max(needs.prepare_memory, side_by_side * least_memory(needs.vertices, needs.shapes))
+    of_pass = replace(options, memory=options.memory // side_by_side)
+    spread = f", {side_by_side} passes at a time, each" if side_by_side > 1 else ""
     preparing = max(needs.prepare_memory, sorting_bytes(options.memory, needs.vertices))
     lines = [f"memory: {size(options.memory)}, beside what Python and its libraries take"]
     try:
@@ -116,7 +123,8 @@ def memory_lines(needs: Needs, options: EngineOptions) -> list[str]:
             raise MemoryError
         lines.append(f"  reading and sorting: up to {size(min(options.memory, preparing))}")
         for number, shape in enumerate(needs.shapes, 1):
-            lines.append(f"  layer {number}: {_layer_line(needs, options, shape)}")
+            of_layer = of_pass if passes is None else replace(of_pass, passes=passes[number - 1])
+            lines.append(f"  layer {number}{spread}: {_layer_line(needs, of_layer, shape)}")
     except MemoryError:
         msg = (
             f"--memory {format_size(options.memory)}: too little for {needs.vertices:,} vertices and "
@@ -129,7 +137,7 @@ def memory_lines(needs: Needs, options: EngineOptions) -> list[str]:
 
 
 def _layer_line(needs: Needs, options: EngineOptions, shape: Shape) -> str:
-    block_rows = file_block_rows(options.memory, needs.vertices, shape.out)
+    block_rows = output_block_rows(options.memory, needs.vertices, shape, options.passes)
     next_use = options.eviction == "next-use"
     passes = max(1, options.passes or 1)
     planned = layer_memory(options.memory, needs.vertices, shape, passes, block_rows, next_use=next_use)

@@ -16,18 +16,17 @@ import pyarrow as pa
 from gnn.plan import Plan
 from gnn.processor import running
 from job.console import Progress, say
-from job.embed import folder, streaming
+from job.embed import folder, serving, streaming
 from job.embed.batch_job import Spread
-from job.embed.needs import check_disk, memory_lines, needs_of
+from job.embed.needs import check_disk, needs_of
+from job.embed.serving import Serve
 from job.embed.streaming import Placement
 from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from job.folder import layout
 from job.local.malloc import give_freed_memory_back
 from job.machine.signals import handled
-from operators.embed.embedding import Embedding, EmbeddingReport
 from operators.embed.engine import EngineOptions
 from operators.embed.files import EmbedError
-from operators.embed.memory_plan import MemoryError
 from operators.factory import load_plan
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from state.seed import new_seed
@@ -67,10 +66,11 @@ def embed(options: EmbedOptions) -> int:
     undirected = _direction(options, snapshot)
     out = options.out.absolute()
     memory = options.memory or folder.told_before(out).get("--memory") or psutil.virtual_memory().available // 2
-    engine = EngineOptions(int(memory), options.passes, options.eviction)
     with handled(_leave, signal.SIGTERM), folder.taken(out) as work:
         if options.placement is None:
-            line = _for_serving(options, engine, plan, snapshot, work, undirected)
+            engine = EngineOptions(int(memory), options.passes, options.eviction)
+            serve = Serve(engine, options.order, undirected, options.spread)
+            line = _for_serving(options, serve, plan, snapshot, work)
             end = "a snapshot with its embeddings; `freshet run --snapshot` on it computes the job's state anew"
         else:
             line = _for_streaming(options, options.placement, int(memory), plan, snapshot, work, undirected)
@@ -80,15 +80,17 @@ def embed(options: EmbedOptions) -> int:
     return EXIT_DONE
 
 
-def _for_serving(
-    options: EmbedOptions, engine: EngineOptions, plan: Plan, snapshot: Snapshot, work: Path, undirected: bool
-) -> dict[str, Any]:
+def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snapshot, work: Path) -> dict[str, Any]:
     """Embeddings alone; the JSON line."""
-    _tell(options, engine, plan, snapshot, work, undirected)
-    _keep_told(options, work, _told(options, engine, plan, snapshot, undirected))
-    report = _run(options, engine, plan, snapshot, work, undirected)
-    _finish(work, snapshot, _info(plan, snapshot, SERVING, report.vertices, undirected))
-    return _line(report, engine)
+    needs = needs_of(plan, snapshot, undirected=serve.undirected)
+    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.in_width} features")
+    serving.check(needs, serve, snapshot, work)
+    memory = serve.engine.memory
+    _keep_told(options, work, _told_of_all(plan, snapshot, memory, serve.undirected) | serving.told(serve))
+    folder.take_back(work.parent, (layout.EMBEDDINGS,))
+    report, more = serving.make_embeddings(options.model, plan, snapshot, work, serve, needs)
+    _finish(work, snapshot, _info(plan, snapshot, SERVING, report.vertices, serve.undirected))
+    return serving.line(report, memory) | more
 
 
 def _for_streaming(
@@ -144,41 +146,6 @@ def _direction(options: EmbedOptions, snapshot: Snapshot) -> bool:
     return bool(options.undirected)
 
 
-def _tell(
-    options: EmbedOptions, engine: EngineOptions, plan: Plan, snapshot: Snapshot, work: Path, undirected: bool
-) -> None:
-    """Say what it will need; refuse what is not there."""
-    needs = needs_of(plan, snapshot, undirected=undirected)
-    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.in_width} features")
-    for line in memory_lines(needs, engine):
-        say(line)
-    linked = snapshot.folder.stat().st_dev == work.stat().st_dev
-    say(check_disk(needs.disk(engine, options.order, linked), work.parent, folder.used_bytes(work)))
-
-
-def _run(
-    options: EmbedOptions, engine: EngineOptions, plan: Plan, snapshot: Snapshot, work: Path, undirected: bool
-) -> EmbeddingReport:
-    with Progress("embed") as bar:
-        try:
-            return Embedding(
-                plan, snapshot, work, engine, undirected=undirected, order=options.order, progress=bar.update
-            ).run(work)
-        except MemoryError as error:
-            msg = f"--memory: {error}; give more"
-            raise UsageError(msg) from None
-        except EmbedError as error:
-            raise JobFailed(str(error)) from None
-
-
-def _told(
-    options: EmbedOptions, engine: EngineOptions, plan: Plan, snapshot: Snapshot, undirected: bool
-) -> dict[str, Any]:
-    """What an attempt that goes on must have been told too: all that decides what lies in the work folder."""
-    told = {"--order": options.order, "--passes": engine.passes}
-    return _told_of_all(plan, snapshot, engine.memory, undirected) | {"--for": SERVING} | told
-
-
 def _told_of_all(plan: Plan, snapshot: Snapshot, memory: int, undirected: bool) -> dict[str, Any]:
     files = {}
     for name in ("vertices.parquet", "edges.parquet"):
@@ -198,20 +165,3 @@ def _info(plan: Plan, snapshot: Snapshot, made_for: str, vertices: int, undirect
     made = {"for": made_for, "epoch": 0, "vertices": vertices, "width": plan.out_width, "undirected": undirected}
     info = snapshot.info | ({"undirected": True} if undirected else {})
     return info | {MODEL_SHA256: plan.sha256, folder.OF_EMBED: made}
-
-
-def _line(report: EmbeddingReport, engine: EngineOptions) -> dict[str, Any]:
-    return {
-        "vertices": report.vertices,
-        "edges": report.edges,
-        "for": SERVING,
-        "memory": engine.memory,
-        "passes": [layer.passes for layer in report.layers],
-        "graduated": report.total("graduated"),
-        "evicted": report.total("evicted"),
-        "reloaded": report.total("reloaded"),
-        "bytes_read": sum(layer.bytes_read for layer in report.layers),
-        "bytes_written": sum(layer.bytes_written for layer in report.layers) + report.bytes_written,
-        "resumed": report.resumed,
-        "layers": [layer.record() for layer in report.layers],
-    }

@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,6 +22,8 @@ from gnn.errors import FreshetError, InputError
 from job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from job.folder import layout
 from job.machine.processes import die_with_parent
+from operators.embed.embedding import Embedding
+from operators.embed.engine import EngineOptions
 from operators.embed.files import EmbedError, full_disk
 from operators.factory import load_plan
 from operators.initial.image import InitialImage
@@ -31,13 +34,29 @@ STEPS, TOLD_FILE, FAILED_FILE = "steps", "steps.json", "failed.json"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What all steps are told; `memory` is that of one step, in bytes, `work` the folder of the embedding."""
+class Serving:
+    """What steps of an embedding for serving are told; `passes` of each layer."""
 
-    settings: dict[str, Any]
+    model: str
+    undirected: bool
+    order: str
+    eviction: str
+    passes: list[int]
+    prepare_memory: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What all steps are told; `memory` is that of one step, in bytes, `work` the folder of the embedding.
+
+    `settings` are those of operators, where state is made for streaming; else there is `serving`.
+    """
+
+    settings: dict[str, Any] | None
     snapshot: str
     memory: int
     work: str
+    serving: dict[str, Any] | None = None
 
     @property
     def path(self) -> Path:
@@ -51,8 +70,13 @@ class Told:
 
     @property
     def folder(self) -> Path:
-        """Where what steps leave for others lies."""
-        return Path(self.work) / STEPS
+        """Where what steps leave for others lies, and the journal."""
+        return Path(self.work) / STEPS if self.serving is None else Path(self.work)
+
+    @property
+    def model(self) -> str:
+        """The model's folder."""
+        return str((self.settings or self.serving or {})["model"])
 
     def write(self) -> None:
         """Write the file."""
@@ -64,9 +88,32 @@ class Told:
         return Told(**orjson.loads(path.read_bytes()))
 
 
+class Steps(NamedTuple):
+    """What is made step by step: the names by waves, and what is called of it."""
+
+    waves: list[list[str]]
+    begin: Callable[[], bool]
+    do: Callable[[str], dict[str, int]]
+    report: Callable[..., Any]
+
+
+def steps_of(told: Told, snapshot: Snapshot, progress: Callable[[str], None] = lambda _: None) -> Steps:
+    """The steps of what is told."""
+    if told.serving is None:
+        made, blocks = initial_image(told, snapshot, progress)
+        return Steps(made.waves, made.begin, partial(made.do, blocks=blocks), made.report)
+    given = Serving(**told.serving)
+    options = EngineOptions(told.memory, eviction=given.eviction)
+    embedding = Embedding(
+        load_plan(given.model), snapshot, told.folder, Path(told.work), options, undirected=given.undirected,
+        order=given.order, progress=progress, passes=given.passes, prepare_memory=given.prepare_memory,
+    )  # fmt: skip
+    return Steps(embedding.waves, embedding.begin, embedding.do, embedding.report)
+
+
 def initial_image(told: Told, snapshot: Snapshot, progress: Any = lambda _: None) -> tuple[InitialImage, Any]:
     """The image that is to be made, and what gives the snapshot's events in blocks."""
-    settings = Settings.from_dict(told.settings)
+    settings = Settings.from_dict(told.settings or {})
     plan = load_plan(settings.model)
     rows = max(256, min(65_536, told.memory // 32 // (16 * max(plan.in_width, 8))))
     return InitialImage(settings, plan, told.folder, told.memory, progress), lambda: snapshot.blocks(rows, mapped=False)
@@ -83,13 +130,13 @@ def do_step(told: Told, name: str, inputs: list[dict[str, Any]]) -> dict[str, An
 
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
     """
-    plan = load_plan(Settings.from_dict(told.settings).model)
+    plan = load_plan(told.model)
     snapshot = open_snapshot(Path(told.snapshot), plan.in_width, edge_types=plan.edge_types or None)
-    made, blocks = initial_image(told, snapshot)
+    steps = steps_of(told, snapshot)
     for manifest in inputs:
         _check_input(told.folder, manifest)
     with _alone(told.folder / f"{name}.lock"):
-        found = made.do(name, blocks)
+        found = steps.do(name)
     there = {file: crc32 for file, crc32 in found.items() if (told.folder / file).exists()}  # a later wave removes them
     return {"step": name, "files": {file: [(told.folder / file).stat().st_size, there[file]] for file in there}}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnn.plan import Plan
 from gnn.processor import running
-from job.embed.batch_job import Spread, make_image_on_flink
+from job.embed.batch_job import Spread, of_runtime, run_on_flink
 from job.embed.needs import Needs, size
 from job.embed.step import Told, initial_image, settings_of
 from job.errors import UsageError
@@ -111,16 +111,14 @@ def make_image(
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file; JobFailed.
     """
     settings = settings_of(model, work, parts, partitioning)
-    told_steps = Told(settings.to_dict(), str(snapshot.folder), memory, str(work))
-    more: dict[str, Any] = {"runtime": "local"}
+    shared = memory if spread is None else memory // spread.parallelism
+    told_steps = Told(settings.to_dict(), str(snapshot.folder), shared, str(work))
     if spread is None:
         made, blocks = initial_image(told_steps, snapshot, progress)
-        report = made.run(blocks)
+        report, more = made.run(blocks), of_runtime(None, None)
     else:
-        report, peak = make_image_on_flink(told_steps, snapshot, spread, progress)
-        more = {"runtime": "flink", "parallelism": spread.parallelism}
-        if spread.cluster is None:  # the processes of a cluster are not below this one
-            more["memory_peak"] = peak
+        report, peak = run_on_flink(told_steps, snapshot, spread, progress)
+        more = of_runtime(spread, peak)
     MadeImage.describe(work / layout.IMAGE, parts, partitioning, report.vertices, running())
     return report, more
 

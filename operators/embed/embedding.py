@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from gnn.plan import Plan
-from operators.embed.engine import Engine, EngineOptions, LayerReport, UnsupportedModelError, unsupported
+from operators.embed.engine import (
+    LAYER,
+    Engine,
+    EngineOptions,
+    LayerReport,
+    UnsupportedModelError,
+    layer_name,
+    pass_name,
+    unsupported,
+)
 from operators.embed.files import EmbedError, full_disk
+from operators.embed.hot_kernels import NEXT_USE
 from operators.embed.id_numbers import SavedIds
 from operators.embed.journal import Journal
+from operators.embed.orchestrator import POLICIES
 from operators.embed.output import write_embeddings
-from operators.embed.prepare import GraphRules, Preparation, Prepared
+from operators.embed.prepare import FEATURES, GraphRules, Preparation, Prepared
+from operators.embed.rows_file import RowsFile
 from operators.embed.topology import Topology
 from operators.output_folders import EMBEDDINGS
 from operators.snapshot.reader import Snapshot
 
-PREPARED = "prepared"
+PREPARED, WRITTEN = "prepared", EMBEDDINGS  # the first step and the last one, in the journal
 _KEPT = (".json", ".lock")  # the journal, and what the caller keeps beside it
 
 
@@ -42,8 +53,9 @@ class EmbeddingReport:
 
 
 class Embedding:
-    """Embeds a snapshot's graph; `work` holds all that is only needed until it is done.
+    """Embeds a snapshot's graph into `out`; `work` holds all that is only needed until it is done.
 
+    It is made in steps: the graph is prepared, then come the passes of each layer, then the embeddings' files.
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file; MemoryError for a small budget;
     UnsupportedModelError for a model that this can't embed.
     """
@@ -53,56 +65,147 @@ class Embedding:
         plan: Plan,
         snapshot: Snapshot,
         work: Path,
+        out: Path,
         options: EngineOptions,
         *,
         undirected: bool = False,
         order: str = "given",
         progress: Callable[[str], None] = lambda _: None,
+        passes: Sequence[int] = (),
+        prepare_memory: int | None = None,
     ) -> None:
+        """`passes` of each layer are known beforehand where steps are dealt to several processes, as in `waves`.
+
+        `prepare_memory`: what preparing may take, where that is more than a pass may.
+        """
         if (layer := unsupported(plan)) is not None:
             msg = f"{layer}; out of core there are sums and means so far: `freshet run --snapshot` computes all layers"
             raise UnsupportedModelError(msg)
-        self._plan, self._snapshot, self._work, self._options = plan, snapshot, work, options
-        self._order, self._progress = order, progress
+        self._plan, self._snapshot, self._work, self._out, self._options = plan, snapshot, work, out, options
+        self._order, self._progress, self._passes = order, progress, passes
+        self._prepare_memory = prepare_memory or options.memory
+        self._engine: Engine | None = None
         self._rules = GraphRules(
             any(layer.weighted for layer in plan.layers), undirected, any(layer.skip_loops for layer in plan.layers)
         )
         pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
 
-    def run(self, out: Path) -> EmbeddingReport:
-        """Do what is left; `out` gets the folder of embeddings."""
+    def run(self) -> EmbeddingReport:
+        """Do what is left, step by step."""
+        resumed = self.begin()
+        self.do(PREPARED)
+        for number in range(1, len(self._plan.layers) + 1):
+            for k in range(self._engine_of(Journal(self._work)).begin(number)):
+                self.do(pass_name(number, k))
+        self.do(WRITTEN)
+        if self._engine is not None:
+            self._engine.close()
+        return self.report(resumed=resumed)
+
+    @property
+    def waves(self) -> list[list[str]]:
+        """The steps by name: those of a wave read what the waves before have written, and may go side by side."""
+        layers = [[pass_name(number, k) for k in range(passes)] for number, passes in enumerate(self._passes, 1)]
+        return [[PREPARED], *layers, [WRITTEN]]
+
+    def begin(self) -> bool:
+        """Check what an earlier attempt has left; whether it has left anything.
+
+        Raises: EmbedError naming a file that is not what was written. Rows are checked when they are read.
+        """
+        found = Journal(self._work).get(PREPARED)
+        if found is not None:
+            prepared = Prepared(**found)
+            prepared.check(self._work)
+            self._follow(prepared)  # an earlier attempt may have evicted by another rule
+        return found is not None
+
+    def do(self, name: str) -> dict[str, int]:
+        """Do one step, unless it is finished, whose wave's turn it is; checksums of what it has left by file."""
         journal = Journal(self._work)
-        report = EmbeddingReport(resumed=journal.get(PREPARED) is not None)
-        prepared = self._prepared(journal)
-        topology = Topology(self._work, prepared.vertices, prepared.edges, weighted=self._rules.weighted)
-        engine = Engine(
-            self._plan, topology, lambda: prepared.features(self._work), self._work, journal, self._options,
-            self._progress,
-        )  # fmt: skip
-        rows = engine.run()
-        ids = SavedIds(self._work, self._snapshot.id_kind)
-        report.bytes_written = write_embeddings(out / EMBEDDINGS, rows, ids, self._snapshot.id_kind, self._progress)
-        for file in (ids, rows, topology):
-            file.close()
-        report.vertices, report.edges, report.layers = prepared.vertices, prepared.edges, engine.reports
-        if report.total("graduated") != report.vertices * len(self._plan.layers):
+        if name == PREPARED:
+            if journal.get(PREPARED) is None:
+                journal.put(PREPARED, self._prepare()._asdict())
+            return dict(journal.get(PREPARED)["checksums"])
+        if name == WRITTEN:
+            self._forget_before(len(self._plan.layers) + 1)
+            if journal.get(WRITTEN) is None:
+                journal.put(WRITTEN, {"bytes": self._write(journal)})
+            return {}
+        number, k = (int(one) for one in name.removeprefix(LAYER).split("-"))
+        if k == 0:
+            self._forget_before(number)
+        if journal.get(name) is not None:
+            return {}
+        engine = self._engine_of(journal)
+        engine.begin(number, self._passes[number - 1] if self._passes else None)
+        return {f"{layer_name(number)}.rows": engine.do(number, k)}
+
+    def report(self, *, resumed: bool) -> EmbeddingReport:
+        """What the finished embedding came to.
+
+        Raises: EmbedError where rows are missing, or there are too many.
+        """
+        journal = Journal(self._work)
+        prepared = Prepared(**journal.get(PREPARED))
+        layers = [self._layer_report(journal, number) for number in range(1, len(self._plan.layers) + 1)]
+        report = EmbeddingReport(prepared.vertices, prepared.edges, resumed, journal.get(WRITTEN)["bytes"], layers)
+        if report.total("graduated") != report.vertices * len(layers):
             msg = f"{report.total('graduated'):,} rows were finished, expected {report.vertices:,} in each layer"
             raise EmbedError(msg)
         return report
 
-    def _prepared(self, journal: Journal) -> Prepared:
-        found: dict[str, Any] | None = journal.get(PREPARED)
-        if found is not None:
-            prepared = Prepared(**found)
-            prepared.check(self._work)
-            return prepared
+    def _layer_report(self, journal: Journal, number: int) -> LayerReport:
+        passes = journal.get(layer_name(number))["passes"]
+        whole = LayerReport(number, passes, 0)
+        for k in range(passes):
+            whole.add(LayerReport.of(journal.get(pass_name(number, k))["report"]))
+        return whole
+
+    def _prepare(self) -> Prepared:
         for left in self._work.iterdir():
             if left.is_file() and left.suffix not in _KEPT:
                 left.unlink()
-        preparation = Preparation(self._snapshot, self._rules, self._work, self._options.memory, self._progress)
+        preparation = Preparation(
+            self._snapshot, self._rules, self._work, self._prepare_memory, self._progress, self._options.memory
+        )
         prepared = preparation.run(self._order)
-        journal.put(PREPARED, prepared._asdict())
+        self._follow(prepared)
         return prepared
+
+    def _follow(self, prepared: Prepared) -> None:
+        """Have the files that eviction by next use reads, before several passes want them."""
+        if POLICIES[self._options.eviction] == NEXT_USE:
+            topology = self._topology(prepared)
+            topology.follow()
+            topology.close()
+
+    def _topology(self, prepared: Prepared) -> Topology:
+        return Topology(self._work, prepared.vertices, prepared.edges, weighted=self._rules.weighted)
+
+    def _engine_of(self, journal: Journal) -> Engine:
+        """The engine, made when the graph is prepared; it has its contexts in memory."""
+        if self._engine is None:
+            prepared = Prepared(**journal.get(PREPARED))
+            self._engine = Engine(
+                self._plan, self._topology(prepared), lambda: prepared.features(self._work), self._work, journal,
+                self._options, self._progress,
+            )  # fmt: skip
+        return self._engine
+
+    def _write(self, journal: Journal) -> int:
+        """Write the embeddings; the bytes of their files."""
+        rows = self._engine_of(journal).written_by(len(self._plan.layers))
+        ids = SavedIds(self._work, self._snapshot.id_kind)
+        written = write_embeddings(self._out / EMBEDDINGS, rows, ids, self._snapshot.id_kind, self._progress)
+        ids.close()
+        rows.close()
+        return written
+
+    def _forget_before(self, number: int) -> None:
+        """Remove what nobody reads any more once the layer before this one is done."""
+        for done in range(number - 1):
+            RowsFile.remove(self._work / (layer_name(done) if done else FEATURES))
 
 
 def take_over(snapshot: Path, out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,13 @@ from operators.embed.files import EmbedError
 from operators.embed.graduation import Graduation
 from operators.embed.hot_kernels import NEXT_USE, Items, Task
 from operators.embed.journal import Journal
-from operators.embed.memory_plan import LayerMemory, Shape, file_block_rows, layer_memory, shape_of
+from operators.embed.memory_plan import LayerMemory, Shape, layer_memory, output_block_rows, shape_of
 from operators.embed.orchestrator import POLICIES, Orchestrator, PassCounts, make_hot, run_pass
 from operators.embed.passes import cheapest
 from operators.embed.rows_file import RowsFile
 from operators.embed.topology import Topology
 
-COLD = "cold"
+COLD, LAYER = "cold", "layer"
 _NO_USE = np.empty(0, np.int32)
 Progress = Callable[[str], None]
 
@@ -44,7 +45,7 @@ class EngineOptions:
 
 @dataclass
 class LayerReport:
-    """What a layer came to."""
+    """What a layer, or a pass of it, came to."""
 
     layer: int
     passes: int
@@ -58,14 +59,28 @@ class LayerReport:
         """As JSON."""
         return asdict(self)
 
+    @staticmethod
+    def of(record: dict[str, Any]) -> LayerReport:
+        """The report of its JSON."""
+        return LayerReport(**record | {"counts": PassCounts(**record["counts"])})
 
-def _name(number: int) -> str:
-    """Of a layer's files and of its step in the journal."""
-    return f"layer{number}"
+    def add(self, other: LayerReport) -> None:
+        """Add what another pass of the layer came to."""
+        self.slots = max(self.slots, other.slots)
+        self.seconds += other.seconds
+        self.bytes_read += other.bytes_read
+        self.bytes_written += other.bytes_written
+        self.counts.add(other.counts)
 
 
-def _report_of(record: dict[str, Any]) -> LayerReport:
-    return LayerReport(**record | {"counts": PassCounts(**record["counts"])})
+def layer_name(number: int) -> str:
+    """Of a layer's files, and of what the journal has of it: how many passes it takes."""
+    return f"{LAYER}{number}"
+
+
+def pass_name(number: int, k: int) -> str:
+    """Of a pass of a layer, in the journal."""
+    return f"{layer_name(number)}-{k}"
 
 
 class UnsupportedModelError(InputError):
@@ -89,8 +104,10 @@ def pending_of(layer: LayerPlan, context: Context, first: int, last: int) -> np.
 
 
 class Engine:
-    """The layers of one embedding; the rows of the last finished one are `rows`.
+    """The layers of one embedding, pass by pass; a pass is there for a range of destinations.
 
+    The passes of a layer read what the layer before has written, and nothing of each other: processes may do them side
+    by side.
     Invariant: a layer's rows depend on the graph, its order and the model alone (tests/unit/operators/embed).
     """
 
@@ -104,69 +121,88 @@ class Engine:
         options: EngineOptions,
         progress: Progress = lambda _: None,
     ) -> None:
-        """`features` opens the raw features, unless a layer is finished and they are gone."""
+        """`features` opens the raw features, which are there until the first layer is finished."""
         self._plan, self._topology, self._folder, self._journal = plan, topology, folder, journal
         self._options, self._progress = options, progress
         self._features = features
         self.rows: RowsFile | None = None
+        self._rows_of = -1  # the layer that wrote `rows`, 0 for the features
         self._context = topology.contexts()
-        self.reports: list[LayerReport] = []
 
-    def run(self) -> RowsFile:
-        """Compute what is not finished yet; returns the file of the last layer's rows."""
-        finished = sum(self._is_finished(number) for number in range(1, len(self._plan.layers) + 1))
-        if not finished:
-            self.rows = self._features()
-        for number, layer in enumerate(self._plan.layers, 1):
-            if number < finished:
-                self.reports.append(_report_of(self._journal.get(_name(number))["passes"][-1]["report"]))
-                continue
-            before, self.rows = self.rows, self._layer(number, layer)
-            if before is not None:
-                before.remove()
-        assert self.rows is not None  # a model has a layer
+    def begin(self, number: int, passes: int | None = None) -> int:
+        """Decide in how many passes a layer goes, unless that is decided; `passes` overrides the options."""
+        begun = self._journal.get(layer_name(number))
+        if begun is None:
+            layer, vertices = self._plan.layers[number - 1], self._topology.vertices
+            shape = shape_of(layer)
+            given = passes or self._options.passes
+            block_rows = output_block_rows(self._options.memory, vertices, shape, given)
+            if given is None:
+                self._open(number - 1)
+                given = cheapest(self, number, layer, shape, block_rows)
+            # passes that were dealt to others stay as many, though there be nothing to do for some
+            passes = passes or max(1, min(given, -(-vertices // block_rows)))
+            begun = {"passes": passes, "block_rows": block_rows}
+            self._journal.put(layer_name(number), begun)
+        return int(begun["passes"])
+
+    def do(self, number: int, k: int) -> int:
+        """Do a pass of a layer that was begun, unless it is finished; the checksum of its rows."""
+        name = pass_name(number, k)
+        done = self._journal.get(name)
+        if done is None:
+            done = self._pass_of(number, k)
+            self._journal.put(name, done)
+        return zlib.crc32(np.array(done["rows"]["crc"], np.uint32).data)
+
+    def _pass_of(self, number: int, k: int) -> dict[str, Any]:
+        layer, begun, began = self._plan.layers[number - 1], self._journal.get(layer_name(number)), time.perf_counter()
+        passes, block_rows, shape = begun["passes"], begun["block_rows"], shape_of(layer)
+        rows, path = self._open(number - 1), self._folder / layer_name(number)
+        memory = self._memory(shape, passes, block_rows, rows.block_rows)
+        out = RowsFile(path, self._topology.vertices, shape.out, block_rows, shuffled=True, new=True)
+        blocks = range(out.blocks * k // passes, out.blocks * (k + 1) // passes)
+        report = LayerReport(number, passes, memory.slots)
+        self._progress(f"layer {number} of {len(self._plan.layers)}, pass {k + 1} of {passes}")
+        try:
+            if blocks:
+                self._pass(number, layer, shape, memory, k, out, blocks, report)
+                out.sync()
+            report.seconds = time.perf_counter() - began
+            return {"rows": out.record(blocks), "report": report.record()}
+        finally:
+            out.close()
+
+    def _open(self, number: int) -> RowsFile:
+        """What a layer has written, 0 for the features."""
+        if self.rows is not None and self._rows_of == number:
+            return self.rows
+        if self.rows is not None:
+            self.rows.close()
+        self.rows, self._rows_of = self._features() if number == 0 else self.written_by(number), number
         return self.rows
 
-    def _is_finished(self, number: int) -> bool:
-        begun = self._journal.get(_name(number))
-        return begun is not None and len(begun["passes"]) == begun["chosen"]
+    def written_by(self, number: int) -> RowsFile:
+        """The rows of a finished layer."""
+        begun, width = self._journal.get(layer_name(number)), shape_of(self._plan.layers[number - 1]).out
+        path = self._folder / layer_name(number)
+        rows = RowsFile(path, self._topology.vertices, width, begun["block_rows"], shuffled=True, new=False)
+        for k in range(begun["passes"]):
+            rows.restore(self._journal.get(pass_name(number, k))["rows"])
+        return rows
 
-    def _layer(self, number: int, layer: LayerPlan) -> RowsFile:
-        vertices, shape = self._topology.vertices, shape_of(layer)
-        name = _name(number)
-        block_rows = file_block_rows(self._options.memory, vertices, shape.out)
-        begun = self._journal.get(name) or {}
-        done = len(begun.get("passes", ()))
-        memory = self._memory(number, layer, block_rows, begun)
-        path = self._folder / name
-        out = RowsFile(path, vertices, shape.out, block_rows, shuffled=True, new=not done)
-        report = LayerReport(number, memory.passes, memory.slots)
-        for former in begun.get("passes", ()):
-            out.restore(former["rows"])
-            report = _report_of(former["report"])
-        for k in range(done, memory.passes):
-            began = time.perf_counter()
-            self._progress(f"layer {number} of {len(self._plan.layers)}, pass {k + 1} of {memory.passes}")
-            self._pass(number, layer, shape, memory, k, out, report)
-            out.sync()
-            report.seconds += time.perf_counter() - began
-            begun = {
-                "chosen": memory.passes,
-                "passes": [*begun.get("passes", ()), {"rows": out.record(), "report": report.record()}],
-            }
-            self._journal.put(name, begun)
-        self.reports.append(report)
-        return out
+    def close(self) -> None:
+        """Close what is read, the topology too."""
+        if self.rows is not None:
+            self.rows.close()
+        self._topology.close()
 
-    def _memory(self, number: int, layer: LayerPlan, block_rows: int, begun: dict[str, Any]) -> LayerMemory:
-        """The layer's memory, in as many passes as were begun with, or are asked for, or are cheapest."""
-        shape, vertices = shape_of(layer), self._topology.vertices
-        passes = begun.get("chosen", self._options.passes)
-        if passes is None:
-            passes = cheapest(self, number, layer, shape, block_rows)
-        passes = max(1, min(passes, -(-vertices // block_rows)))
+    def _memory(self, shape: Shape, passes: int, block_rows: int, reading_rows: int) -> LayerMemory:
         next_use = POLICIES[self._options.eviction] == NEXT_USE
-        planned = layer_memory(self._options.memory, vertices, shape, passes, block_rows, next_use=next_use)
+        planned = layer_memory(
+            self._options.memory, self._topology.vertices, shape, passes, block_rows,
+            next_use=next_use, reading_rows=reading_rows,
+        )  # fmt: skip
         return planned if self._options.slots is None else replace(planned, slots=self._options.slots)
 
     def _pass(
@@ -177,15 +213,11 @@ class Engine:
         memory: LayerMemory,
         k: int,
         out: RowsFile,
+        blocks: range,
         report: LayerReport,
     ) -> None:
-        blocks = range(out.blocks * k // memory.passes, out.blocks * (k + 1) // memory.passes)
-        if not blocks:
-            return
-        for block in blocks:
-            out.forget(block)
         first, last = out.rows_of(blocks[0])[0], out.rows_of(blocks[-1])[1]
-        cold = ColdStore(self._folder / COLD, shape.columns, last - first)
+        cold = ColdStore(self._folder / f"{COLD}-{pass_name(number, k)}", shape.columns, last - first)
         graduation = Graduation(layer, self._context, out, memory.block_rows, shape.own, memory.update_rows)
         chunks = Chunks(self._topology, memory.chunk_rows, memory.chunk_edges, self.rows, layer, self._context)
         orchestrator = self._orchestrator(layer, shape, memory.slots, first, last, cold, graduation)

@@ -35,14 +35,17 @@ class DiskFile:
     Raises: EmbedError from every method, when the disk is full or the file ends too soon.
     """
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open a file that is there, or with `size` make a new one whose room on the disk is taken at once."""
+    def __init__(self, path: Path, size: int | None = None, *, shared: bool = False) -> None:
+        """Open a file that is there, or with `size` make a new one whose room on the disk is taken at once.
+
+        `shared`: one of that size that is there already, of whatever process, is taken as it is.
+        """
         self.path = path
         try:
             if size is None:
                 self._file = os.open(path, os.O_RDWR)
             else:
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | (0 if shared else os.O_TRUNC), 0o644)
                 self.reserve(size)
         except FileNotFoundError:
             msg = f"{path}: is missing; remove the folder and embed again"

@@ -11,7 +11,7 @@ import orjson
 
 from operators.embed.files import EmbedError, full_disk
 
-FORMAT = 1
+FORMAT = 2
 NAME = "journal.json"
 
 

@@ -72,22 +72,37 @@ def file_block_rows(memory: int, vertices: int, width: int) -> int:
     return max(16, min(max(vertices, 1), room // (4 * max(width, 1) + 12)))
 
 
+def output_block_rows(memory: int, vertices: int, shape: Shape, passes: int | None) -> int:
+    """Rows of a block of a layer's output: as `file_block_rows`, and so few that each given pass has a block."""
+    rows = file_block_rows(memory, vertices, shape.out)
+    return rows if passes is None else max(16, min(rows, -(-vertices // passes)))
+
+
 def _rest(memory: int, vertices: int) -> int:
     return memory - CONTEXT_BYTES * vertices
 
 
 def layer_memory(
-    memory: int, vertices: int, shape: Shape, passes: int, block_rows: int, *, next_use: bool
+    memory: int,
+    vertices: int,
+    shape: Shape,
+    passes: int,
+    block_rows: int,
+    *,
+    next_use: bool,
+    reading_rows: int | None = None,
 ) -> LayerMemory:
-    """Divide the budget among the arrays of a layer in so many passes; `block_rows`: of its output's file.
+    """Divide the budget among the arrays of a layer in so many passes.
 
+    `block_rows`: of its output's file; `reading_rows`: of the file that it reads, if another budget has decided them.
     Raises: MemoryError when too little is left for the hot store.
     """
     blocks = -(-vertices // block_rows)
     destinations = min(vertices, -(-blocks // passes) * block_rows)
     state = (STATE_BYTES + USE_BYTES * next_use) * destinations
     rest = _rest(memory, vertices) - state
-    reading = 2 * block_rows_bytes(shape.in_width, file_block_rows(memory, vertices, shape.in_width))
+    reading_rows = reading_rows or file_block_rows(memory, vertices, shape.in_width)
+    reading = 2 * block_rows_bytes(shape.in_width, reading_rows)
     chunk = min(8 * _MIB, max(rest, 0) // 40)
     chunk_rows = max(16, chunk * 2 // 3 // (4 * (2 * shape.in_width + 2 * shape.sent) + 8))
     chunk_edges = max(64, chunk // 3 // 12)

@@ -81,8 +81,11 @@ class Preparation:
         folder: Path,
         memory: int,
         progress: Callable[[str], None] = lambda _: None,
+        block_memory: int | None = None,
     ) -> None:
+        """`block_memory`: of those that read the features, where that is another budget."""
         self._snapshot, self._rules, self._folder, self._memory = snapshot, rules, folder, memory
+        self._block_memory = block_memory or memory
         self._progress = progress
         self._numbers = IdNumbers(snapshot.id_kind, snapshot.vertices)
         self._types: dict[str, int] = {}
@@ -118,7 +121,7 @@ class Preparation:
         edges = self._sort(vertices, self._edges, self._counts[:vertices], keep_all=False)
         if order == "completion":
             return self._reorder(vertices, edges)
-        block_rows = file_block_rows(self._memory, vertices, width)
+        block_rows = file_block_rows(self._block_memory, vertices, width)
         rows = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=False, new=False)
         rows.seal()
         return self._prepared(vertices, edges, rows, shuffled=False)
@@ -236,7 +239,7 @@ class Preparation:
     def _moved(self, vertices: int, rank: np.ndarray) -> RowsFile:
         """The features in the new order."""
         width = self._snapshot.in_width
-        block_rows = file_block_rows(self._memory, vertices, width)
+        block_rows = file_block_rows(self._block_memory, vertices, width)
         given = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=False, new=False)
         (self._folder / f"{FEATURES}.rows").rename(self._folder / "given.rows")
         out = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=True, new=True)

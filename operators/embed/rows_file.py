@@ -22,14 +22,15 @@ class RowsFile:
     Shapes: NAME.rows (vertices, width) float32; NAME.at (vertices,) int32, each row's vertex less the first one of its
     block. Without `shuffled` there is no NAME.at, and rows stand in order.
     Invariant: every vertex of a full block has one row (`read` checks it), whose checksum is `crc` of the block.
+    Processes may each fill blocks of their own: `new` makes the file where nobody has, and changes nothing of one.
     """
 
     def __init__(self, path: Path, vertices: int, width: int, block_rows: int, *, shuffled: bool, new: bool) -> None:
         self.path, self.vertices, self.width, self.block_rows = path, vertices, width, block_rows
         self.blocks = -(-vertices // block_rows)
         self.crc, self.crc_at, self.filled = [0] * self.blocks, [0] * self.blocks, [0] * self.blocks
-        self._rows = DiskFile(path.with_suffix(".rows"), vertices * width * 4 if new else None)
-        self._at = DiskFile(path.with_suffix(".at"), vertices * 4 if new else None) if shuffled else None
+        self._rows = DiskFile(path.with_suffix(".rows"), vertices * width * 4 if new else None, shared=True)
+        self._at = DiskFile(path.with_suffix(".at"), vertices * 4 if new else None, shared=True) if shuffled else None
 
     @property
     def size(self) -> int:
@@ -99,14 +100,21 @@ class RowsFile:
         """Fill a block from its start again."""
         self.crc[block] = self.crc_at[block] = self.filled[block] = 0
 
-    def record(self) -> dict[str, Any]:
-        """What `restore` needs."""
-        return {"crc": self.crc, "crc_at": self.crc_at, "filled": self.filled}
+    def record(self, blocks: range | None = None) -> dict[str, Any]:
+        """What `restore` needs of these blocks, or of all."""
+        of = range(self.blocks) if blocks is None else blocks
+        here = slice(of.start, of.stop)
+        return {
+            "first": of.start,
+            "crc": self.crc[here],
+            "crc_at": self.crc_at[here],
+            "filled": self.filled[here],
+        }
 
     def restore(self, record: dict[str, Any]) -> None:
-        """Take over what the record says of the blocks."""
-        self.crc, self.crc_at = list(record["crc"]), list(record["crc_at"])
-        self.filled = list(record["filled"])
+        """Take over what a record says of its blocks."""
+        here = slice(record["first"], record["first"] + len(record["crc"]))
+        self.crc[here], self.crc_at[here], self.filled[here] = record["crc"], record["crc_at"], record["filled"]
 
     def sync(self) -> None:
         """Have all rows on the disk."""
@@ -120,8 +128,8 @@ class RowsFile:
         if self._at is not None:
             self._at.close()
 
-    def remove(self) -> None:
-        """Close the files and take them away."""
-        self.close()
+    @staticmethod
+    def remove(path: Path) -> None:
+        """Take the files away."""
         for suffix in (".rows", ".at"):
-            self.path.with_suffix(suffix).unlink(missing_ok=True)
+            path.with_suffix(suffix).unlink(missing_ok=True)

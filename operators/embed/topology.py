@@ -52,7 +52,8 @@ class Topology:
         first_use = self.folder / FIRST_USE
         if not first_use.exists():
             self._make_following(first_use)
-        self._following = DiskFile(self.folder / FOLLOWING)
+        if self._following is None:
+            self._following = DiskFile(self.folder / FOLLOWING)
         return np.fromfile(first_use, np.int32)
 
     def _make_following(self, first_use: Path) -> None:

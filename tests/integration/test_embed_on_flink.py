@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from job.embed.batch_job import Spread
 from job.embed.streaming import Placement
 from job.folder import layout
 from operators.snapshot.reader import open_snapshot
-from tests.support.embeds import start_embed
+from tests.support.embeds import killing_steps, start_embed
 from tests.support.jobs import DEADLINE_S, Input, Job, make_input
 
 pytestmark = pytest.mark.slow
@@ -50,30 +49,10 @@ def made(given: Input, work: Path, spread: Spread | None) -> dict[str, bytes]:
     return images(work)
 
 
-def kill_a_step(done: threading.Event, killed: list[str]) -> None:
-    """Kill the process of the first step of a layer that is seen."""
-    while not done.is_set() and not killed:
-        for process in psutil.Process().children(recursive=True):
-            try:
-                if "job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
-                    process.kill()
-                    killed.append(process.name())
-                    break
-            except psutil.Error:
-                continue
-        time.sleep(0.02)
-
-
 def test_the_image_is_the_same_bit_by_bit_though_a_step_is_killed(given: Input, tmp_path: Path) -> None:
     expected = made(given, tmp_path / "local", None)
-    done, killed = threading.Event(), list[str]()
-    killer = threading.Thread(target=kill_a_step, args=(done, killed))
-    killer.start()
-    try:
+    with killing_steps() as killed:
         found = made(given, tmp_path / "flink", Spread(2))
-    finally:
-        done.set()
-        killer.join()
     assert killed
     log = (tmp_path / "flink" / "flink" / "logs" / "flink.log").read_text()
     assert "killed by signal 9" in log
@@ -177,7 +156,7 @@ def test_a_bad_row_ends_it_at_once_by_name(given: Input, tmp_path: Path) -> None
     [
         (("--parallelism", "2", "--parts", "2"), "--runtime flink"),
         (("--runtime", "flink", "--parallelism", "3", "--parts", "2"), "--parts 2"),
-        (("--runtime", "flink", "--for", "serving"), "--for serving"),
+        (("--runtime", "flink", "--for", "serving", "--parallelism", "3", "--passes", "2"), "--passes 2"),
         (("--runtime", "flink", "--cluster", "nonsense"), "HOST:PORT"),
     ],
 )

@@ -42,7 +42,7 @@ def embed(
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     opened = open_snapshot(snapshot, plan.in_width, edge_types=plan.edge_types or None)
-    return Embedding(plan, opened, work, options or EngineOptions(WIDE), **given).run(folder)
+    return Embedding(plan, opened, work, folder, options or EngineOptions(WIDE), **given).run()
 
 
 def read_rows(folder: Path) -> dict[Any, np.ndarray]:

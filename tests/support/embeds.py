@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from job.machine.processes import die_with_parent
 from tests.support.jobs import FRESHET, Input
@@ -19,3 +25,29 @@ def start_embed(given: Input, out: Path, *options: str) -> subprocess.Popen[str]
         text=True,
         preexec_fn=die_with_parent,
     )
+
+
+@contextmanager
+def killing_steps() -> Iterator[list[str]]:
+    """Kill the process of the first step that is seen below this one, meanwhile; the list gets its name."""
+    done, killed = threading.Event(), list[str]()
+    killer = threading.Thread(target=_kill_a_step, args=(done, killed))
+    killer.start()
+    try:
+        yield killed
+    finally:
+        done.set()
+        killer.join()
+
+
+def _kill_a_step(done: threading.Event, killed: list[str]) -> None:
+    while not done.is_set() and not killed:
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if "job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
+                    process.kill()
+                    killed.append(process.name())
+                    break
+            except psutil.Error:
+                continue
+        time.sleep(0.02)

@@ -204,7 +204,7 @@ def test_a_synopsis_that_is_no_sum_is_refused_by_name(snapshot: Path, tmp_path: 
     plan = compile_plan(make_model(3, [conv("sage_conv", IN_WIDTH, 4)]))
     plan.layers[0].synopsis = Synopsis()  # type: ignore[assignment]
     with pytest.raises(UnsupportedModelError, match=r"layer 1 \(sage_conv\) keeps a Synopsis; out of core"):
-        Embedding(plan, open_snapshot(snapshot, IN_WIDTH), tmp_path, EngineOptions(SMALL))
+        Embedding(plan, open_snapshot(snapshot, IN_WIDTH), tmp_path, tmp_path, EngineOptions(SMALL))
 
 
 def test_a_budget_that_is_too_small_is_refused(snapshot: Path, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_steps_that_are_finished_are_not_done_again(snapshot: Path, tmp_path: Pa
     work.mkdir()
     opened = open_snapshot(snapshot, plan.in_width)
     with pytest.raises(Enough):
-        Embedding(plan, opened, work, options, progress=stop_at).run(tmp_path)
+        Embedding(plan, opened, work, tmp_path, options, progress=stop_at).run()
     lines.clear()
     report = embed(model, snapshot, tmp_path, options, progress=lines.append)
     assert report.resumed

@@ -34,7 +34,8 @@ def test_rows_come_back_in_the_order_of_their_vertices(tmp_path: Path) -> None:
     again.restore(record)
     rows = np.concatenate([again.read(block) for block in range(again.blocks)])
     assert np.array_equal(rows, np.repeat(np.arange(10, dtype=np.float32)[:, None], 3, axis=1))
-    again.remove()
+    again.close()
+    RowsFile.remove(tmp_path / "rows")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,127 @@
+"""Embeddings alone, for graphs whose topology no streaming job could hold: what it is told, and the making of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gnn.plan import Plan
+from job.console import Progress, say
+from job.embed import folder
+from job.embed.batch_job import Spread, of_runtime, run_on_flink
+from job.embed.needs import Needs, check_disk, memory_lines
+from job.embed.step import Serving, Told
+from job.errors import JobFailed, UsageError
+from operators.embed.embedding import Embedding, EmbeddingReport
+from operators.embed.engine import EngineOptions, layer_name
+from operators.embed.files import EmbedError
+from operators.embed.journal import Journal
+from operators.embed.memory_plan import MemoryError, Shape, file_block_rows, passes_without_cold_store
+from operators.snapshot.reader import Snapshot
+
+_PASSES_MAX = 64  # that are drawn for a layer
+
+
+@dataclass(frozen=True)
+class Serve:
+    """What decides how embeddings for serving are made; `engine.memory` is that of all steps that go side by side."""
+
+    engine: EngineOptions
+    order: str
+    undirected: bool
+    spread: Spread | None
+
+    @property
+    def step(self) -> EngineOptions:
+        """The engine's options in one of the steps."""
+        return replace(self.engine, memory=self.engine.memory // self.side_by_side)
+
+    @property
+    def side_by_side(self) -> int:
+        """Steps at a time."""
+        return 1 if self.spread is None else self.spread.parallelism
+
+
+def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
+    """Say what it will need; refuse what is not there."""
+    drawn = None if serve.spread is None else drawn_passes(needs, serve, Journal(work))
+    for line in memory_lines(needs, serve.engine, serve.side_by_side, drawn):
+        say(line)
+    linked = snapshot.folder.stat().st_dev == work.stat().st_dev
+    needed = needs.disk(serve.engine, serve.order, linked)
+    say(check_disk(needed, work.parent, folder.used_bytes(work)))
+
+
+def told(serve: Serve) -> dict[str, Any]:
+    """What an attempt that goes on must have been told too."""
+    return {"--for": "serving", "--order": serve.order, "--passes": serve.engine.passes}
+
+
+def make_embeddings(
+    model: Path, plan: Plan, snapshot: Snapshot, work: Path, serve: Serve, needs: Needs
+) -> tuple[EmbeddingReport, dict[str, Any]]:
+    """Write the embeddings into the work folder, or go on with that; on Flink if it is spread.
+
+    Returns what it came to, and more for the JSON line.
+    Raises: SnapshotError for bad rows; UsageError for a small budget; JobFailed for a full disk or a damaged file.
+    """
+    with Progress("embed") as bar:
+        try:
+            if serve.spread is None:
+                embedding = Embedding(
+                    plan, snapshot, work, work, serve.engine, undirected=serve.undirected, order=serve.order,
+                    progress=bar.update,
+                )  # fmt: skip
+                return embedding.run(), of_runtime(None, None)
+            passes = drawn_passes(needs, serve, Journal(work))
+            given = Serving(
+                str(model.absolute()), serve.undirected, serve.order, serve.engine.eviction, passes,
+                serve.engine.memory,
+            )  # fmt: skip
+            steps = Told(None, str(snapshot.folder), serve.step.memory, str(work), asdict(given))
+            report, peak = run_on_flink(steps, snapshot, serve.spread, bar.update)
+            return report, of_runtime(serve.spread, peak)
+        except MemoryError as error:
+            msg = f"--memory: {error}; give more"
+            raise UsageError(msg) from None
+        except EmbedError as error:
+            raise JobFailed(str(error)) from None
+
+
+def drawn_passes(needs: Needs, serve: Serve, journal: Journal) -> list[int]:
+    """The passes of each layer, which a job has to know before it begins: what it was begun with, else what is given.
+
+    Else the fewest that need no cold store in the memory of a step, and as many as keep all steps at work.
+    """
+    return [_drawn(needs, serve, journal, number, shape) for number, shape in enumerate(needs.shapes, 1)]
+
+
+def _drawn(needs: Needs, serve: Serve, journal: Journal, number: int, shape: Shape) -> int:
+    begun = journal.get(layer_name(number))
+    if begun is not None:
+        return int(begun["passes"])
+    if serve.engine.passes is not None:
+        return serve.engine.passes
+    memory, vertices = serve.step.memory, needs.vertices
+    block_rows = file_block_rows(memory, vertices, shape.out)
+    enough = passes_without_cold_store(memory, vertices, shape, block_rows, _PASSES_MAX) or _PASSES_MAX
+    return -(-enough // serve.side_by_side) * serve.side_by_side
+
+
+def line(report: EmbeddingReport, memory: int) -> dict[str, Any]:
+    """What it came to, for the JSON line."""
+    return {
+        "vertices": report.vertices,
+        "edges": report.edges,
+        "for": "serving",
+        "memory": memory,
+        "passes": [layer.passes for layer in report.layers],
+        "graduated": report.total("graduated"),
+        "evicted": report.total("evicted"),
+        "reloaded": report.total("reloaded"),
+        "bytes_read": sum(layer.bytes_read for layer in report.layers),
+        "bytes_written": sum(layer.bytes_written for layer in report.layers) + report.bytes_written,
+        "resumed": report.resumed,
+        "layers": [layer.record() for layer in report.layers],
+    }
