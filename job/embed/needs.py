@@ -18,6 +18,7 @@ from operators.embed.memory_plan import (
     CONTEXT_BYTES,
     MemoryError,
     Shape,
+    held_passes,
     layer_memory,
     least_memory,
     output_block_rows,
@@ -137,13 +138,18 @@ def memory_lines(
 
 
 def _layer_line(needs: Needs, options: EngineOptions, shape: Shape) -> str:
-    block_rows = output_block_rows(options.memory, needs.vertices, shape, options.passes)
+    passes = options.passes
+    if shape.held:
+        passes = held_passes(options.memory, needs.vertices, shape, passes or 1)
+    block_rows = output_block_rows(options.memory, needs.vertices, shape, passes)
     next_use = options.eviction == "next-use"
-    passes = max(1, options.passes or 1)
-    planned = layer_memory(options.memory, needs.vertices, shape, passes, block_rows, next_use=next_use)
+    planned = layer_memory(options.memory, needs.vertices, shape, passes or 1, block_rows, next_use=next_use)
     share = 100.0 * planned.slots / max(1, planned.destinations)
-    told = "passes as they turn out cheapest" if options.passes is None else f"{planned.passes} passes"
+    told = "passes as they turn out cheapest" if passes is None else f"{planned.passes} passes"
     state = size(CONTEXT_BYTES * needs.vertices)
+    if shape.held:
+        held = f"all {planned.destinations:,} destinations of a pass"
+        return f"{size(planned.bytes)}: contexts {state}, {held}, {told}"
     return (
         f"{size(planned.bytes)}: contexts {state}, hot store {planned.slots:,} of {planned.destinations:,} "
         f"destinations ({share:.0f}%), {told}"

@@ -17,7 +17,7 @@ from operators.embed.embedding import Embedding, EmbeddingReport
 from operators.embed.engine import EngineOptions, layer_name
 from operators.embed.files import EmbedError
 from operators.embed.journal import Journal
-from operators.embed.memory_plan import MemoryError, Shape, file_block_rows, passes_without_cold_store
+from operators.embed.memory_plan import MemoryError, Shape, file_block_rows, held_passes, passes_without_cold_store
 from operators.snapshot.reader import Snapshot
 
 _PASSES_MAX = 64  # that are drawn for a layer
@@ -101,12 +101,19 @@ def _drawn(needs: Needs, serve: Serve, journal: Journal, number: int, shape: Sha
     begun = journal.get(layer_name(number))
     if begun is not None:
         return int(begun["passes"])
+    memory, vertices = serve.step.memory, needs.vertices
+    if shape.held:
+        return _dealt(held_passes(memory, vertices, shape, serve.engine.passes or 1), serve)
     if serve.engine.passes is not None:
         return serve.engine.passes
-    memory, vertices = serve.step.memory, needs.vertices
     block_rows = file_block_rows(memory, vertices, shape.out)
     enough = passes_without_cold_store(memory, vertices, shape, block_rows, _PASSES_MAX) or _PASSES_MAX
-    return -(-enough // serve.side_by_side) * serve.side_by_side
+    return _dealt(enough, serve)
+
+
+def _dealt(passes: int, serve: Serve) -> int:
+    """So many passes that all steps have as many."""
+    return -(-passes // serve.side_by_side) * serve.side_by_side
 
 
 def line(report: EmbeddingReport, memory: int) -> dict[str, Any]:

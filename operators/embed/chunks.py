@@ -51,6 +51,18 @@ class Chunks:
                 yield from self._cut(first, begin, max(end, begin + 1), ends, x)
                 begin = max(end, begin + 1)
 
+    def sent_by(self, first: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
+        """What these vertices send, in pieces, each with its first vertex; without the edges."""
+        assert self._rows is not None
+        rows = self._rows.block_rows
+        for block in range(first // rows, -(-last // rows)):
+            begin, end = self._rows.rows_of(block)
+            x = self._rows.read(block)
+            self.bytes_read += x.nbytes
+            for at in range(max(begin, first), min(end, last), self._chunk_rows):
+                until = min(at + self._chunk_rows, end, last)
+                yield at, self._send(at, until, x[at - begin : until - begin])
+
     def _cut(self, first: int, begin: int, end: int, ends: np.ndarray, x: np.ndarray | None) -> Iterator[Items]:
         sent = self._send(first + begin, first + end, None if x is None else x[begin:end])
         stop = int(ends[end])

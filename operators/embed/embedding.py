@@ -79,7 +79,7 @@ class Embedding:
         `prepare_memory`: what preparing may take, where that is more than a pass may.
         """
         if (layer := unsupported(plan)) is not None:
-            msg = f"{layer}; out of core there are sums and means so far: `freshet run --snapshot` computes all layers"
+            msg = f"{layer}, which is not kept out of core; `freshet run --snapshot` computes all layers"
             raise UnsupportedModelError(msg)
         self._plan, self._snapshot, self._work, self._out, self._options = plan, snapshot, work, out, options
         self._order, self._progress, self._passes = order, progress, passes

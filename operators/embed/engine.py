@@ -13,16 +13,17 @@ import numpy as np
 
 from gnn.errors import InputError
 from gnn.plan import Context, LayerPlan, Plan
-from gnn.synopses import InvertibleSynopsis
 from operators.embed.chunks import Ahead, Chunks
 from operators.embed.cold_store import ColdStore
 from operators.embed.files import EmbedError
 from operators.embed.graduation import Graduation
 from operators.embed.hot_kernels import NEXT_USE, Items, Task
 from operators.embed.journal import Journal
-from operators.embed.memory_plan import LayerMemory, Shape, layer_memory, output_block_rows, shape_of
+from operators.embed.memory_plan import LayerMemory, Shape, held_passes, layer_memory, output_block_rows, shape_of
 from operators.embed.orchestrator import POLICIES, Orchestrator, PassCounts, make_hot, run_pass
 from operators.embed.passes import cheapest
+from operators.embed.ranges.accumulators import state_bytes
+from operators.embed.ranges.range_pass import RangePass
 from operators.embed.rows_file import RowsFile
 from operators.embed.topology import Topology
 
@@ -84,13 +85,13 @@ def pass_name(number: int, k: int) -> str:
 
 
 class UnsupportedModelError(InputError):
-    """A model with a layer that this engine can't sum."""
+    """A model with a layer that this engine can't do."""
 
 
 def unsupported(plan: Plan) -> str | None:
-    """The first layer whose synopsis is no sum or mean, in words; None where all are."""
+    """The first layer whose synopsis nothing here keeps, in words; None where there is none."""
     for number, layer in enumerate(plan.layers, 1):
-        if not isinstance(layer.synopsis, InvertibleSynopsis):
+        if state_bytes(layer.synopsis, layer.message_width) is None:
             return f"layer {number} ({layer.name}) keeps a {type(layer.synopsis).__name__}"
     return None
 
@@ -136,6 +137,8 @@ class Engine:
             layer, vertices = self._plan.layers[number - 1], self._topology.vertices
             shape = shape_of(layer)
             given = passes or self._options.passes
+            if shape.held and passes is None:
+                given = held_passes(self._options.memory, vertices, shape, given or 1)
             block_rows = output_block_rows(self._options.memory, vertices, shape, given)
             if given is None:
                 self._open(number - 1)
@@ -166,7 +169,8 @@ class Engine:
         self._progress(f"layer {number} of {len(self._plan.layers)}, pass {k + 1} of {passes}")
         try:
             if blocks:
-                self._pass(number, layer, shape, memory, k, out, blocks, report)
+                do = self._held_pass if shape.held else self._pass
+                do(number, layer, shape, memory, k, out, blocks, report)
                 out.sync()
             report.seconds = time.perf_counter() - began
             return {"rows": out.record(blocks), "report": report.record()}
@@ -238,6 +242,31 @@ class Engine:
         report.counts.add(counts)
         report.bytes_read += chunks.bytes_read + 8 * shape.columns * counts.reloaded
         report.bytes_written += (4 * shape.out + 4) * (last - first) + 8 * shape.columns * counts.evicted
+
+    def _held_pass(
+        self,
+        number: int,
+        layer: LayerPlan,
+        shape: Shape,
+        memory: LayerMemory,
+        k: int,
+        out: RowsFile,
+        blocks: range,
+        report: LayerReport,
+    ) -> None:
+        """A pass whose destinations are all in memory."""
+        first, last = out.rows_of(blocks[0])[0], out.rows_of(blocks[-1])[1]
+        held = RangePass(layer, shape, memory, first, last)
+        chunks = Chunks(self._topology, memory.chunk_rows, memory.chunk_edges, self.rows, layer, self._context)
+        ahead = Ahead(iter(chunks), 2, "sources")
+        try:
+            held.run(chunks, self._watched(ahead, number, k, memory.passes, held.counts))
+        finally:
+            ahead.close()
+        expected = pending_of(layer, self._context, first, last) - np.int32(layer.reads_self)
+        report.counts.add(held.finish(expected, self._context, out, blocks))
+        report.bytes_read += chunks.bytes_read
+        report.bytes_written += (4 * shape.out + 4) * (last - first)
 
     def _watched(
         self, chunks: Iterable[Items], number: int, k: int, passes: int, counts: PassCounts

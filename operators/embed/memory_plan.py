@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from gnn.errors import InputError
 from gnn.plan import LayerPlan
+from gnn.synopses import InvertibleSynopsis
+from operators.embed.ranges.accumulators import MADE_AT_ONCE, made_bytes, reads_targets, state_bytes
 
 _MIB = 1 << 20
 CONTEXT_BYTES = 16  # a vertex: count, degree, loop
@@ -16,6 +18,7 @@ SLOT_BYTES = 24  # of a slot, beside its row: lists, buckets, what a piece needs
 IN_FLIGHT = 4  # chunks: one being made, two waiting, one at work
 MIN_SLOTS = 256
 _SORTED_EDGE_BYTES = 80  # of an edge while a bucket is sorted
+_PASSES_MAX = 1024  # of a layer whose destinations must fit
 
 
 class MemoryError(InputError):  # of this module alone
@@ -31,11 +34,16 @@ class Shape(NamedTuple):
     own: int
     own_from: int
     out: int
+    held: int = 0
+    """Bytes of a destination where all those of a pass are in memory; 0 where sums come and go."""
+    synopsis: int = 0
+    made: int = 0
+    """Bytes of a message while a network makes it."""
 
     @property
     def columns(self) -> int:
-        """Float64 columns of a slot: the sum, and the own row as float32."""
-        return self.message + (self.own + 1) // 2
+        """Float64 columns of a slot: the sum, and the own row as float32; 0 where there is no cold store."""
+        return 0 if self.held else self.message + (self.own + 1) // 2
 
 
 def shape_of(layer: LayerPlan) -> Shape:
@@ -44,7 +52,12 @@ def shape_of(layer: LayerPlan) -> Shape:
     own, own_from = 0, 0
     if layer.reads_self:
         own, own_from = (layer.message_width, 0) if layer.self_is_message else (layer.self_width, layer.message_width)
-    return Shape(layer.in_width, sent, layer.message_width, own, own_from, layer.out_width)
+    shape = Shape(layer.in_width, sent, layer.message_width, own, own_from, layer.out_width)
+    if isinstance(layer.synopsis, InvertibleSynopsis):
+        return shape
+    state, targets = state_bytes(layer.synopsis, layer.message_width), 4 * layer.message_width
+    held = (state or 0) + 4 * own + 4 + (targets if reads_targets(layer.synopsis) else 0)
+    return shape._replace(held=held, synopsis=layer.synopsis_width, made=made_bytes(layer.synopsis))
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,8 @@ def layer_memory(
     rest = _rest(memory, vertices) - state
     reading_rows = reading_rows or file_block_rows(memory, vertices, shape.in_width)
     reading = 2 * block_rows_bytes(shape.in_width, reading_rows)
+    if shape.held:
+        return _held_memory(memory, vertices, shape, LayerMemory(passes, destinations, 0, 0, 0, block_rows, 0, reading))
     chunk = min(8 * _MIB, max(rest, 0) // 40)
     chunk_rows = max(16, chunk * 2 // 3 // (4 * (2 * shape.in_width + 2 * shape.sent) + 8))
     chunk_edges = max(64, chunk // 3 // 12)
@@ -114,11 +129,45 @@ def layer_memory(
     slot = 8 * shape.columns + SLOT_BYTES
     slots = min(destinations, (rest - used) // slot)
     if slots < min(destinations, MIN_SLOTS):
-        least = memory
-        msg = f"{least:,} bytes are too few for {vertices:,} vertices in {passes} passes"
-        raise MemoryError(msg)
+        raise _too_little(memory, vertices, passes)
     total = CONTEXT_BYTES * vertices + state + used + slots * slot
     return LayerMemory(passes, destinations, slots, chunk_rows, chunk_edges, block, update_rows, total)
+
+
+def _too_little(memory: int, vertices: int, passes: int) -> MemoryError:
+    return MemoryError(f"{memory:,} bytes are too few for {vertices:,} vertices in {passes} passes")
+
+
+def _held_memory(memory: int, vertices: int, shape: Shape, given: LayerMemory) -> LayerMemory:
+    """Divide the budget where all destinations of a pass are in memory; `given.bytes` are taken by reading."""
+    rest = max(_rest(memory, vertices), 0)
+    chunk = min(8 * _MIB, rest // 40)
+    row = 4 * (2 * shape.in_width + 2 * shape.sent) + 8
+    chunk_rows, chunk_edges = max(16, chunk * 2 // 3 // row), max(64, chunk // 3 // 24)
+    temporary = 4 * (2 * (shape.synopsis + shape.own) + 4 * shape.out) + 32
+    update_rows = max(64, min(given.destinations, rest // 20 // temporary))
+    used = given.bytes + IN_FLIGHT * chunk + 4 * chunk_rows * shape.message + update_rows * temporary
+    used += min(MADE_AT_ONCE, chunk_edges) * shape.made
+    if used + given.destinations * shape.held > rest:
+        raise _too_little(memory, vertices, given.passes)
+    total = CONTEXT_BYTES * vertices + used + given.destinations * shape.held
+    slots, block_rows = given.destinations, given.block_rows
+    return LayerMemory(given.passes, slots, slots, chunk_rows, chunk_edges, block_rows, update_rows, total)
+
+
+def held_passes(memory: int, vertices: int, shape: Shape, least: int) -> int:
+    """The fewest passes, from `least` on, whose destinations all fit in memory.
+
+    Raises: MemoryError where no number of passes does.
+    """
+    for passes in range(least, _PASSES_MAX + 1):
+        block_rows = output_block_rows(memory, vertices, shape, passes)
+        try:
+            layer_memory(memory, vertices, shape, passes, block_rows, next_use=False)
+        except MemoryError:
+            continue
+        return passes
+    raise _too_little(memory, vertices, _PASSES_MAX)
 
 
 def block_rows_bytes(width: int, rows: int) -> int:
@@ -151,7 +200,10 @@ def least_memory(vertices: int, shapes: list[Shape]) -> int:
 
 def _fits(memory: int, vertices: int, shape: Shape) -> bool:
     try:
-        layer_memory(memory, vertices, shape, 1, file_block_rows(memory, vertices, shape.out), next_use=False)
+        passes = held_passes(memory, vertices, shape, 1) if shape.held else 1
+        layer_memory(
+            memory, vertices, shape, passes, output_block_rows(memory, vertices, shape, passes), next_use=False
+        )
     except MemoryError:
         return False
     return True

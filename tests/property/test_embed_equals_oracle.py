@@ -11,15 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnn.oracles import own_scale
-from gnn.plan import compile_plan
-from operators.embed.engine import EngineOptions, unsupported
+from operators.embed.engine import EngineOptions
 from operators.embed.orchestrator import POLICIES
 from tests.support.embedded import SMALL, embed, file_bytes, read_rows, write_graph
 from tests.support.graphs import Graph
 from tests.support.models import IN_WIDTH, random_model
 
 TOLERANCE = 1e-5
-SEEDS = [seed for seed in range(200) if not unsupported(compile_plan(random_model(seed)))]
 
 
 @st.composite
@@ -37,7 +35,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=60, deadline=None)
 @given(
     graph=graphs(),
-    seed=st.sampled_from(SEEDS),
+    seed=st.integers(0, 199),
     slots=st.integers(1, 12),
     passes=st.sampled_from([1, 1, 2, 4, None]),
     eviction=st.sampled_from(sorted(POLICIES)),
@@ -64,5 +62,10 @@ def test_any_embedding_is_the_oracles(
     got = np.stack([rows[k] for k in ids])
     with np.errstate(all="ignore"):
         error = np.abs(got - want.rows) / want.scale
-    near = (got == want.rows) | (error <= TOLERANCE) | (np.isnan(got) & np.isnan(want.rows)) | ~np.isfinite(want.scale)
+    near = (
+        (np.abs(got - want.rows) <= np.finfo(np.float32).tiny)
+        | (error <= TOLERANCE)
+        | (np.isnan(got) & np.isnan(want.rows))
+        | ~np.isfinite(want.scale)
+    )
     assert near.all(), (got[~near], want.rows[~near])

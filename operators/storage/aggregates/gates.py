@@ -53,7 +53,7 @@ class Gates(NamedTuple):
 
 
 @inner
-def _message(z: np.ndarray, u: int, v: int, c: int) -> np.float64:
+def gated_message(z: np.ndarray, u: int, v: int, c: int) -> np.float64:
     """What a channel of u brings to v."""
     channels = z.shape[1] // 3
     term = np.float64(z[u, channels + c]) + np.float64(z[v, 2 * channels + c])
@@ -107,7 +107,7 @@ def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, se
         gates.counts[DELTAS] += 1
         lossy = np.int64(0)
         for c in range(s.shape[1]):
-            lossy |= add_term(s, v, c, sign * _message(z, u, v, c))
+            lossy |= add_term(s, v, c, sign * gated_message(z, u, v, c))
         if lossy:
             note_loss(s, gates.note.data, v, lossy, 0.0)
 
@@ -123,7 +123,7 @@ def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
         if k + _AHEAD < end:
             prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
         for c in range(fresh.shape[1]):
-            add_term_compensated(fresh, c, _message(z, base + pool[k], row, c))
+            add_term_compensated(fresh, c, gated_message(z, base + pool[k], row, c))
     replace_sum(gates.s.data, gates.note.data, row, fresh, compensate(fresh))
     gates.counts[AFRESH] += 1
     gates.counts[REREAD] += end - at
