@@ -38,6 +38,7 @@ class Mutation(NamedTuple):
 
 _STATE, _STORAGE = "tests/unit/state/test_", "tests/unit/operators/storage/test_"
 _EPOCHS, _SINK = "tests/unit/operators/epochs/test_", "tests/unit/operators/sink/test_"
+_EMBED = "tests/unit/operators/embed/test_"
 _STAGE, _SUMS = "tests/unit/operators/test_stage.py", "tests/unit/operators/storage/test_exact_sums.py"
 SEEDS = "tests/simulation/test_simulation.py::test_some_seeds"
 PAGES = "tests/simulation/test_simulation.py::test_no_page_changes_unnoticed"
@@ -67,6 +68,9 @@ TESTS = {
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
+    "operators/embed/ranges/kernels.py": f"{_EMBED}ranges.py",
+    "operators/embed/ranges/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
+    "state/page_checksums.py": f"{_STATE}image.py",
 }
 _MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage/aggregates/gates.py"
 _NETWORKS = "operators/storage/aggregates/edge_networks.py"
@@ -97,6 +101,12 @@ MUTATIONS = [
     Mutation("a restored table ends with a page", "state/sweep.py", ".set_rows(rows, self.part)", ".part_rows"),
     Mutation("a page is written as it is now", "state/table.py", "if self._copied[place]:", "if False:"),
     Mutation("checksums are not looked at", "state/image.py", "if where is not None:", "if False:"),
+    Mutation("another page is named", "state/page_checksums.py", "first = damaged[0] *", "first = damaged[-1] *"),
+    Mutation(
+        "a raised shift leaves sums as they are", "operators/embed/ranges/kernels.py", "s[v, j] *= factor", "pass"
+    ),
+    Mutation("an extremum takes no NaN", "operators/embed/ranges/kernels.py", " or m != m:", ":"),
+    Mutation("lost messages are not noticed", "operators/embed/ranges/range_pass.py", "if missing:", "if False:"),
     Mutation("a mapped file is not checked", "state/image.py", "stored[part].check(file.fileno())", "pass"),
     Mutation(
         "what is mapped is the file's own",
