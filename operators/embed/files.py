@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gnn.errors import FreshetError
+from operators.sink.direct_file import BLOCK_BYTES
 
 
 class EmbedError(FreshetError):
@@ -27,6 +28,14 @@ def full_disk(path: Path, error: OSError) -> EmbedError:
     else:
         msg = f"{path}: can't be written: {error.strerror}; run the same command again when that is mended"
     return EmbedError(msg)
+
+
+def _opened_direct(path: Path) -> int:
+    """A descriptor for reading past the page cache, -1 where there is no such thing."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except (OSError, AttributeError):
+        return -1
 
 
 class DiskFile:
@@ -53,6 +62,7 @@ class DiskFile:
         except OSError as error:
             raise full_disk(path, error) from None
         self._closed = False
+        self._direct: int | None = None  # once asked for: another descriptor, -1 where there can be none
 
     @property
     def size(self) -> int:
@@ -63,6 +73,11 @@ class DiskFile:
     def number(self) -> int:
         """The file's descriptor."""
         return self._file
+
+    @property
+    def reads_direct(self) -> bool:
+        """Whether `read_once` went past the page cache."""
+        return self._direct is not None and self._direct >= 0
 
     def reserve(self, size: int) -> None:
         """Have the file at least so many bytes, with room on the disk for all of them."""
@@ -89,6 +104,25 @@ class DiskFile:
             done += got
         return out
 
+    def read_once(self, offset: int, nbytes: int) -> np.ndarray:
+        """Bytes of a large file in new memory, past the page cache where the file system can: (nbytes,) uint8."""
+        if self._direct is None:
+            self._direct = _opened_direct(self.path)
+        begin, end = offset // BLOCK_BYTES * BLOCK_BYTES, -(-(offset + nbytes) // BLOCK_BYTES) * BLOCK_BYTES
+        memory = np.empty(end - begin + BLOCK_BYTES, np.uint8)
+        memory = memory[-memory.ctypes.data % BLOCK_BYTES :][: end - begin]
+        wanted = memory[offset - begin :][:nbytes]
+        view, done, needed = memory.data, 0, offset - begin + nbytes
+        try:
+            while self._direct >= 0 and done < needed:
+                got = os.preadv(self._direct, [view[done:]], begin + done)
+                done += got
+                if got % BLOCK_BYTES or not got:  # the end of the file
+                    break
+        except OSError:  # such a file can be opened there, but not read
+            done = 0
+        return wanted if done >= needed else self.read(offset, wanted)
+
     def write(self, offset: int, data: np.ndarray) -> None:
         """Write a contiguous array at a byte offset."""
         view, done = data.reshape(-1).view(np.uint8).data, 0
@@ -110,6 +144,8 @@ class DiskFile:
         if not self._closed:
             self._closed = True
             os.close(self._file)
+            if self._direct is not None and self._direct >= 0:
+                os.close(self._direct)
 
     def crc32(self, step: int = 1 << 22) -> int:
         """A checksum of the whole file, read in steps."""

@@ -7,10 +7,12 @@ so that writes are long however random the order is, and a block, which fits in 
 from __future__ import annotations
 
 import zlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from operators.embed.files import DiskFile, EmbedError
 from operators.embed.row_kernels import place_rows
@@ -65,11 +67,23 @@ class RowsFile:
         """Write the rows of neighbouring vertices, of a file in order; their checksums come with `seal`."""
         self._rows.write(first * self.width * 4, np.ascontiguousarray(rows, np.float32))
 
+    def _read(self, block: int) -> np.ndarray:
+        first, last = self.rows_of(block)
+        if not self._is_larger_than_cache:
+            return self._rows.read(first * self.width * 4, np.empty((last - first, self.width), np.float32))
+        found = self._rows.read_once(first * self.width * 4, (last - first) * self.width * 4)
+        return found.view(np.float32).reshape(last - first, self.width)
+
+    @cached_property
+    def _is_larger_than_cache(self) -> bool:
+        """Whether the next pass would not find the rows in the page cache."""
+        return self.size > psutil.virtual_memory().available // 2
+
     def seal(self) -> None:
         """Take the checksums of a file that was written by `put` and `replace`."""
         for block in range(self.blocks):
             first, last = self.rows_of(block)
-            rows = self._rows.read(first * self.width * 4, np.empty((last - first, self.width), np.float32))
+            rows = self._read(block)
             self.crc[block], self.filled[block] = zlib.crc32(rows.data) if rows.size else 0, last - first
 
     def read(self, block: int) -> np.ndarray:
@@ -78,7 +92,7 @@ class RowsFile:
         Raises: EmbedError when it is not what was written.
         """
         first, last = self.rows_of(block)
-        rows = self._rows.read(first * self.width * 4, np.empty((last - first, self.width), np.float32))
+        rows = self._read(block)
         self._check(block, zlib.crc32(rows.data) if rows.size else 0, self.crc)
         if self._at is None:
             return rows

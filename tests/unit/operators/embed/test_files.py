@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,6 +38,60 @@ def test_rows_come_back_in_the_order_of_their_vertices(tmp_path: Path) -> None:
     again.close()
     RowsFile.remove(tmp_path / "rows")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [1, 4096, 100_001])
+@pytest.mark.parametrize(("offset", "nbytes"), [(0, 1), (4, 4096), (8192, 4096), (4097, 50_000), (99_000, 1001)])
+def test_what_is_read_past_the_page_cache_is_what_is_in_the_file(
+    tmp_path: Path, size: int, offset: int, nbytes: int
+) -> None:
+    content = np.random.default_rng(1).integers(0, 256, size).astype(np.uint8)
+    content.tofile(tmp_path / "file")
+    file = DiskFile(tmp_path / "file")
+    if offset + nbytes > size:
+        with pytest.raises(EmbedError, match="ends at byte"):
+            file.read_once(offset, nbytes)
+    else:
+        assert np.array_equal(file.read_once(offset, nbytes), content[offset : offset + nbytes])
+    assert file.reads_direct == has_direct_io(tmp_path)
+    file.close()
+
+
+def has_direct_io(folder: Path) -> bool:
+    try:
+        os.close(os.open(folder / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_file_system_without_direct_io_is_read_as_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.arange(5000, dtype=np.int32).tofile(tmp_path / "file")
+    file, real = DiskFile(tmp_path / "file"), os.preadv
+
+    def preadv(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        if descriptor != file.number:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(descriptor, buffers, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("operators.embed.files.os.preadv", preadv)
+        assert file.read_once(4000, 12_000).view(np.int32).tolist() == list(range(1000, 4000))
+    monkeypatch.setattr("operators.embed.files._opened_direct", lambda _: -1)
+    again = DiskFile(tmp_path / "file")
+    assert again.read_once(4000, 12_000).view(np.int32).tolist() == list(range(1000, 4000))
+    assert not again.reads_direct
+
+
+def test_rows_that_the_cache_can_not_hold_are_read_past_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = full(tmp_path / "rows")
+    blocks = [expected.read(block) for block in range(expected.blocks)]
+    monkeypatch.setattr("operators.embed.rows_file.psutil.virtual_memory", lambda: SimpleNamespace(available=100))
+    again = RowsFile(tmp_path / "rows", 10, 3, 4, shuffled=True, new=False)
+    again.restore(expected.record())
+    for block, rows in enumerate(blocks):
+        assert np.array_equal(again.read(block), rows)
+    assert again._rows.reads_direct == has_direct_io(tmp_path) and not expected._rows.reads_direct
 
 
 @pytest.mark.parametrize("name", ["rows.rows", "rows.at"])
