@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gnn.model import save_model
+from gnn.model import load_model, save_model
 from gnn.plan import compile_plan
-from job.embed.step import Told, do_step, initial_image, settings_of
+from job.embed.step import Serving, Told, do_step, settings_of, steps_of
 from job.embed.streaming import Placement
+from operators.embed.files import EmbedError
 from operators.snapshot.reader import open_snapshot
-from tests.support.embedded import write_graph
+from tests.support.embedded import embed, file_bytes, write_graph
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model
 
@@ -35,7 +37,7 @@ def told(tmp_path: Path) -> Told:
 
 
 def waves_of(told: Told) -> list[list[str]]:
-    return initial_image(told, open_snapshot(Path(told.snapshot), IN_WIDTH))[0].waves
+    return steps_of(told, open_snapshot(Path(told.snapshot), IN_WIDTH)).waves
 
 
 def do_all(told: Told) -> list[dict[str, Any]]:
@@ -69,3 +71,38 @@ def test_a_step_waits_for_another_process_that_is_at_it(told: Told) -> None:
         assert other.is_alive() and not (told.folder / "journal.json").exists()
     other.join(60.0)
     assert not other.is_alive() and (told.folder / "journal.json").exists()
+
+
+def for_serving(told: Told, work: Path, memory: int = 1 << 20, eviction: str = "next-use") -> Told:
+    """The same snapshot and model, for serving: attention between sums, in so many passes."""
+    layers = (conv("sage_conv", IN_WIDTH, 8), conv("gat_conv", 8, 6, heads=2), conv("gcn_conv", 6, 4))
+    save_model(make_model(1, layers), work / "model")
+    given = Serving(str(work / "model"), False, "completion", eviction, [2, 3, 5], 2 * memory)
+    (work / "work").mkdir()
+    return Told(None, told.snapshot, memory, str(work / "work"), asdict(given))
+
+
+def test_steps_for_serving_leave_what_one_process_leaves(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "serving").mkdir()
+    serving = for_serving(told, tmp_path / "serving")
+    assert list(map(len, waves_of(serving))) == [1, 2, 3, 5, 1]
+    snapshot = open_snapshot(Path(told.snapshot), IN_WIDTH)
+    assert not steps_of(serving, snapshot).begin()
+    said = do_all(serving)
+    assert [list(one["files"]) for one in said[1:3]] == [["layer1.rows"]] * 2
+    assert not (serving.folder / "layer1.rows").exists() and (serving.folder / "layer3.rows").exists()
+    report = steps_of(serving, snapshot).report(resumed=False)
+    assert [layer.passes for layer in report.layers] == [2, 3, 5]
+    do_all(serving)  # nothing is done twice
+    embed(load_model(tmp_path / "serving" / "model"), Path(told.snapshot), tmp_path / "local", order="completion")
+    assert file_bytes(serving.folder) == file_bytes(tmp_path / "local")
+
+
+def test_a_file_of_another_size_than_the_wave_before_has_left_is_refused(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "serving").mkdir()
+    serving = for_serving(told, tmp_path / "serving")
+    prepared = do_step(serving, "prepared", [])
+    with (serving.folder / "dst").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(EmbedError, match=r"dst: .* prepared left .*; is the folder shared\?"):
+        do_step(serving, "layer1-0", [prepared])
