@@ -27,6 +27,7 @@ from job.local.malloc import give_freed_memory_back
 from job.machine.signals import handled
 from operators.embed.engine import EngineOptions
 from operators.embed.files import EmbedError
+from operators.embed.memory_plan import MemoryError
 from operators.factory import load_plan
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from state.seed import new_seed
@@ -88,7 +89,11 @@ def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snap
     memory = serve.engine.memory
     _keep_told(options, work, _told_of_all(plan, snapshot, memory, serve.undirected) | serving.told(serve))
     folder.take_back(work.parent, (layout.EMBEDDINGS,))
-    report, more = serving.make_embeddings(options.model, plan, snapshot, work, serve, needs)
+    try:
+        report, more = serving.make_embeddings(options.model, plan, snapshot, work, serve, needs)
+    except MemoryError as error:
+        msg = f"--memory: {error}; give more"
+        raise UsageError(msg) from None
     _finish(work, snapshot, _info(plan, snapshot, SERVING, report.vertices, serve.undirected))
     return serving.line(report, memory) | more
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from job.embed import folder
 from job.embed.batch_job import Spread, of_runtime, run_on_flink
 from job.embed.needs import Needs, check_disk, memory_lines
 from job.embed.step import Serving, Told
-from job.errors import JobFailed, UsageError
+from job.errors import JobFailed
 from operators.embed.embedding import Embedding, EmbeddingReport
 from operators.embed.engine import EngineOptions, layer_name
 from operators.embed.files import EmbedError
@@ -45,7 +47,9 @@ class Serve:
 
 def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
     """Say what it will need; refuse what is not there."""
-    drawn = None if serve.spread is None else drawn_passes(needs, serve, Journal(work))
+    drawn = None
+    with suppress(MemoryError), _clear_ends():  # of too little memory `memory_lines` says more
+        drawn = None if serve.spread is None else drawn_passes(needs, serve, Journal(work))
     for line in memory_lines(needs, serve.engine, serve.side_by_side, drawn):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
@@ -64,29 +68,31 @@ def make_embeddings(
     """Write the embeddings into the work folder, or go on with that; on Flink if it is spread.
 
     Returns what it came to, and more for the JSON line.
-    Raises: SnapshotError for bad rows; UsageError for a small budget; JobFailed for a full disk or a damaged file.
+    Raises: SnapshotError for bad rows; MemoryError for a small budget; JobFailed for a full disk or a damaged file.
     """
-    with Progress("embed") as bar:
-        try:
-            if serve.spread is None:
-                embedding = Embedding(
-                    plan, snapshot, work, work, serve.engine, undirected=serve.undirected, order=serve.order,
-                    progress=bar.update,
-                )  # fmt: skip
-                return embedding.run(), of_runtime(None, None)
-            passes = drawn_passes(needs, serve, Journal(work))
-            given = Serving(
-                str(model.absolute()), serve.undirected, serve.order, serve.engine.eviction, passes,
-                serve.engine.memory,
+    with Progress("embed") as bar, _clear_ends():
+        if serve.spread is None:
+            embedding = Embedding(
+                plan, snapshot, work, work, serve.engine, undirected=serve.undirected, order=serve.order,
+                progress=bar.update,
             )  # fmt: skip
-            steps = Told(None, str(snapshot.folder), serve.step.memory, str(work), asdict(given))
-            report, peak = run_on_flink(steps, snapshot, serve.spread, bar.update)
-            return report, of_runtime(serve.spread, peak)
-        except MemoryError as error:
-            msg = f"--memory: {error}; give more"
-            raise UsageError(msg) from None
-        except EmbedError as error:
-            raise JobFailed(str(error)) from None
+            return embedding.run(), of_runtime(None, None)
+        passes = drawn_passes(needs, serve, Journal(work))
+        given = Serving(
+            str(model.absolute()), serve.undirected, serve.order, serve.engine.eviction, passes, serve.engine.memory
+        )
+        steps = Told(None, str(snapshot.folder), serve.step.memory, str(work), asdict(given))
+        report, peak = run_on_flink(steps, snapshot, serve.spread, bar.update)
+        return report, of_runtime(serve.spread, peak)
+
+
+@contextmanager
+def _clear_ends() -> Iterator[None]:
+    """Have what goes wrong be an error of the command."""
+    try:
+        yield
+    except EmbedError as error:
+        raise JobFailed(str(error)) from None
 
 
 def drawn_passes(needs: Needs, serve: Serve, journal: Journal) -> list[int]:

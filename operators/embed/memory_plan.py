@@ -18,7 +18,7 @@ SLOT_BYTES = 24  # of a slot, beside its row: lists, buckets, what a piece needs
 IN_FLIGHT = 4  # chunks: one being made, two waiting, one at work
 MIN_SLOTS = 256
 _SORTED_EDGE_BYTES = 80  # of an edge while a bucket is sorted
-_PASSES_MAX = 1024  # of a layer whose destinations must fit
+_PASSES_MAX = 64  # of a layer whose destinations must fit, unless more are asked for
 
 
 class MemoryError(InputError):  # of this module alone
@@ -160,14 +160,14 @@ def held_passes(memory: int, vertices: int, shape: Shape, least: int) -> int:
 
     Raises: MemoryError where no number of passes does.
     """
-    for passes in range(least, _PASSES_MAX + 1):
+    for passes in range(least, max(least, _PASSES_MAX) + 1):
         block_rows = output_block_rows(memory, vertices, shape, passes)
         try:
             layer_memory(memory, vertices, shape, passes, block_rows, next_use=False)
         except MemoryError:
             continue
         return passes
-    raise _too_little(memory, vertices, _PASSES_MAX)
+    raise _too_little(memory, vertices, max(least, _PASSES_MAX))
 
 
 def block_rows_bytes(width: int, rows: int) -> int:
