@@ -48,7 +48,7 @@ TESTS = {
     "state/sweep.py": f"{_STATE}sweep.py",
     "state/table.py": f"{_STATE}table.py",
     "state/image.py": f"{_STATE}image.py",
-    "state/table_memory.py": f"{_STATE}mapped_image.py",
+    "state/memory/table_memory.py": f"{_STATE}mapped_image.py",
     "state/value_log.py": f"{_STATE}value_log.py",
     "operators/epochs/partitioner_stage.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}markers.py {SEEDS}",
     "operators/epochs/cutter.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}input_positions.py",
@@ -110,7 +110,7 @@ MUTATIONS = [
     Mutation("a mapped file is not checked", "state/image.py", "stored[part].check(file.fileno())", "pass"),
     Mutation(
         "what is mapped is the file's own",
-        "state/table_memory.py",
+        "state/memory/table_memory.py",
         "mmap.MAP_PRIVATE | _NO_RESERVE | _FIXED",
         "mmap.MAP_SHARED | _FIXED",
     ),

@@ -22,7 +22,7 @@ import orjson
 
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
-from state.mapped_file import MappedFile
+from state.memory.mapped_file import MappedFile
 from state.page_checksums import PAGE_BYTES, PageChecksums
 from state.table import Table, TableSet
 

@@ -19,8 +19,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, quick
-from state.mapped_file import MappedFile
-from state.table_memory import PrivateMap, allocate, lay_out, spread
+from state.memory.mapped_file import MappedFile
+from state.memory.table_memory import PrivateMap, allocate, lay_out, spread
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)

@@ -15,7 +15,7 @@ import orjson
 from operators.embed.files import EmbedError, full_disk
 from state.codec import Block, Header
 from state.image import file_crc32
-from state.mapped_file import mapped
+from state.memory.mapped_file import mapped
 
 _COLUMNS = "columns.json"
 

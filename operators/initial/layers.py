@@ -31,7 +31,7 @@ from operators.storage.tail import LayerTail
 from state.block_columns import PARTIAL
 from state.codec import Block, Header
 from state.image import write_image
-from state.mapped_file import mapped
+from state.memory.mapped_file import mapped
 
 EVENTS = "events"
 _MIB = 1 << 20

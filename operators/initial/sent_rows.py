@@ -12,7 +12,7 @@ from operators.initial.column_files import ColumnWriter, read_columns, remove_co
 from operators.storage.part_rows import frozen
 from operators.storage.row_kernels import gather
 from state.image import file_crc32
-from state.mapped_file import MappedFile, mapped
+from state.memory.mapped_file import MappedFile, mapped
 
 _ROWS = np.dtype(np.float32)
 

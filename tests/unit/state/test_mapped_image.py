@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from state.image import load_images, write_image
+from state.memory.table_memory import PrivateMap
 from state.table import Table, TableSet
-from state.table_memory import PrivateMap
 
 ROWS, WIDTH = 4100, 1024  # 16 MiB
 PARTS = 4

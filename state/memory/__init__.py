@@ -1,0 +1,1 @@
+"""Where the rows of tables lie: memory, and files that are mapped."""
