@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,9 @@ class Topology:
             follow(first, ends - ends[0], dst, latest, following)
             out.write(4 * int(ends[0]), following)
         out.close()
-        latest.tofile(first_use)
+        aside = first_use.with_suffix(".tmp")  # what is there after a kill is whole
+        latest.tofile(aside)
+        os.replace(aside, first_use)
 
     def contexts(self) -> Context:
         """What every vertex knows of its in-edges."""
