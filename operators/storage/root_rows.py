@@ -11,7 +11,7 @@ import numpy as np
 
 from gnn.plan import LayerPlan
 from operators.storage.row_kernels import gather
-from state.table_memory import allocate
+from state.memory.table_memory import allocate
 
 
 class RootRows:

@@ -25,7 +25,7 @@ from gnn.synopses import (
 from operators.embed.ranges import kernels
 from operators.storage.aggregates.edge_networks import gather_terms
 from operators.storage.aggregates.extrema import sign_of
-from operators.storage.aggregates.extrema_kernels import NOTHING, read_extrema
+from operators.storage.aggregates.extrema_kernels import read_extrema
 from operators.storage.aggregates.moments import read_moments
 from operators.storage.edge_messages import Messages
 from operators.storage.exact_sums import read_sums
@@ -124,7 +124,7 @@ class _Moments:
 
 class _Extrema:
     def __init__(self, rows: int, width: int, synopsis: MonotonicSynopsis) -> None:
-        self._s, self._sign = np.full((rows, width), NOTHING, np.float32), sign_of(synopsis)
+        self._s, self._sign = np.full((rows, width), -np.inf, np.float32), sign_of(synopsis)
 
     def merge(self, z: np.ndarray, messages: Messages) -> None:
         kernels.merge_extrema(self._s, z, messages, self._sign)
