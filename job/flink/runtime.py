@@ -28,9 +28,11 @@ from job.folder.stop_file import forget_stop, read_stop
 from job.machine.signals import stop_signals
 from job.uris import is_remote, location
 from operators.telemetry.profile import forget_profiles, input_ended
+from operators.telemetry.status_file import await_last
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
+LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
 _NO_CLUSTER = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 
 
@@ -61,6 +63,7 @@ class FlinkRun:
         self._result: Any = None
         self._rest: FlinkRest | None = None
         self._restarts_seen = 0
+        self._began_ms = time.time() * 1e3
 
     def start(self) -> None:
         """Start Java and submit the job; `run.json` then says where it is.
@@ -148,6 +151,7 @@ class FlinkRun:
                     raise self._failed(error) from error
                 time.sleep(_POLL_S)
         savepoint = location(path)
+        self._await_sinks()
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
 
@@ -201,6 +205,7 @@ class FlinkRun:
             self._result.result()
         except Exception as error:
             raise self._failed(error) from error
+        self._await_sinks()
         out = self.spec.out_path
         savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
         if savepoint is None and input_ended(out):
@@ -208,6 +213,11 @@ class FlinkRun:
             return RunResult(run_file.FINISHED, self.job_id)
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint)
+
+    def _await_sinks(self) -> None:
+        """Have the parts of the Sink finish: Flink may drop them after it has called the job ended."""
+        if not await_last(self.spec.out_path, self._began_ms, LAST_STATUS_S):
+            say(f"the last files of this run were not complete {LAST_STATUS_S:.0f} s after its end; they come again")
 
     def _pids(self) -> dict[str, int | list[int]]:
         assert self._java is not None

@@ -16,10 +16,12 @@ from job.errors import EXIT_DONE, JobFailed, UsageError
 from job.flink.checkpoints import new_savepoint, savepoints_in
 from job.flink.job_spec import savepoint_target
 from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
+from job.flink.runtime import LAST_STATUS_S
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, write_stop
 from job.machine.processes import Process
 from job.run.summary import progress
+from operators.telemetry.status_file import await_last
 
 DEFAULT_TIMEOUT_S = 300.0
 _POLL_S = 0.05
@@ -111,6 +113,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         rest.close()
     write_stop(out, {**request, "savepoint": savepoint})
     _await_end(out, run, timeout_s)
+    await_last(out, run["started_ms"], LAST_STATUS_S)  # where no process of ours has waited for it
     if run_file.read_run(out).get("state") not in run_file.ENDED:
         run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
     return savepoint

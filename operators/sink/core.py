@@ -42,7 +42,7 @@ from operators.sink.output import Output
 from operators.sink.string_ids import Names
 from operators.sink.tail.output import TailOutput
 from operators.telemetry.latency import Latencies
-from operators.telemetry.status_file import StatusFile
+from operators.telemetry.status_file import LAST_STATUS, StatusFile
 from operators.threads import weakly
 from state.block_columns import POSITIONS
 from state.codec import Block
@@ -165,6 +165,7 @@ class Sink(Core):
         for output in self._outputs:
             output.close(write)
         if write and not self._ended:
+            self._ended = True
             self._write_status(self._clock_ms())
 
     def _on_idle(self) -> None:
@@ -197,6 +198,7 @@ class Sink(Core):
             "tail_failures": 0 if self._tail is None else self._tail.failures,
             "seconds": round((float(scalars[at.STREAMED_MS]) + max(0.0, open_ms)) / 1e3, 3),
             **self._latencies.figures(),
+            LAST_STATUS: self._ended,
             "time": now_ms / 1e3,
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ BUCKETS = 256
 _FIRST_MS = 0.01
 _PER_DOUBLING = 8
 _LOWEST, _HIGHEST = 0, BUCKETS - 1
+LAST_STATUS = "last"  # a field: whether this attempt of the part writes no more
+_POLL_S = 0.02
 
 
 def bucket_of(latency_ms: float) -> int:
@@ -98,3 +101,19 @@ def read_statuses(out: Path, prefix: str = "sink-", needs: Collection[str] = ())
         elif path.exists():
             _LOG.warning("%s: not a status file, left out", path)
     return statuses
+
+
+def await_last(out: Path, since_ms: float, timeout_s: float, prefix: str = "sink-") -> bool:
+    """Wait until all parts that have written since then have written their last status; whether they did in time.
+
+    A part writes its status with the first epoch that it takes: those that have written nothing since have no last one.
+    Units: since_ms on the clock of `time` in the status.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        now = [one for one in read_statuses(out, prefix, needs=("time",)) if one["time"] * 1e3 >= since_ms]
+        if all(one.get(LAST_STATUS) for one in now):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)

@@ -102,6 +102,20 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     assert again.last_line.startswith("nothing left to do")
 
 
+def test_a_stopped_job_waits_for_the_last_files_of_its_sinks(job: Make, stream: Input) -> None:
+    """Also where Flink calls the job ended before it drops them: its processes must live until then."""
+    one = job(stream)
+    process = one.start(*SHAPE, "--epoch-events", 40, "--epoch-ms", 0, faults={**SLOW, "late": 800})
+    one.until_epoch(10)
+    os.killpg(process.pid, signal.SIGINT)
+    ended = one.wait()
+    assert ended.code == 130, ended.errors
+    run = read_run(one.out)
+    assert f"the output is complete up to epoch {run['epoch']}" in ended.errors
+    assert 10 <= run["epoch"] == read_epochs(one.out)[-1][0] < 200
+    assert one.check()["epoch"] == run["epoch"]
+
+
 def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path) -> None:
     one = job(stream)
     places = [("storage1", 1, 60), ("sink", 2, 110), ("tail2", 0, 150)]

@@ -5,6 +5,7 @@ FRESHET_FAULTS is a JSON object:
     hurry   a file: once it is there, nothing is slow any more
     fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
             in `folder` says that it has)
+    late    milliseconds: the parts of the Sink are closed so much later, one after the other, and nobody waits for it
     chunk   lines of the input that are read at a time: a barrier passes between two chunks only
     broken  a recovery that is wrong: "offset" skips the first message after a restart, "page" never writes one page of
             a layer's state, "cut" ignores what the cut log has beyond the state; or a Parser that is wrong: "deaf"
@@ -17,12 +18,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from operators import factory
-from operators.dataflow import PARSER, PARTITIONER
+from operators.dataflow import PARSER, PARTITIONER, SINK
 from operators.parser.topic_stage import messages_of
 from tests.support.batches import batch_of
 from tests.support.cuts import lay
@@ -52,6 +54,8 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 
         stage.parse = slow_parse
         return stage
+    if operator == SINK and "late" in faults:
+        _close_late(stage, faults["late"] / 1e3)
     if not (slow_s or mine):
         return stage
     act = stage.act
@@ -69,6 +73,18 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 
     stage.act = faulty_act
     return stage
+
+
+def _close_late(stage: Any, late_s: float) -> None:
+    """As when Flink drops a function after its job has ended."""
+    close = stage.core.close
+
+    def late_close() -> None:
+        time.sleep(late_s * (1 + stage.core.part))
+        close()
+
+    # not a daemon's: the process is to be killed before this is done
+    stage.core.close = lambda write=True: threading.Thread(target=late_close).start()
 
 
 def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
