@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from job.serving.columns import rows_of
+
 _EPOCH_BITS = 32
 
 
@@ -23,17 +25,18 @@ class Sample(NamedTuple):
 
 
 class Oracle:
-    """The change log of int64 ids, sorted by id and epoch."""
+    """The change log of int64 ids, sorted by id and epoch; its rows are in a mapped file, so that it may be long."""
 
     def __init__(self, out: Path) -> None:
-        tables = [pq.read_table(path) for path in sorted((out / "embeddings").glob("part-*.parquet"))]
-        table = pa.concat_tables(tables)
+        paths = sorted((out / "embeddings").glob("part-*.parquet"))
+        table = pa.concat_tables(pq.read_table(path, columns=["id", "epoch", "deleted"]) for path in paths)
+        self._rows = _rows_in(out / ".oracle.rows", paths, len(table))
         ids, epochs = table["id"].to_numpy(), table["epoch"].to_numpy()
         keys = (ids << _EPOCH_BITS) | epochs
         order = np.argsort(keys, kind="stable")
         self._keys, self._ids, self._epochs = keys[order], ids[order], epochs[order]
         self._deleted = table["deleted"].to_numpy()[order]
-        self._rows, self._order = table["embedding"].combine_chunks(), order
+        self._order = order
         self._everyone = np.unique(ids)
 
     def judge(self, sample: Sample) -> tuple[int, int]:
@@ -53,7 +56,17 @@ class Oracle:
         return torn, wrong
 
     def _vectors(self, at: np.ndarray) -> np.ndarray:
-        taken = self._rows.take(pa.array(self._order[at]))
-        taken = taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
-        width = self._rows.type.list_size
-        return taken.flatten().to_numpy(zero_copy_only=False).reshape(-1, width).copy()
+        return np.asarray(self._rows[self._order[at]])
+
+
+def _rows_in(file: Path, paths: list[Path], count: int) -> np.ndarray:
+    """The embeddings of all files, one after the other: (count, width) float32."""
+    width = pq.read_schema(paths[0]).field("embedding").type.list_size
+    rows = np.memmap(file, np.float32, "w+", shape=(count, width))
+    at = 0
+    for path in paths:
+        column = pq.read_table(path, columns=["embedding"])["embedding"].combine_chunks()
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            rows[at : at + len(chunk)] = rows_of(chunk)
+            at += len(chunk)
+    return rows

@@ -2,10 +2,12 @@
 
 The stream is that of `make bench`. With `--rate` (5,000 events/s unless told otherwise) it comes from a Kafka broker on
 the same machine, as Arrow messages by `freshet produce`; with `--rate 0` from a file, as fast as the job takes it, and
-once more without a server, for what serving takes of its throughput. Clients take turns of a second, threads of this
-process: one or four with single lookups over Flight, four with batches of 100, one that reads all, four over HTTP, one
-on the mapped table; and the same over Flight at a bare server, which answers with constant rows. At the end the server
-is killed (SIGKILL), and the next one timed. The last line is one JSON object; exit 1 if a row is torn or wrong.
+for `--alone` seconds without a server, for what serving takes of its throughput. Clients take turns of a second,
+threads of this process: one or four with single lookups over Flight, four with batches of 100, one that reads all, four
+over HTTP, one on the mapped table; and the same over Flight at a bare server, which answers with constant rows. They go
+on until `--checks` answers are kept for the oracle; a job with a file is stopped then. At the end the server is killed
+(SIGKILL), and the next one timed. The last line is one JSON object; exit 1 if a row is torn or wrong, or if fewer
+answers were checked.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +43,7 @@ from job.serving.clients.client import EmbeddingClient
 from job.serving.place import read_server
 
 CATCH_UP_S, SLACK_S = 60.0, 4.0
+ROUNDS_MAX = 40
 _BEHIND = 20  # epochs: about what a status file is late
 BATCH, LARGE, CLIENTS, VERTICES, WIDTH = 100, 10_000, 4, 169_343, 40
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -175,7 +178,9 @@ def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespac
             local = readers["local"][0].client
             until(lambda: has_come_to(local, out), "the newest epochs")
             readable = Readable(out / "tables")
-            for _ in range(options.rounds):
+            for number in range(ROUNDS_MAX):
+                if number >= options.rounds and kept(readers) >= options.checks:
+                    break
                 for some in readers.values():
                     if going():
                         together(some, options.turn)
@@ -189,6 +194,11 @@ def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespac
         sys.exit("no epoch came while clients read: give more --events, the stream ended while the job started")
     shown = {f"publish_to_readable_ms_p{p}": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
     return readers, shown | {"epochs_seen": len(taken)} | restart
+
+
+def kept(readers: Readers) -> int:
+    """How many answers wait for the oracle."""
+    return sum(len(reader.samples) for name, some in readers.items() if KINDS[name][2] != "bare" for reader in some)
 
 
 def has_come_to(client: Any, out: Path) -> bool:
@@ -270,17 +280,34 @@ def freshness(folder: Path, rate: int, options: argparse.Namespace) -> dict[str,
 
 
 def at_full_load(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
-    """A job that takes a file as fast as it can, alone and with a server."""
-    alone = finished(run_of(folder / "out-alone", inputs_in(folder), options))
-    shutil.rmtree(folder / "out-alone")
+    """A job that takes a file as fast as it can, for a while alone, then with a server."""
+    out = folder / "out-alone"
+    alone = ended(begun(out, folder, options), options.alone)
+    shutil.rmtree(out)
     out = folder / "out-served"
-    job = run_of(out, inputs_in(folder), options)
-    until((out / "base" / "complete").exists, "the job")
+    job = begun(out, folder, options)
     readers, shown = read_beside(out, lambda: job.poll() is None, options)
-    summary = finished(job)
+    shown["stream_ended_first"] = job.poll() is not None
+    summary = ended(job, 0.0)
     loss = 100 * (1 - summary["events_per_s"] / alone["events_per_s"])
     rates = {"events_per_s": summary["events_per_s"], "events_per_s_alone": alone["events_per_s"]}
-    return readers, shown | rates | {"job_loss_percent": round(loss, 1)}, out
+    return readers, shown | rates | {"events": summary["events"], "job_loss_percent": round(loss, 1)}, out
+
+
+def begun(out: Path, folder: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """A job of the file that streams."""
+    job = run_of(out, inputs_in(folder), options)
+    await_epochs(out, job, 1)
+    return job
+
+
+def ended(job: subprocess.Popen[bytes], after_s: float) -> dict[str, Any]:
+    """Its summary, once it has ended by itself, or was stopped after so long."""
+    with suppress(subprocess.TimeoutExpired):
+        job.wait(after_s)
+    if job.poll() is None:
+        job.send_signal(signal.SIGTERM)
+    return finished(job)
 
 
 def figures_of(readers: Readers) -> dict[str, Any]:
@@ -306,9 +333,11 @@ def main() -> int:
     """Run, read, judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench", help="where inputs and outputs go")
-    parser.add_argument("--events", type=int, default=1_000_000, help="length of the stream")
+    parser.add_argument("--events", type=int, default=2_000_000, help="length of the stream, at most")
     parser.add_argument("--rate", type=int, default=5000, help="events a second that are offered; 0: a file")
-    parser.add_argument("--rounds", type=int, default=4, help="turns of each kind of client, at most")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each kind of client, at least")
+    parser.add_argument("--checks", type=int, default=100_000, help="answers that are held against the change log")
+    parser.add_argument("--alone", type=float, default=20.0, metavar="SECONDS", help="with --rate 0: without a server")
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn")
     parser.add_argument("--runtime", default="flink", choices=["local", "flink"])
     parser.add_argument("--parts", type=int, nargs="+", default=[1], help="one run, and one JSON line, for each")
@@ -328,7 +357,7 @@ def main() -> int:
     counts, code = options.parts, 0
     for options.parts in counts:
         result = judged(folder, options)
-        right = result["checked"] and not result["torn"] and not result["wrong"] and not result["back"]
+        right = result["checked"] >= options.checks and not any(result[bad] for bad in ("torn", "wrong", "back"))
         if options.rate:
             result["fresh"] = {rate: freshness(folder, rate, options) for rate in options.fresh}
         print(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)

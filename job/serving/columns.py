@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 
 from state.served.ids import Ids, Texts, frozen, slice_of
 
-_DTYPES = {pa.int64(): np.int64, pa.float32(): np.float32}
+# Types are compared and kept: looking one up by its hash, or making it, takes longer than a column of a few rows.
+_INT64, _FLOAT32 = pa.int64(), pa.float32()
+_TYPES = {np.dtype(np.int64): _INT64, np.dtype(np.float32): _FLOAT32}
 
 
 def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
     """The ids of an Arrow column of int64 or strings, without nulls."""
+    if column.type == _INT64 and isinstance(column, pa.Array):
+        return values_of(column)
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # of no chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-        return frozen(values_of(array if array.type == pa.int64() else array.cast(pa.int64())))
+        return values_of(array if array.type == _INT64 else array.cast(_INT64))
     array = array if pa.types.is_string(array.type) else array.cast(pa.string())
     _, offsets, data = array.buffers()
     n = len(array)
@@ -37,15 +43,35 @@ def column_of_ids(ids: Ids) -> pa.Array:
 def vectors(rows: np.ndarray) -> pa.Array:
     """Rows as a column of lists of one length."""
     flat = numbers(np.asarray(rows, np.float32).reshape(-1))
-    return pa.Array.from_buffers(pa.list_(pa.float32(), rows.shape[1]), len(rows), [None], children=[flat])
+    return pa.Array.from_buffers(_lists(rows.shape[1]), len(rows), [None], 0, children=[flat])
+
+
+def row_columns(count: int, width: int) -> tuple[np.ndarray, np.ndarray, list[pa.Array]]:
+    """Epochs and rows to fill, and the columns that they are; Arrow owns the memory.
+
+    What numpy owns is let go under the interpreter's lock, for which a thread that has just sent it would have to wait.
+    Shapes: (count,) int64; (count, width) float32
+    """
+    memory = pa.allocate_buffer(8 * count + 4 * count * width)
+    own = np.frombuffer(memory, np.int64, count)
+    rows = np.frombuffer(memory, np.float32, count * width, 8 * count).reshape(count, width)
+    flat = pa.Array.from_buffers(_FLOAT32, count * width, [None, memory.slice(8 * count)], 0)
+    lists = pa.Array.from_buffers(_lists(width), count, [None], 0, children=[flat])
+    return own, rows, [pa.Array.from_buffers(_INT64, count, [None, memory], 0), lists]
+
+
+@lru_cache(16)
+def _lists(width: int) -> pa.DataType:
+    return pa.list_(_FLOAT32, width)
 
 
 def values_of(column: pa.Array) -> np.ndarray:
-    """The numbers of a column of int64 or float32 without nulls; `to_numpy` would load pandas as well."""
-    dtype = _DTYPES[column.type]
+    """The numbers of a column of int64 or float32 without nulls, read-only; `to_numpy` would load pandas as well."""
+    dtype = np.int64 if column.type == _INT64 else np.float32
     if not len(column):
-        return np.empty(0, dtype)
-    return np.frombuffer(column.buffers()[1], dtype)[column.offset : column.offset + len(column)]
+        return frozen(np.empty(0, dtype))
+    found = np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * column.type.byte_width)
+    return frozen(found) if found.flags.writeable else found
 
 
 def rows_of(column: pa.Array) -> np.ndarray:
@@ -55,8 +81,10 @@ def rows_of(column: pa.Array) -> np.ndarray:
 
 def numbers(values: np.ndarray) -> pa.Array:
     """Numbers as a column, without a copy; `pa.array` would load pandas first, for a second, to look for its types."""
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
+    if not values.flags.c_contiguous:
+        values = np.ascontiguousarray(values)
+    type_ = _TYPES.get(values.dtype) or pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)], 0)
 
 
 def taken(ids: Ids, at: np.ndarray) -> Ids:

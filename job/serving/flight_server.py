@@ -21,13 +21,14 @@ import pyarrow.flight as flight
 from gnn.errors import FreshetError
 from job.serving.columns import ids_of_column, numbers
 from job.serving.health import Health
-from job.serving.lookup import ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError
+from job.serving.lookup import ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
 from job.serving.served_job import TailsHere
 from job.serving.tls import Certificate
 from state.served.ids import Ids
 
 ALL = b'{"all":true}'
+_NUMBERS = pa.schema({"id": pa.int64()})
 _ROWS_AT_ONCE = 16_384
 
 
@@ -117,10 +118,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in self._lookup.more.items())
         for chunk in _chunks(reader):
             try:
-                options = request_of(chunk.app_metadata.to_pybytes() if chunk.app_metadata is not None else b"")
-                answer = self._lookup.get(self._ids(chunk.data), wanted_of(options))
-                batch = self._lookup.as_batch(answer, logits=logits)
-                writer.write_with_metadata(batch, b'{"epoch":%d%s}' % (answer.epoch, more))
+                metadata = chunk.app_metadata
+                options = request_of(metadata.to_pybytes()) if metadata else {}
+                epoch, batch = self._looked_up(chunk.data, wanted_of(options), logits)
+                writer.write_with_metadata(batch, b'{"epoch":%d%s}' % (epoch, more))
             except FreshetError as error:
                 writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
 
@@ -174,6 +175,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError as error:
             raise _as_flight(error) from error
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, self._locations)], live, -1)
+
+    def _looked_up(self, asked: pa.RecordBatch | None, wanted: Wanted, logits: bool) -> tuple[int, pa.RecordBatch]:
+        if asked is not None and not logits and asked.schema.equals(_NUMBERS):
+            column = asked.column(0)
+            found = None if column.null_count else self._lookup.few(column, wanted)
+            if found is not None:
+                return found
+        answer = self._lookup.get(self._ids(asked), wanted)
+        return answer.epoch, self._lookup.as_batch(answer, logits=logits)
 
     def _ids(self, batch: pa.RecordBatch | None) -> Ids:
         if batch is None or batch.schema.names != ["id"]:

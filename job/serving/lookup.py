@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from gnn.errors import FreshetError
-from job.serving.columns import column_of_ids, numbers, taken, vectors
+from job.serving.columns import column_of_ids, numbers, row_columns, taken, values_of, vectors
 from job.serving.place import read_table_file
 from state.served.ids import Ids, Texts, frozen
 from state.served.mapped import Found, NoTableError
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
     from state.served.reader import TableReader
 
 IDS_MAX = 100_000
+FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns
 K_MAX = 10_000
 TIMEOUT_S = 5.0
+_NAMES = ("id", "epoch", "embedding")
 _POLL_S = 0.001
 _LOOK_S = 0.2
 Metric = str
@@ -47,8 +48,7 @@ class NotYetError(FreshetError):
     """What was asked for is not there in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """From when on an answer will do, and how long to wait for it.
 
     `min_position`: partition (or SOURCE:PARTITION) -> the offset of a record that must be covered.
@@ -62,8 +62,7 @@ class Wanted:
 NOTHING_SPECIAL = Wanted()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Rows of ids at one epoch, without those that have none.
 
     Shapes: epochs (n,) int64, each row's own; rows (n, width) float32
@@ -277,7 +276,7 @@ class Lookup:
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
         """The same as one batch without metadata, which is a good deal quicker."""
         columns = [column_of_ids(answer.ids), numbers(answer.epochs), vectors(answer.rows)]
-        names = ["id", "epoch", "embedding"]
+        names = list(_NAMES)
         if logits and self.head_width:
             found = self.logits(answer.rows)
             columns += [vectors(found), numbers(found.argmax(1) if found.size else np.empty(0, np.int64))]
@@ -305,6 +304,23 @@ class Lookup:
         kind = "strings" if self.table.strings else "integers of 64 bits"
         msg = f"ids: expected {kind}, got {str(wrong[0])[:50]!r} ({type(wrong[0]).__name__})"
         raise BadRequestError(msg)
+
+    def few(self, ids: pa.Array, wanted: Wanted = NOTHING_SPECIAL) -> tuple[int, pa.RecordBatch] | None:
+        """The epoch and the batch of a column of int64, if they are few, all there, and the table is as far as wanted.
+
+        What `get` and `as_batch` would say otherwise, in less than half of the time.
+        """
+        table = self._table.at_hand()
+        if len(ids) > FEW or wanted.min_position or (wanted.min_epoch > 0 and self.consistency == ROW):
+            return None
+        if table.strings or isinstance(table, PlainReader):
+            return None
+        own, rows, columns = row_columns(len(ids), table.width)
+        epoch = table.few_into(values_of(ids), wanted.min_epoch, own, rows)
+        if epoch < 0:
+            return None
+        self.ids_found += len(ids)
+        return epoch, pa.RecordBatch.from_arrays([ids, *columns], _NAMES)
 
     def _check(self, ids: Ids) -> None:
         if len(ids) > IDS_MAX:

@@ -8,7 +8,16 @@ import numpy as np
 import orjson
 
 from gnn.errors import FreshetError
-from job.serving.lookup import TIMEOUT_S, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
+from job.serving.lookup import (
+    NOTHING_SPECIAL,
+    TIMEOUT_S,
+    Answer,
+    BadRequestError,
+    Lookup,
+    NotReadyError,
+    NotYetError,
+    Wanted,
+)
 
 _REQUEST_BYTES_MAX = 16 << 20
 TIMEOUT_MAX_S = 60.0
@@ -47,7 +56,7 @@ def wanted_of(request: dict[str, Any]) -> Wanted:
     Raises: BadRequestError.
     """
     if not _OPTIONS & request.keys():
-        return Wanted()
+        return NOTHING_SPECIAL
     epoch, position = request.get("min_epoch", 0), request.get("min_position")
     timeout = request.get("timeout", TIMEOUT_S)
     if type(epoch) is not int:

@@ -71,11 +71,14 @@ class TableReader(MappedTable):
         It keeps the interpreter's lock: getting it back would take longer than the rows.
         """
         own, rows = np.empty(len(ids), np.int64), np.empty((len(ids), self.width), np.float32)
-        if isinstance(ids, Texts):
-            epoch = read_few_texts(self.mem, self.floats, wanted, ids.offsets, ids.data, own, rows)
-        else:
-            epoch = read_few(self.mem, self.floats, wanted, ids, own, rows)
+        epoch = self.few_into(ids, wanted, own, rows)
         return Found(epoch, own, rows) if epoch >= 0 else None
+
+    def few_into(self, ids: Ids, wanted: int, own: np.ndarray, rows: np.ndarray) -> int:
+        """As `few`, into the caller's arrays: their epoch, or a negative number where some are not there."""
+        if isinstance(ids, Texts):
+            return read_few_texts(self.mem, self.floats, wanted, ids.offsets, ids.data, own, rows)
+        return read_few(self.mem, self.floats, wanted, ids, own, rows)
 
     def all(self) -> tuple[Ids, Found]:
         """All ids that live, and their rows."""

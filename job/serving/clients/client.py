@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -176,7 +175,7 @@ class EmbeddingClient:
                 if left <= 0:
                     raise
                 time.sleep(min(_RETRY_S, left))
-                wanted = replace(wanted, timeout_s=max(0.0, deadline - time.monotonic()))
+                wanted = wanted._replace(timeout_s=max(0.0, deadline - time.monotonic()))
 
     def _seen_table(self, answer: tuple[int, pa.Table]) -> pa.Table:
         epoch, table = answer

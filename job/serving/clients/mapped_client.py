@@ -12,12 +12,10 @@ import pyarrow as pa
 from job.serving.columns import numbers
 from job.serving.feeds.fed_job import FedJob
 from job.serving.health import Health
-from job.serving.lookup import EPOCH, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from job.serving.lookup import EPOCH, FEW, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
 from job.serving.requests import nearest_of
 from job.serving.served_job import ServedJob
 from state.served.ids import Ids, Texts
-
-_FEW = 1024  # ids that a look takes, which holds up other threads of the client meanwhile
 
 
 class MappedTransport:
@@ -46,7 +44,7 @@ class MappedTransport:
             if self._lookup.consistency == ROW and min_epoch > 0:
                 return None
         table = self._current.at_hand()
-        if isinstance(ids, Texts) is not table.strings or len(ids) > _FEW:
+        if isinstance(ids, Texts) is not table.strings or len(ids) > FEW:
             return None
         found = table.few(ids, min_epoch)
         return None if found is None else (found.epoch, ids, found.own, found.rows)
