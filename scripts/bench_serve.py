@@ -176,7 +176,7 @@ def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespac
         with bare_server() as bare:
             readers = readers_of(server.addresses | {"bare": bare})
             local = readers["local"][0].client
-            until(lambda: has_come_to(local, out), "the newest epochs")
+            until(lambda: not going() or has_come_to(local, out), "the newest epochs")
             readable = Readable(out / "tables")
             for number in range(ROUNDS_MAX):
                 if number >= options.rounds and kept(readers) >= options.checks:
@@ -333,7 +333,7 @@ def main() -> int:
     """Run, read, judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench", help="where inputs and outputs go")
-    parser.add_argument("--events", type=int, default=2_000_000, help="length of the stream, at most")
+    parser.add_argument("--events", type=int, help="length of the stream, at most (default: 1 million; a file: 4)")
     parser.add_argument("--rate", type=int, default=5000, help="events a second that are offered; 0: a file")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each kind of client, at least")
     parser.add_argument("--checks", type=int, default=100_000, help="answers that are held against the change log")
@@ -353,7 +353,7 @@ def main() -> int:
     parser.add_argument("--epoch-events", type=int, default=1000)
     parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
     options = parser.parse_args()
-    folder = generate_once(options.folder, options.events)
+    folder = generate_once(options.folder, options.events or (1_000_000 if options.rate else 4_000_000))
     counts, code = options.parts, 0
     for options.parts in counts:
         result = judged(folder, options)

@@ -6,7 +6,12 @@ epoch holds" stays true of the folder as a whole. A deletion that a file kept ba
 
 from __future__ import annotations
 
+import fcntl
+import os
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -29,6 +34,7 @@ from operators.sink.direct_file import DirectFile, replace_whole
 # A restore may begin at the marker before the last, and then files from there on are written again: those of the last
 # minutes stay, whatever was asked for.
 KEEP_AT_LEAST_S = 600.0
+_LOCK = ".compact.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +50,41 @@ class Compacted:
 def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = None) -> Compacted:
     """Write a base as of the last complete epoch; then remove covered files that are older than `keep_s` (None: none).
 
-    Raises: UsageError when `out` holds no job.
+    Raises: UsageError when `out` holds no job, or is being compacted already.
     """
     job = ServedJob.read(out)
     if job is None:
         msg = f"{out}: no job in it, or one that prepares itself; give the --out folder of a `freshet run`"
         raise UsageError(msg)
+    with _only_one(out / layout.EMBEDDINGS):
+        return _compact(job, keep_s, time.time() if now_s is None else now_s)
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Be the one compaction of a folder: a second one may remove files, or the base, that this one reads.
+
+    A process that dies lets go. Raises: UsageError where there is one.
+    """
+    with (folder / _LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            msg = f"{folder}: {lock.read().strip() or 'another process'} compacts it; try again when that has ended"
+            raise UsageError(msg) from error
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T')},\n")
+        lock.flush()
+        yield
+
+
+def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:
     upto = job.complete_epoch()
-    folder = out / layout.EMBEDDINGS
+    folder = job.out / layout.EMBEDDINGS
     series = in_series(folder.glob("[!._]*.parquet"))
     bases = {path for files in series for path in files if path.name.startswith(BASE_PREFIX)}
     series = [files for files in series if files[0] not in bases]
-    now = time.time() if now_s is None else now_s
     gone: list[Path] = []
     if keep_s is not None:
         oldest = now - max(keep_s, KEEP_AT_LEAST_S)
