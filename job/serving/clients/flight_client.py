@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from job.serving.clients.asked import as_batch, error_of
+from job.serving.clients.patience import Patient, late
 from job.serving.columns import ids_of_column, rows_of, values_of
 from job.serving.lookup import EPOCH, NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
 from job.serving.tls import Address
@@ -22,26 +23,38 @@ from state.served.ids import Ids, Texts
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
 _RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]
+_ANSWER_S = 1.0  # a lookup that need not wait has at least so long
+_ALL_ROWS_S = 60.0  # beyond what the server may wait
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
 _ALL = flight.FlightDescriptor.for_path("embeddings")
 _TURNS = itertools.count(random.randrange(1 << 16))  # clients of this process begin with one server process each
 _ANSWERED = ("bad-request", "not-yet", "not-ready", "failed")
 
 
-class _Stream:
+class _Stream(Patient):
     """An open lookup stream."""
 
     def __init__(self, client: Any, options: Any, ids: pa.Schema, logits: bool) -> None:
         command = orjson.dumps({"logits": logits})
-        self.writer, self.reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
-        self.writer.begin(ids)
-        self.strings = pa.types.is_string(ids.field(0).type)
+        self.writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
+        super().__init__(reader)
+        with self.within(_SPARE_S):
+            self.writer.begin(ids)
 
-    def ask(self, batch: pa.RecordBatch, options: bytes) -> tuple[dict[str, Any], pa.RecordBatch]:
-        """Send a batch of ids, and wait for the answer."""
-        self.writer.write_with_metadata(batch, options)
-        chunk = self.reader.read_chunk()
+    def ask(self, batch: pa.RecordBatch, options: bytes, timeout_s: float) -> tuple[dict[str, Any], pa.RecordBatch]:
+        """Send a batch of ids, and wait for the answer.
+
+        Raises: TimeoutError when there is none in time.
+        """
+        with self.within(max(timeout_s, _ANSWER_S)):
+            self.writer.write_with_metadata(batch, options)
+            chunk = self.reader.read_chunk()
         return orjson.loads(chunk.app_metadata.to_pybytes()), chunk.data
+
+    def close(self) -> None:
+        """End it, also where the server does not take notice."""
+        with suppress(Exception), self.within(_ANSWER_S):
+            self.writer.close()
 
 
 class FlightTransport:
@@ -87,7 +100,7 @@ class FlightTransport:
             found: dict[str, Any] = orjson.loads(result.body.to_pybytes())
             return found
 
-        return self._guarded(ask)
+        return self._guarded(ask, _SPARE_S)
 
     def close(self) -> None:
         """End the streams."""
@@ -96,11 +109,12 @@ class FlightTransport:
 
     def _get(self, request: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         ticket = flight.Ticket(orjson.dumps(request | _told(wanted)))
+        limit_s = wanted.timeout_s + (_ALL_ROWS_S if "all" in request else _SPARE_S)
 
         def ask(client: Any) -> pa.Table:
-            return client.do_get(ticket, self._options(wanted.timeout_s + 60)).read_all()
+            return client.do_get(ticket, self._options(limit_s)).read_all()
 
-        table = self._guarded(ask)
+        table = self._guarded(ask, wanted.timeout_s)
         epoch = int(table.schema.metadata[b"epoch"])
         self.consistency = table.schema.metadata.get(b"consistency", EPOCH.encode()).decode()
         self._newest = max(self._newest, epoch)
@@ -120,21 +134,21 @@ class FlightTransport:
             stream = self._streams.get(key)
             if stream is None:
                 stream = self._streams[key] = _Stream(client, self._options(None), batch.schema, logits)
-            return stream.ask(batch, options)
+            return stream.ask(batch, options, wanted.timeout_s)
 
         with self._lock:
-            found, rows = self._guarded(ask, locked=True)
+            found, rows = self._guarded(ask, wanted.timeout_s, locked=True)
         if "error" in found:
             raise error_of(found["kind"], found["error"])
         self.consistency = found.get("consistency", EPOCH)
         self._newest = max(self._newest, int(found["epoch"]))
         return int(found["epoch"]), rows
 
-    def _guarded(self, ask: Any, locked: bool = False) -> Any:
-        """Ask the server; what is no answer of its means that it is away."""
+    def _guarded(self, ask: Any, timeout_s: float, locked: bool = False) -> Any:
+        """Ask the server; what is no answer of its means that it is away. `timeout_s`: to connect, if need be."""
         try:
             if self._client is None:
-                self._client = self._connected()
+                self._client = self._connected(max(timeout_s, _ANSWER_S))
             return ask(self._client)
         except flight.FlightUnauthenticatedError as error:
             raise BadRequestError(_first_line(error)) from error
@@ -151,15 +165,18 @@ class FlightTransport:
             msg = f"{self._location}: no server answers there ({text[:200]})"
             raise NotReadyError(msg) from error
 
-    def _connected(self) -> Any:
+    def _connected(self, timeout_s: float) -> Any:
         """A client of one of the server's processes, each in its turn; after a failure of another one."""
         first = self._address.connect(self._roots, _RECONNECT_MS)
         try:
-            info = first.get_flight_info(_ALL, self._options(_SPARE_S))
+            info = first.get_flight_info(_ALL, self._options(timeout_s))
             told = [Address.parse(one.uri.decode()) for each in info.endpoints for one in each.locations]
             self._ports = [one.port for one in told if one is not None]
         except flight.FlightUnauthenticatedError:
             raise
+        except flight.FlightTimedOutError as error:
+            if not self._ports:
+                raise late(timeout_s) from error
         except (flight.FlightError, pa.ArrowException):  # it has nothing to tell yet, or is away: others may not be
             pass
         if len(self._ports) < 2:
@@ -177,8 +194,7 @@ class FlightTransport:
 
     def _drop(self) -> None:
         for stream in self._streams.values():
-            with suppress(Exception):
-                stream.writer.close()
+            stream.close()
         self._streams = {}
         client, self._client = self._client, None
         if client is not None:
