@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 
 from gnn.errors import FreshetError
 from job.folder import layout
-from job.serving.columns import ids_of_column, numbers
+from job.serving.columns import ids_of_column, numbers, rows_of
 from operators.sink.change_log_reader import BASE_PREFIX
 from state.served.ids import Ids, Texts, frozen
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 T = TypeVar("T")
+_NEWEST_BY = "id", "epoch", "deleted"
 _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
 
@@ -81,7 +82,7 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
             base = None
         else:
             newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
-    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else _epoch_of(base)):
+    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else _epoch_of(base), upto):
         table = pq.read_table(path, columns=["epoch", "source", "partition", "next_offset"])
         table = table.filter(pc.less_equal(table["epoch"], upto)).sort_by("epoch")
         last = table.group_by(["source", "partition"], use_threads=False).aggregate(
@@ -95,31 +96,34 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
 
 
 def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
-    tables = []
     base = _base_of(out, upto)
     if base is not None and _epoch_of(base) <= after:
         base = None
     if base is not None:
         epochs_of(base)  # is it whole?
     log = (path for path in (out / layout.EMBEDDINGS).glob("[!._]*.parquet") if not path.name.startswith(BASE_PREFIX))
-    paths = _past(log, after if base is None else _epoch_of(base))
-    for path in paths if base is None else [base, *paths]:
-        table = pq.read_table(path)
-        epoch = table["epoch"]
-        tables.append(table.filter(pc.and_(pc.greater(epoch, after), pc.less_equal(epoch, upto))))
-    empty = np.empty((0, width), np.float32)
+    paths = _past(log, after if base is None else _epoch_of(base), upto)
+    paths = paths if base is None else [base, *paths]
+    # Vectors are read once it is known which are wanted: most rows of a long log have been replaced.
+    tables = [pq.read_table(path, columns=list(_NEWEST_BY)) for path in paths]
     if not sum(table.num_rows for table in tables):
         nothing: Ids = Texts.encode([]) if strings else frozen(np.empty(0, np.int64))
-        return LogRows(nothing, np.empty(0, np.int64), empty, nothing, np.empty(0, np.int64))
+        return LogRows(nothing, np.empty(0, np.int64), np.empty((0, width), np.float32), nothing, np.empty(0, np.int64))
+    ends = np.cumsum([table.num_rows for table in tables])
     table = pa.concat_tables(tables).combine_chunks()
+    del tables
     epochs, deleted = table["epoch"].to_numpy(), table["deleted"].to_numpy()
     codes = table["id"].combine_chunks().dictionary_encode().indices.to_numpy() if strings else table["id"].to_numpy()
+    at = np.flatnonzero((epochs > after) & (epochs <= upto))
     # Of one epoch's rows of an id that moved between parts, the one that lives holds.
-    order = np.lexsort((~deleted, epochs, codes))
-    newest = order[np.append(codes[order[1:]] != codes[order[:-1]], True)]
+    order = at[np.lexsort((~deleted[at], epochs[at], codes[at]))]
+    newest = np.sort(order[np.append(codes[order[1:]] != codes[order[:-1]], True)]) if len(order) else order
     lives, gone = newest[~deleted[newest]], newest[deleted[newest]]
-    vectors = table["embedding"].combine_chunks()
-    rows = vectors.flatten().to_numpy().reshape(-1, width)[lives] if len(lives) else empty
+    rows, done = np.empty((len(lives), width), np.float32), 0
+    for path, begin, end in zip(paths, [0, *ends[:-1]], ends, strict=True):
+        wanted = lives[done : np.searchsorted(lives, end)]
+        _take_vectors(path, wanted - begin, epochs[wanted], rows[done : done + len(wanted)])
+        done += len(wanted)
     return LogRows(
         ids_of_column(table["id"].take(numbers(lives))),
         epochs[lives],
@@ -127,6 +131,29 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
         ids_of_column(table["id"].take(numbers(gone))),
         epochs[gone],
     )
+
+
+def _take_vectors(path: Path, at: np.ndarray, epochs: np.ndarray, rows: np.ndarray) -> None:
+    """Take the vectors of these rows of a file; they are in ascending order.
+
+    Raises: FileNotFoundError when the file is another one by now.
+    """
+    if not len(at):
+        return
+    file, begin, done = pq.ParquetFile(path), 0, 0
+    for group in range(file.num_row_groups):
+        end = begin + file.metadata.row_group(group).num_rows
+        upto = int(np.searchsorted(at, end))
+        if upto > done:
+            read = file.read_row_group(group, columns=["epoch", "embedding"])
+            mine = at[done:upto] - begin
+            if not np.array_equal(read["epoch"].to_numpy()[mine], epochs[done:upto]):
+                break
+            rows[done:upto] = rows_of(read["embedding"].combine_chunks())[mine]
+            done = upto
+        begin = end
+    if done < len(at):
+        raise FileNotFoundError(path)
 
 
 def _base_of(out: Path, upto: int) -> Path | None:
@@ -148,14 +175,16 @@ def in_series(paths: Iterable[Path]) -> list[list[Path]]:
     return list(series.values())
 
 
-def _past(paths: Iterable[Path], after: int) -> list[Path]:
-    """Files that may hold epochs past `after`; of a series' older ones only the newest is looked at."""
+def _past(paths: Iterable[Path], after: int, upto: int) -> list[Path]:
+    """Files that may hold epochs past `after` up to `upto`; of a series' older ones only the newest is looked at."""
     found: list[Path] = []
     for files in in_series(paths):
         for path in reversed(files):
-            if epochs_of(path)[1] <= after:
+            first, last = epochs_of(path)
+            if last <= after:
                 break
-            found.append(path)
+            if first <= upto:
+                found.append(path)
     return sorted(found)
 
 
