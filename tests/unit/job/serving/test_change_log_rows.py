@@ -70,7 +70,7 @@ def test_a_file_that_is_another_one_before_its_vectors_are_read(log: Path, monke
     right, take, told = expected(log, -1, EPOCHS), change_log_rows._take_vectors, list[bool]()
 
     def take_of_another(path: Path, *args: np.ndarray) -> None:
-        if not told:
+        if not told and len(args[0]) > 2:
             told.append(True)
             table = pq.read_table(path)
             pq.write_table(table.take(np.arange(len(table))[::-1]), path)
@@ -78,3 +78,4 @@ def test_a_file_that_is_another_one_before_its_vectors_are_read(log: Path, monke
 
     monkeypatch.setattr(change_log_rows, "_take_vectors", take_of_another)
     assert shown(rows_between(log, -1, EPOCHS, False, WIDTH)) == right
+    assert told
