@@ -1,0 +1,53 @@
+"""A few ids by the short way get what the long way says, or are left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from job.serving.lookup import FEW, NOTHING_SPECIAL, ROW, Wanted
+from tests.unit.job.serving.test_servers import Served
+
+
+@pytest.fixture(scope="module", params=["int", "string"])
+def served(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    one = Served(tmp_path_factory.mktemp("served") / "O", request.param)
+    yield one
+    one.close()
+
+
+def test_few_ids(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup, epoch = served.lookup, served.lookup.table.epoch
+    column = pa.array([9, 3, 2, 4, 2], pa.int64())[1:]  # not from the beginning of its memory
+    found = lookup.few(column, Wanted(min_epoch=epoch))
+    if served.hand.kind == "string":
+        assert found is None
+        return
+    assert found is not None
+    answer = lookup.get(np.array([3, 2, 4, 2]))
+    assert found[0] == answer.epoch
+    assert found[1].equals(lookup.as_batch(answer))
+    assert found[1].column(1).to_pylist() == [1] * 4
+    before = lookup.ids_found
+    assert lookup.few(column) is not None
+    assert lookup.ids_found == before + 4
+    assert lookup.few(pa.array([2, 99])) is None, "one is not there"
+    assert lookup.few(column, Wanted(min_epoch=epoch + 1)) is None, "not yet"
+    assert lookup.few(column, Wanted(min_position={"0": 1})) is None
+    assert lookup.few(pa.array([2] * FEW)) is not None
+    assert lookup.few(pa.array([2] * (FEW + 1))) is None
+    assert lookup.few(column[:0], NOTHING_SPECIAL) is not None
+    monkeypatch.setattr(lookup, "consistency", ROW)
+    assert lookup.few(column, Wanted(min_epoch=1)) is None, "rows are of no epoch"
+    assert lookup.few(column) is not None
+
+
+def test_what_is_no_column_of_numbers_goes_the_long_way(served: Served) -> None:
+    key = (lambda number: f"v{number}") if served.hand.kind == "string" else int
+    with served.client("flight") as client:
+        for ids in ([], [2], [2, 99], [3] * (FEW + 1)):
+            table = client.get([key(one) for one in ids])
+            assert table["id"].to_pylist() == [key(one) for one in ids if one != 99]
