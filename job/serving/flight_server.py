@@ -21,7 +21,7 @@ import pyarrow.flight as flight
 from gnn.errors import FreshetError
 from job.serving.columns import ids_of_column, numbers
 from job.serving.health import Health
-from job.serving.lookup import ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
+from job.serving.lookup import NOTHING_SPECIAL, ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
 from job.serving.served_job import TailsHere
 from job.serving.tls import Certificate
@@ -116,11 +116,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             raise _as_flight(error) from error
         writer.begin(nothing.schema)
         more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in self._lookup.more.items())
+        before, wanted = b"", NOTHING_SPECIAL
         for chunk in _chunks(reader):
             try:
                 metadata = chunk.app_metadata
-                options = request_of(metadata.to_pybytes()) if metadata else {}
-                epoch, batch = self._looked_up(chunk.data, wanted_of(options), logits)
+                raw = metadata.to_pybytes() if metadata else b""
+                if raw != before:  # most requests want the epoch that the one before them did
+                    wanted = wanted_of(request_of(raw))
+                    before = raw
+                epoch, batch = self._looked_up(chunk.data, wanted, logits)
                 writer.write_with_metadata(batch, b'{"epoch":%d%s}' % (epoch, more))
             except FreshetError as error:
                 writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
