@@ -22,6 +22,7 @@ from tests.support.jobs import Input, Job, make_input
 from tests.support.serving import Judge, Sampler, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+EVENTS = 16_000
 IDS = np.arange(300) * 7 - 5
 SLOW = {"slow": {"parser": 500}, "chunk": 100}
 Make = Callable[[Input], Job]
@@ -29,7 +30,7 @@ Make = Callable[[Input], Job]
 
 def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: list[Server], tmp_path: Path) -> None:
     """By SIGSTOP: connections stay, and nobody answers, or nothing new comes."""
-    one = job(make_input(tmp_path / "in", 8_000, snapshot=True))
+    one = job(make_input(tmp_path / "in", EVENTS, snapshot=True))
     options = ("--parts", 2, "--parallelism", 2, "--epoch-events", 40, "--epoch-ms", 5, "--checkpoint-interval", "1s")
     process = one.start(*options, "--stay", faults=SLOW)
     one.until_epoch(2)
@@ -38,13 +39,14 @@ def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: lis
     told = server.start("--stale-after", "1s")
     assert server.process is not None
     mapped, flight = Sampler(str(server.tables), IDS), Sampler(told["flight"], IDS[::3])
-    with EmbeddingClient(told["flight"], timeout=1.0) as asked, EmbeddingClient(server.tables) as beside:
+    with EmbeddingClient(told["flight"], timeout=20) as asked, EmbeddingClient(server.tables) as beside:
         seen = asked.rows(IDS).epoch
         one.until(lambda: len({answer[0] for answer in flight.answers}) > 3)
         server.process.send_signal(signal.SIGSTOP)
+        until(lambda: stands_still(server.process.pid))
         began = time.monotonic()
         with pytest.raises(NotReadyError, match=r"no answer for 1 s: it is stopped, or far too busy"):
-            asked.rows(IDS)
+            asked.rows(IDS, timeout=1.0)
         with (
             EmbeddingClient(told["flight"], timeout=1.0) as newcomer,
             pytest.raises(NotReadyError, match="no server answers there"),
@@ -69,7 +71,7 @@ def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: lis
         assert asked.rows(IDS).epoch == last, "what there is can still be read"
         os.killpg(process.pid, signal.SIGCONT)
         until(lambda: asked.health()["ready"])
-        until(lambda: asked.rows(IDS).epoch > last or progress(one.out)["events"] == 8_000)
+        until(lambda: asked.rows(IDS).epoch > last or progress(one.out)["events"] == EVENTS)
     for each in (mapped, flight):
         each.end()
     one.hurry()
@@ -78,8 +80,8 @@ def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: lis
     one.wait()
     judge = Judge(one.out)
     assert flight.failures > 0, "it was told that the server is away"
-    assert len(judge.approve(mapped)) > 5
-    assert len(judge.approve(flight)) > 5
+    assert len(judge.approve(mapped)) > 3
+    assert len(judge.approve(flight)) > 3
     one.check()
     assert server.stop() == 0
 
@@ -171,6 +173,12 @@ def deleted_tables(pid: int) -> int:
     """Tables of the job that a process maps though they are gone."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return sum(f"freshet-{JOB_ID}-" in line and line.endswith("(deleted)") for line in lines)
+
+
+def stands_still(pid: int) -> bool:
+    """Whether no thread of a process that was told to stop goes on."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
