@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -131,6 +132,9 @@ class ReferenceGraph:
         if vertex not in self.x:
             return
         del self.x[vertex]
+        self._drop_edges(vertex)
+
+    def _drop_edges(self, vertex: Id) -> None:
         for edges in self.edges.values():
             for dst in edges.out.pop(vertex, ()):
                 edges.into[dst].discard(vertex)
@@ -149,50 +153,58 @@ class ReferenceGraph:
             self.rejected += 1
             return
         self.attr_width = self.attr_width if attr is None else attr
-        self.x.setdefault(src)
-        self.x.setdefault(dst)
+        self.add_vertex(src)
+        self.add_vertex(dst)
+        self._put_edge(src, dst, weight, name)
+        if self.undirected:
+            self._put_edge(dst, src, weight, name)
+
+    def _put_edge(self, src: Id, dst: Id, weight: float, name: str) -> None:
         edges = self.edges[name]
         edges.out[src][dst] = weight
         edges.into[dst].add(src)
-        if self.undirected:
-            edges.out[dst][src] = weight
-            edges.into[src].add(dst)
 
     def _is_one_type_too_many(self, name: str) -> bool:
         default = DEFAULT_TYPE if self.default_type is None else self.default_type
-        if name == default or len(self.edges) < self.types_max or (name in self.edges and self.edges[name].any()):
+        if name == default or len(self.edges) < self.types_max or (name in self.edges and self._has_edge_of(name)):
             return False
-        self.edges = defaultdict(_Edges, {one: edges for one, edges in self.edges.items() if edges.any()})
+        self.edges = defaultdict(_Edges, {one: edges for one, edges in self.edges.items() if self._has_edge_of(one)})
         return len(self.edges.keys() - {default}) >= self.types_max
+
+    def _has_edge_of(self, name: str) -> bool:
+        return self.edges[name].any()
 
     def _has_loop_of_another_type(self, vertex: Id, name: str) -> bool:
         return any(vertex in edges.out.get(vertex, ()) for other, edges in self.edges.items() if other != name)
 
     def del_edge(self, src: Id, dst: Id, name: str = DEFAULT_TYPE) -> None:
         """Remove the edge; its ends stay."""
-        edges = self.edges[name]
-        if dst not in edges.out.get(src, ()):
-            return
-        del edges.out[src][dst]
-        edges.into[dst].remove(src)
+        self._take_edge(src, dst, name)
         if self.undirected and src != dst:
-            del edges.out[dst][src]
-            edges.into[src].remove(dst)
+            self._take_edge(dst, src, name)
+
+    def _take_edge(self, src: Id, dst: Id, name: str) -> None:
+        edges = self.edges[name]
+        if dst in edges.out.get(src, ()):
+            del edges.out[src][dst]
+            edges.into[dst].remove(src)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def arrays(self) -> GraphArrays:
         """The graph as arrays; edges by type, then by source."""
-        rows = {vertex: row for row, vertex in enumerate(self.x)}
-        x = np.zeros((len(rows), self.in_width), np.float32)
+        return self._arrays({vertex: row for row, vertex in enumerate(self.x)})
+
+    def _arrays(self, rows: Mapping[Id, int]) -> GraphArrays:
+        x = np.zeros((len(self.x), self.in_width), np.float32)
         given = [row for row, features in enumerate(self.x.values()) if features is not None]
         if given:
             x[given] = [features for features in self.x.values() if features is not None]
         by_source = [item for edges in self.edges.values() for item in edges.out.items()]
         counts = [len(ends) for _, ends in by_source]
         return GraphArrays(
-            ids=list(rows),
+            ids=list(self.x),
             x=x,
             src=np.repeat(np.array([rows[src] for src, _ in by_source], np.int64), counts),
             dst=np.array([rows[dst] for _, ends in by_source for dst in ends], np.int64),

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gnn.kernel import kernel
+
 Array = np.ndarray
 
-_CHUNK_EDGES = 1 << 17
+_CHUNK_EDGES, _CHUNK_VERTICES = 1 << 17, 1 << 15
+_SUM, _MAX, _MIN = 0, 1, 2
 
 
 class Edges:
@@ -19,8 +22,10 @@ class Edges:
 
     def __init__(self, vertices: int, src: Array, dst: Array, weight: Array) -> None:
         """Sort the edges by destination; ties keep their order."""
-        order = np.argsort(dst, kind="stable")
-        self.vertices, self.src, self.dst, self.weight = vertices, src[order], dst[order], weight[order]
+        if (dst[1:] < dst[:-1]).any():
+            order = np.argsort(dst, kind="stable")
+            src, dst, weight = src[order], dst[order], weight[order]
+        self.vertices, self.src, self.dst, self.weight = vertices, src, dst, weight
 
     def sum_at_destinations(self, x: Array, factor: Array | None) -> Array:
         """Return for each vertex the sum of (factor *) x[src] over its in-edges, 0 if it has none."""
@@ -57,16 +62,38 @@ class Edges:
             merged /= np.maximum(self.count(), 1)[:, None]
         return merged
 
+    def gather(self, kind: str, x: Array, scale: Array, factor: Array | None) -> tuple[Array, Array, Array]:
+        """Return three aggregates at once, none of which makes an array by edge.
+
+        They are the sum, max or min of factor * x[src]; of its magnitude the sum, or the largest; and of factor *
+        scale[src] the root of the sum of its squares, or the largest. All are 0 without in-edges.
+
+        Shapes: x, scale (n, width); factor (e,), 1 by default; results (vertices, width) float64
+        """
+        out, size, through = (np.zeros((self.vertices, x.shape[1])) for _ in range(3))
+        factor = np.ones(1) if factor is None else factor.astype(np.float64, copy=False)
+        if not scale.strides[0]:  # one row that stands for all
+            scale = scale[:1]
+        how = {"max": _MAX, "min": _MIN}.get(kind, _SUM)
+        x, scale = np.ascontiguousarray(x), np.ascontiguousarray(scale)
+        _gather(how, x, scale, self.src, self._ends(), np.ascontiguousarray(factor), out, size, through)
+        if how == _SUM:
+            np.sqrt(through, out=through)
+        return out, size, through
+
+    def _ends(self) -> Array:
+        return np.append(0, np.cumsum(self.count()))
+
     def pieces(self) -> Iterator[tuple[slice, slice, Edges]]:
         """Yield runs of vertices and their in-edges, both as slices and as edges that count destinations from there.
 
         For what is made by edge and would be too large for all at once.
         """
-        ends = np.concatenate([[0], np.cumsum(self.count())])
+        ends = self._ends()
         first = 0
         while first < self.vertices or first == 0:
             enough = int(np.searchsorted(ends, ends[first] + _CHUNK_EDGES, side="right")) - 1
-            last = min(self.vertices, max(first + 1, enough))
+            last = min(self.vertices, max(first + 1, min(enough, first + _CHUNK_VERTICES)))
             here = slice(ends[first], ends[last])
             yield (
                 slice(first, last),
@@ -82,3 +109,26 @@ class Edges:
     def count(self) -> Array:
         """Return the number of in-edges of each vertex."""
         return np.bincount(self.dst, minlength=self.vertices)
+
+
+@kernel
+def _gather(
+    how: int, x: Array, scale: Array, src: Array, ends: Array, factor: Array, out: Array, size: Array, through: Array
+) -> None:
+    for v in range(len(ends) - 1):
+        for e in range(ends[v], ends[v + 1]):
+            row, times = src[e], factor[e if len(factor) > 1 else 0]
+            far = row if len(scale) > 1 else 0
+            for j in range(x.shape[1]):
+                term, off = times * x[row, j], times * scale[far, j]
+                if how == _SUM:
+                    out[v, j] += term
+                    size[v, j] += abs(term)
+                    through[v, j] += off * off
+                    continue
+                is_new = term > out[v, j] if how == _MAX else term < out[v, j]
+                if e == ends[v] or is_new or term != term:
+                    out[v, j] = term
+                for bound, value in ((size, abs(term)), (through, abs(off))):
+                    if value > bound[v, j] or value != value:
+                        bound[v, j] = value

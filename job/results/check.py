@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import orjson
+import psutil
 
+from gnn.declarations import Conv
 from gnn.model import Model, ModelError, load_model
 from gnn.oracles import own_scale
-from gnn.oracles.own_scale import Scaled
+from gnn.oracles.scaled import Scaled
 from gnn.plan import Plan, compile_plan
 from job.console import say
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
@@ -26,21 +28,27 @@ from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
 from job.run.sources import load_starts
+from job.units import format_size
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
 
 PYG, OWN = "pyg", "own"
+_PYG_MESSAGES = 3  # arrays of them at a time: gathered, multiplied, merged
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be checked, and how closely. `every`: so many epochs apart; None: the last one alone."""
+    """What is to be checked, and how closely.
+
+    `oracle` None: PyTorch Geometric where it is installed and has the memory. `every`: so many epochs apart; None: the
+    last one alone.
+    """
 
     out: Path
     model: Model
     run: dict[str, Any]
-    oracle: str
+    oracle: str | None
     tolerance: float
     every: int | None
 
@@ -86,7 +94,8 @@ def check(
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
     )
-    question = Question(out, loaded, run, _chosen(oracle), tolerance, every)
+    _refuse_what_is_missing(oracle)
+    question = Question(out, loaded, run, oracle, tolerance, every)
     with CheckProgress() as progress:
         findings = _findings(question, given, progress.tell)
     for fault in findings.faults:
@@ -100,7 +109,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     reader, last = _log_of(question.out)
     statuses = read_statuses(question.out, needs=STATUS_FIELDS)
     log = audit(reader, question.run, statuses, tell)
-    found = Findings(last, question.oracle, nonfinite=log.nonfinite, faults=list(log.faults))
+    found = Findings(last, question.oracle or OWN, nonfinite=log.nonfinite, faults=list(log.faults))
     found.approximate = question.model.is_approximate
     if found.approximate:
         say(
@@ -113,10 +122,11 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     for epoch in replay.epochs(_sample(question, last, log)):
         graph = replay.graph.arrays()
         size = f"{len(graph.ids):,} vertices, {len(graph.src):,} edges after epoch {epoch:,}"
+        found.oracle = question.oracle or _fitting(question.model, graph)
         if epoch == last:
-            say(f"{size}; full pass ({question.oracle})")
+            say(f"{size}; full pass ({found.oracle})")
         tell(f"{size} of {last:,}: full pass")
-        expected = _full_pass(question, graph)
+        expected = _full_pass(question, graph, found.oracle)
         tell(f"{size} of {last:,}: comparing")
         state = reader.state_at(epoch)
         difference = compare(state.ids, state.vectors, _ids_of(graph), expected.rows, expected.scale)
@@ -160,13 +170,29 @@ def _sample(question: Question, last: int, log: Audit) -> set[int]:
     return {last, *asked, *log.suspects}
 
 
-def _chosen(oracle: str | None) -> str:
+def _refuse_what_is_missing(oracle: str | None) -> None:
     from gnn.pyg import oracle as torch_oracle
 
     if oracle == PYG and not torch_oracle.available():
         msg = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
         raise UsageError(msg)
-    return oracle or (PYG if torch_oracle.available() else OWN)
+
+
+def _fitting(model: Model, graph: GraphArrays) -> str:
+    """Who computes the full pass: PyTorch Geometric has messages by edge, our own does without them."""
+    from gnn.pyg import oracle as torch_oracle
+
+    if not torch_oracle.available():
+        return OWN
+    widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
+    needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, psutil.virtual_memory().available
+    if needed <= free // 2:
+        return PYG
+    say(
+        f"PyTorch Geometric would take about {format_size(needed)} for the messages of {len(graph.src):,} edges, "
+        f"{format_size(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"
+    )
+    return OWN
 
 
 def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[Model, Plan]:
@@ -196,14 +222,14 @@ def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
     return reader, epoch
 
 
-def _full_pass(question: Question, graph: GraphArrays) -> Scaled:
+def _full_pass(question: Question, graph: GraphArrays, oracle: str) -> Scaled:
     """The embeddings in float64, by the oracle, and the scale of each value, which is always our own."""
     if not len(graph.ids):
         nothing = np.empty((0, question.model.out_width))
         return Scaled(nothing, nothing)
     given = question.model, graph.x, graph.src, graph.dst, graph.weight
     scaled = own_scale.forward(*given, tolerance=question.tolerance)
-    if question.oracle == OWN:
+    if oracle == OWN:
         return scaled
     from gnn.pyg import oracle as torch_oracle
 

@@ -18,12 +18,13 @@ from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import TopicInput
 from job.results.check_progress import Tell
 from job.results.input_order import Piece, input_order
+from job.results.plain_graph import PlainGraph, SnapshotGraph
 from job.results.plain_reader import Judged, snapshot_events
 from job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules
+from job.results.plain_snapshot import read_snapshot
 from job.results.plain_sources import PlainFile, PlainSource, PlainTopic
 from job.run.sources import named_sources
 from operators.sink.change_log_reader import Positions
-from partitioner.reference_graph import ReferenceGraph
 
 _TELL_EVERY = 1 << 12
 
@@ -63,25 +64,6 @@ class Given:
             if topic.source in found.topics:
                 sources[topic.source] = PlainTopic(topic.at(found.topics[topic.source]), self.properties)
         return {names[index]: source for index, source in sorted(sources.items())}
-
-
-class PlainGraph(ReferenceGraph):
-    """A graph that takes events one by one; `rejected` counts those that only the graph shows to be wrong."""
-
-    def __init__(self, given: Given) -> None:
-        super().__init__(given.in_width, given.undirected, forbid_typed_loops=given.forbid_typed_loops)
-
-    def take(self, event: Event) -> None:
-        """Apply one event."""
-        if event.b is None:
-            if event.op == "del_vertex":
-                self.del_vertex(event.a)
-            else:
-                self.add_vertex(event.a, event.x)
-        elif event.op == "del_edge":
-            self.del_edge(event.a, event.b, event.type)
-        else:
-            self.add_edge(event.a, event.b, event.weight, event.type, event.attr)
 
 
 class Lane:
@@ -139,15 +121,16 @@ class PlainReplay:
 
         Raises: UsageError when it is none, or the events are not those of the run.
         """
-        self.given, self.graph = given, PlainGraph(given)
+        self.given = given
         self._positions, self._tell = positions, tell
         self._rules = given.rules()
+        self.graph = PlainGraph(given.in_width, given.undirected, given.forbid_typed_loops, self._snapshot())
         recorded = list(given.recorded) or list(dict.fromkeys(positions.source.tolist()))
         self._sources = given.sources(recorded)
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._miscounted: list[str] = []
         self._read = 0
-        if given.snapshot is not None:
+        if given.snapshot is not None and self.graph.began_empty:
             with _without_collector():
                 for event in snapshot_events(given.snapshot, self._rules):
                     self.graph.take(event)
@@ -202,6 +185,18 @@ class PlainReplay:
     def has_more(self) -> bool:
         """Whether files have events left."""
         return any(lane.has_more for (name, _), lane in self._lanes.items() if self._sources[name].is_file)
+
+    def _snapshot(self) -> SnapshotGraph | None:
+        """The snapshot as a whole; None where it has to be taken row by row."""
+        if self.given.snapshot is None:
+            return None
+        self._tell("reading the snapshot")
+        return read_snapshot(
+            self.given.snapshot,
+            self._rules,
+            undirected=self.given.undirected,
+            forbid_typed_loops=self.given.forbid_typed_loops,
+        )
 
     def _apply(self, piece: Piece) -> None:
         lane, source = self._lane(piece.source, piece.partition), self._sources[piece.source]

@@ -59,7 +59,7 @@ class PlainRules:
     ) -> None:
         self.in_width, self.edge_types, self.id_bytes_max = in_width, tuple(edge_types or ()), id_bytes_max
         self._id_type: type | None = None if id_kind is None else KINDS[id_kind]
-        self._default_type = self.edge_types[0] if self.edge_types else NO_TYPE
+        self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # a literal without JSON quotes, as people write
             self._fields = {name: jmespath.compile(expression) for name, expression in (events_map or {}).items()}
@@ -68,6 +68,11 @@ class PlainRules:
     def is_mapped(self) -> bool:
         """Whether records are foreign, and any of their fields may be needed."""
         return bool(self._fields)
+
+    def takes_ids_of(self, kind: type) -> bool:
+        """Whether ids are of this kind; the first to be asked about decides it where nothing else has."""
+        self._id_type = self._id_type or kind
+        return self._id_type is kind
 
     def judge(self, record: Any) -> Event | None:
         """The event that a record is; None where it is rejected."""
@@ -100,7 +105,7 @@ class PlainRules:
 
     def _edge(self, op: str, record: dict[str, Any]) -> Event | None:
         src, dst, kind = record.get("src"), record.get("dst"), record.get("type")
-        if not (self._is_id(src) and self._is_id(dst) and type(src) is type(dst) and self._is_type(kind)):
+        if not (self._is_id(src) and self._is_id(dst) and type(src) is type(dst) and self.is_type(kind)):
             return None
         weight, attr = 1.0, None
         if op == "add_edge":
@@ -110,15 +115,15 @@ class PlainRules:
             if number is None or (listed is not None and values is None):
                 return None
             weight, attr = number, None if values is None else len(values)
-        return Event(op, src, dst, weight=weight, type=self._default_type if kind is None else kind, attr=attr)
+        return Event(op, src, dst, weight=weight, type=self.default_type if kind is None else kind, attr=attr)
 
     def _is_id(self, value: Any) -> TypeGuard[Id]:
         if type(value) not in KINDS.values() or self._id_type not in (None, type(value)):
             return False
         return is_int64(value) if type(value) is int else is_short_text(value, self.id_bytes_max)
 
-    def _is_type(self, value: Any) -> bool:
-        """Absent, or a name: one of the model's where it has types."""
+    def is_type(self, value: Any) -> bool:
+        """Whether it is absent, or a name: one of the model's where it has types."""
         if value is None or type(value) is not str:
             return value is None
         return value in self.edge_types if self.edge_types else value != "" and is_short_text(value, self.id_bytes_max)

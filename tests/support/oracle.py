@@ -9,7 +9,7 @@ import numpy as np
 
 from gnn.model import Model
 from gnn.oracles import own_scale
-from gnn.oracles.own_scale import Scaled
+from gnn.oracles.scaled import Scaled
 from gnn.plan import compile_plan
 from operators.epochs.config import SealingConfig
 from operators.epochs.cut import Cut, Lane

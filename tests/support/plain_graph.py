@@ -9,7 +9,7 @@ import orjson
 
 from gnn.model import Model
 from gnn.oracles import own_scale
-from gnn.oracles.own_scale import Scaled
+from gnn.oracles.scaled import Scaled
 from operators.sink.change_log_reader import Positions
 from partitioner.reference_graph import ReferenceGraph
 

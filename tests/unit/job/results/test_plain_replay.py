@@ -5,8 +5,9 @@ import orjson
 import pytest
 
 from job.errors import UsageError
+from job.results.plain_graph import PlainGraph
 from job.results.plain_reader import Judged, message_records
-from job.results.plain_replay import Given, Lane, PlainGraph, PlainReplay
+from job.results.plain_replay import Given, Lane, PlainReplay
 from job.results.plain_rules import Event, PlainRules
 from operators.sink.change_log_reader import Positions
 
@@ -110,8 +111,8 @@ def test_what_only_the_graph_shows_to_be_wrong_is_refused(tmp_path):
     assert (replay.faults, replay.accepted, replay.rejected) == ([], 3, 2)
 
 
-def test_undirected_edges_stand_both_ways(tmp_path):
-    graph = PlainGraph(given(tmp_path, ("a.jsonl", []), undirected=True))
+def test_undirected_edges_stand_both_ways():
+    graph = PlainGraph(WIDTH, undirected=True)
     for event in (Event("add_edge", 1, 2), Event("add_edge", 2, 2), Event("del_edge", 2, 1), Event("add_edge", 2, 3)):
         graph.take(event)
     arrays = graph.arrays()

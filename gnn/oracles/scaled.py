@@ -1,0 +1,144 @@
+"""Rows with the scales of their values, step by step: a sum, a product, an activation.
+
+Each step makes the values, the magnitude of what was summed for them, and what comes through of the scales before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn.oracles.edges import Edges
+
+Array = np.ndarray
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class Scaled(NamedTuple):
+    """Rows, and how large an error of 1 is in each value.
+
+    Shapes: rows, scale (n, width) float64
+    """
+
+    rows: Array
+    scale: Array
+
+
+def aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
+    """An aggregate of (factor *) the rows of the in-neighbours."""
+    if kind in ("sum", "mean"):
+        return gathered(x, edges, factor, kind == "mean")
+    if kind == "var":
+        return variance(x, edges, factor, step)
+    if kind == "std":
+        return activated(variance(x, edges, factor, step), lambda of: np.sqrt(np.where(of <= 1e-5, 0, of)), step)
+    rows, largest, through = edges.gather(kind, x.rows, x.scale, factor)
+    # a maximum moves by no more than the message that moves most
+    return Scaled(rows, known(past_range(largest) + through))
+
+
+def variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
+    """A message that is off moves the variance by twice its distance from the mean, and by its error's square."""
+    found = []
+    for _, here, part in edges.pieces():
+        times = np.ones(1) if factor is None else factor[here, None]
+        messages, far = x.rows[part.src] * times, (x.scale + np.abs(x.rows))[part.src] * np.abs(times)
+        by_edge, count = part.of_messages(), np.maximum(part.count(), 1)[:, None]
+        away = messages - by_edge.aggregate("mean", messages)[part.dst]
+        first, second = (by_edge.sum_at_destinations(of, None) for of in ((2 * away * far) ** 2, far**2))
+        size = past_range(by_edge.aggregate("mean", messages**2))
+        moved = np.sqrt(first) / count + step * second / count + np.where(size < np.inf, 0, np.inf)
+        rows = by_edge.aggregate("var", messages)
+        found.append(Scaled(rows, known(rows + moved)))
+    return stacked(found)
+
+
+def gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
+    """Sums (or means) of (factor *) the rows of the in-neighbours."""
+    rows, size, through = edges.gather("sum", x.rows, x.scale, factor)
+    count = np.maximum(edges.count(), 1)[:, None] if mean else 1
+    return Scaled(rows / count, known((past_range(size) + through) / count))
+
+
+def linear(x: Scaled, weight: Array, bias: Array | None = None) -> Scaled:
+    """Rows times a weight matrix, and a bias."""
+    size = past_range(np.abs(x.rows) @ np.abs(weight).T)
+    at = Scaled(x.rows @ weight.T, known(size + np.sqrt(x.scale**2 @ (weight**2).T)))
+    return at if bias is None else with_bias(at, bias)
+
+
+def multiplied(x: Scaled, factor: Array) -> Scaled:
+    """Rows times constants."""
+    rows = x.rows * factor
+    return Scaled(rows, known(past_range(np.abs(rows)) + x.scale * np.abs(factor)))
+
+
+def with_bias(x: Scaled, bias: Array) -> Scaled:
+    """Rows and constants."""
+    return Scaled(x.rows + bias, x.scale + np.abs(bias))
+
+
+def side_by_side(parts: Sequence[Scaled]) -> Scaled:
+    """Rows side by side."""
+    return Scaled(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
+
+
+def stacked(parts: Sequence[Scaled]) -> Scaled:
+    """Runs of rows, one after the other."""
+    return Scaled(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def by_pieces(x: Scaled, edges: Edges, made: Callable[[Scaled, Edges], Scaled]) -> Scaled:
+    """What is made of runs of vertices, given their own rows and in-edges: the arrays on the way are theirs alone."""
+    out: Scaled | None = None
+    for vertices, _, part in edges.pieces():
+        some = made(rows_at(x, vertices), part)
+        if out is None:
+            out = Scaled(*(np.empty((edges.vertices, some.rows.shape[1])) for _ in some))
+        for whole, values in zip(out, some, strict=True):
+            whole[vertices] = values
+    assert out is not None
+    return out
+
+
+def wide(x: Scaled) -> Scaled:
+    """The same in float64: features stay as they came as long as sums alone read them."""
+    return Scaled(x.rows.astype(np.float64, copy=False), x.scale)
+
+
+def rows_at(x: Scaled, places: slice | Array) -> Scaled:
+    """Some of the rows, in float64."""
+    return wide(Scaled(x.rows[places], x.scale[places]))
+
+
+def plus(one: Scaled, other: Scaled) -> Scaled:
+    """The sum of two rows each."""
+    return Scaled(one.rows + other.rows, known(np.hypot(one.scale, other.scale)))
+
+
+def activated(x: Scaled, function: Callable[[Array], Array], step: float) -> Scaled:
+    """A value by value function, whose kinks and flat ends the difference over a whole step sees."""
+    rows, off = function(x.rows), step * x.scale
+    change = np.maximum(np.abs(function(x.rows + off) - rows), np.abs(function(x.rows - off) - rows))
+    return Scaled(rows, np.where(np.isfinite(x.scale), known(np.abs(rows) + change / step), np.inf))
+
+
+def normalized(x: Scaled) -> Scaled:
+    """Rows of length 1: what moves a value moves the length of its row, too."""
+    length = np.maximum(np.linalg.norm(x.rows, axis=1, keepdims=True), 1e-12)
+    rows = x.rows / length
+    of_length = np.abs(rows) * np.linalg.norm(rows * x.scale, axis=1, keepdims=True)
+    return Scaled(rows, known(np.abs(rows) + (x.scale + of_length) / length))
+
+
+def past_range(size: Array) -> Array:
+    """Infinity where float32 may have run over; the terms of a sum that stays below can't."""
+    return np.where(size <= FLOAT32_MAX, size, np.inf)
+
+
+def known(scale: Array) -> Array:
+    """Scales with infinity where they are not known."""
+    return np.where(np.isnan(scale), np.inf, scale)

@@ -1,0 +1,175 @@
+"""The graph that `freshet check` makes again: a snapshot's arrays, and dictionaries for what events add to them.
+
+Millions of edges in dictionaries take minutes and gigabytes; a stream touches few of them. So what a snapshot has stays
+in arrays, where events strike edges out and set weights; vertices and edges that it does not have are the reference
+graph's, one event at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from job.results.plain_rules import Event
+from partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
+
+
+@dataclass
+class SnapshotGraph:
+    """The graph of a snapshot; an edge's key is (type * n + source) * n + destination, by rows of `ids`.
+
+    Shapes: ids n ids; x (n, in_width) float32; keys (m,) int64 ascending, each once; weight (m,) float32
+    """
+
+    ids: list[Id]
+    x: np.ndarray
+    keys: np.ndarray
+    weight: np.ndarray
+    types: list[str]
+    rows: dict[Id, int] = field(init=False)  # of the vertices that are still the snapshot's
+    live: np.ndarray = field(init=False)  # which vertices these are
+    there: np.ndarray = field(init=False)  # which edges no event has deleted
+    _into: tuple[np.ndarray, np.ndarray] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Everything is there at first."""
+        self.rows = dict(zip(self.ids, range(len(self.ids)), strict=True))
+        self.live, self.there = np.ones(len(self.ids), bool), np.ones(len(self.keys), bool)
+
+    def find(self, src: Id, dst: Id, name: str) -> int | None:
+        """Where an edge stands, also one that was deleted, if both ends are still the snapshot's."""
+        a, b = self.rows.get(src), self.rows.get(dst)
+        if a is None or b is None or name not in self.types:
+            return None
+        key = (self.types.index(name) * len(self.ids) + a) * len(self.ids) + b
+        place = int(self.keys.searchsorted(key))
+        return place if place < len(self.keys) and self.keys[place] == key else None
+
+    def has(self, src: Id, dst: Id, name: str) -> bool:
+        """Whether it has the edge."""
+        place = self.find(src, dst, name)
+        return place is not None and bool(self.there[place])
+
+    def has_edge_of(self, name: str) -> bool:
+        """Whether it has an edge of a type."""
+        if name not in self.types:
+            return False
+        begin, end = (self.keys.searchsorted((self.types.index(name) + k) * len(self.ids) ** 2) for k in (0, 1))
+        return bool(self.there[begin:end].any())
+
+    def strike_out(self, vertex: Id) -> None:
+        """Remove a vertex with its edges; added again, it is no longer the snapshot's."""
+        row, n = self.rows.pop(vertex), len(self.ids)
+        self.live[row] = False
+        for kind in range(len(self.types)):
+            begin, end = self.keys.searchsorted([(kind * n + row) * n, (kind * n + row + 1) * n])
+            self.there[begin:end] = False
+        if self._into is None:
+            dst = self.keys % n
+            order = np.argsort(dst, kind="stable")
+            self._into = dst[order], order
+        begin, end = self._into[0].searchsorted([row, row + 1])
+        self.there[self._into[1][begin:end]] = False
+
+
+class PlainGraph(ReferenceGraph):
+    """A graph that takes events one by one; `rejected` counts those that only the graph shows to be wrong.
+
+    Vertices are in the snapshot's rows or in `x`, never in both; so are edges, and those of a vertex that is not the
+    snapshot's are in `edges`.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        undirected: bool = False,
+        forbid_typed_loops: bool = False,
+        snapshot: SnapshotGraph | None = None,
+    ) -> None:
+        super().__init__(in_width, undirected, forbid_typed_loops=forbid_typed_loops)
+        self.began_empty = snapshot is None
+        self._of = snapshot or SnapshotGraph(
+            [], np.empty((0, in_width), np.float32), np.empty(0, np.int64), np.empty(0, np.float32), []
+        )
+        for name in self._of.types:
+            self.edges[name]
+
+    def take(self, event: Event) -> None:
+        """Apply one event."""
+        if event.b is None:
+            if event.op == "del_vertex":
+                self.del_vertex(event.a)
+            else:
+                self.add_vertex(event.a, event.x)
+        elif event.op == "del_edge":
+            self.del_edge(event.a, event.b, event.type)
+        else:
+            self.add_edge(event.a, event.b, event.weight, event.type, event.attr)
+
+    def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
+        """Make the vertex exist; `x` replaces its features, which are zeros at first."""
+        row = self._of.rows.get(vertex)
+        if row is None:
+            super().add_vertex(vertex, x)
+        elif x is not None:
+            self._of.x[row] = x
+
+    def del_vertex(self, vertex: Id) -> None:
+        """Remove the vertex and all its edges."""
+        if vertex in self._of.rows:
+            self._of.strike_out(vertex)
+            self._drop_edges(vertex)
+        else:
+            super().del_vertex(vertex)
+
+    def _put_edge(self, src: Id, dst: Id, weight: float, name: str) -> None:
+        place = self._of.find(src, dst, name)
+        if place is None:
+            super()._put_edge(src, dst, weight, name)
+        else:
+            self._of.there[place], self._of.weight[place] = True, weight
+
+    def _take_edge(self, src: Id, dst: Id, name: str) -> None:
+        place = self._of.find(src, dst, name)
+        if place is None:
+            super()._take_edge(src, dst, name)
+        else:
+            self._of.there[place] = False
+
+    def _has_edge_of(self, name: str) -> bool:
+        return super()._has_edge_of(name) or self._of.has_edge_of(name)
+
+    def _has_loop_of_another_type(self, vertex: Id, name: str) -> bool:
+        others = (other for other in self._of.types if other != name)
+        return super()._has_loop_of_another_type(vertex, name) or any(
+            self._of.has(vertex, vertex, other) for other in others
+        )
+
+    def __len__(self) -> int:
+        return len(self._of.rows) + len(self.x)
+
+    def arrays(self) -> GraphArrays:
+        """The graph as arrays: what is left of the snapshot, then what came since.
+
+        The features are not copied where all of the snapshot's vertices are there and no other.
+        """
+        of, n = self._of, len(self._of.ids)
+        left = {vertex: row for row, vertex in enumerate(of.rows)}
+        added = self._arrays(left | {vertex: len(left) + row for row, vertex in enumerate(self.x)})
+        if not n:
+            return added
+        row, whole = np.cumsum(of.live) - 1, len(left) == n
+        src, dst = (row[ends] for ends in divmod(of.keys[of.there] % n**2, n))
+        return GraphArrays(
+            ids=list(left) + added.ids,
+            x=of.x if whole and not added.ids else np.concatenate([of.x[of.live], added.x]),
+            src=np.append(src, added.src),
+            dst=np.append(dst, added.dst),
+            weight=np.append(of.weight[of.there], added.weight),
+        )
+
+    def edge_types(self) -> list[str]:
+        """The type of each edge, aligned with `arrays()`."""
+        kinds = self._of.keys[self._of.there] // max(1, len(self._of.ids) ** 2)
+        return [self._of.types[kind] for kind in kinds.tolist()] + super().edge_types()

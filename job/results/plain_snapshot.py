@@ -1,0 +1,185 @@
+"""A snapshot read as columns for `freshet check`: what is usual in it; all else is judged row by row.
+
+The rules are those of job/results/plain_rules.py, said once more for whole columns. Where a column is of an unusual
+type, or one row of it is not what a graph takes, nothing is decided here: `plain_reader.snapshot_events` reads the
+snapshot then, slowly, and names the row. Nothing of the job's own reader is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from job.errors import UsageError
+from job.results.plain_graph import SnapshotGraph
+from job.results.plain_rules import PlainRules
+
+_TYPES_MAX = 256
+_KEYS_MAX = 2**62
+_ROWS_AT_ONCE = 1 << 16
+
+
+class _Unusual(Exception):
+    """Something that is to be judged row by row."""
+
+
+def read_snapshot(
+    folder: Path, rules: PlainRules, *, undirected: bool = False, forbid_typed_loops: bool = False
+) -> SnapshotGraph | None:
+    """Read a snapshot; None where it has to be read row by row.
+
+    Raises: UsageError for a file that can't be read.
+    """
+    vertices, edges = (folder / f"{name}.parquet" for name in ("vertices", "edges"))
+    path = vertices
+    try:
+        own = _column(vertices, "id")
+        path = edges
+        src, dst = _column(edges, "src"), _column(edges, "dst")
+        codes, ids = _numbered([own, src, dst], rules)
+        kinds, types = _types(edges, rules)
+        weight = _weights(edges)
+        ends = codes[len(own) :].reshape(2, -1)
+        if _has(edges, "attr") or (forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()):
+            return None
+        keys, weight = _last_of_equal(kinds, ends, weight, len(ids), undirected=undirected)
+        path = vertices
+        x = _features(vertices, codes[: len(own)], len(ids), rules.in_width)
+    except _Unusual:
+        return None
+    except (OSError, pa.ArrowException) as error:
+        msg = f"--snapshot {path}: can't be read: {error}"
+        raise UsageError(msg) from None
+    return SnapshotGraph(ids, x, keys, weight, types)
+
+
+def _has(path: Path, column: str) -> bool:
+    return column in pq.read_schema(path).names
+
+
+def _column(path: Path, name: str) -> pa.ChunkedArray:
+    if not _has(path, name):
+        raise _Unusual
+    return pq.read_table(path, columns=[name])[name]
+
+
+def _numbered(columns: list[pa.ChunkedArray], rules: PlainRules) -> tuple[np.ndarray, list[int | str]]:
+    """All ids in the order of their coming, and for each row of the columns which one it is.
+
+    Shapes: codes (rows of all columns,) int32
+    """
+    kind = columns[0].type
+    if not any(map(len, columns)) or any(column.type != kind or column.null_count for column in columns):
+        raise _Unusual
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        for column in columns:
+            column.validate(full=True)
+            if (pc.max(pc.binary_length(column)).as_py() or 0) > rules.id_bytes_max:
+                raise _Unusual
+    elif not pa.types.is_signed_integer(kind):
+        raise _Unusual
+    if not rules.takes_ids_of(int if pa.types.is_integer(kind) else str):
+        raise _Unusual
+    wide = pa.int64() if pa.types.is_integer(kind) else pa.large_string()
+    every = pa.chunked_array([chunk for column in columns for chunk in column.cast(wide).chunks], wide)
+    coded = every.combine_chunks().dictionary_encode()
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    return coded.indices.to_numpy(), coded.dictionary.to_pylist()
+
+
+def _types(path: Path, rules: PlainRules) -> tuple[np.ndarray | int, list[str]]:
+    """The number of each edge's type, 0 where there is one alone, and the names."""
+    if not _has(path, "type"):
+        return 0, [rules.default_type]
+    column = _column(path, "type")
+    if pa.types.is_null(column.type):
+        return 0, [rules.default_type]
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise _Unusual
+    column.validate(full=True)
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    given = coded.dictionary.to_pylist()
+    if len(given) > _TYPES_MAX or not all(rules.is_type(name) for name in given):
+        raise _Unusual
+    names = [rules.default_type if name is None else name for name in given]
+    types = list(dict.fromkeys(names))
+    number = np.array([types.index(name) for name in names], np.int64)
+    return number[coded.indices.to_numpy()], types
+
+
+def _weights(path: Path) -> np.ndarray | None:
+    """The weight of each edge, float32; None where all are 1."""
+    if not _has(path, "weight"):
+        return None
+    column = _column(path, "weight")
+    if not pa.types.is_floating(column.type):
+        raise _Unusual
+    return _finite(column.cast(pa.float64()).fill_null(1.0).to_numpy())
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32, copy=False)
+    if not np.isfinite(narrow).all():
+        raise _Unusual
+    return narrow
+
+
+def _last_of_equal(
+    kinds: np.ndarray | int, ends: np.ndarray, weight: np.ndarray | None, n: int, *, undirected: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The keys of the edges in ascending order, and the weight that each was given last.
+
+    Shapes: ends (2, m) rows of ids; keys (edges,) int64; weights (edges,) float32
+    """
+    if (int(np.max(kinds, initial=0)) + 1) * n**2 > _KEYS_MAX:
+        raise _Unusual
+    m = ends.shape[1]
+    src, dst = ends.astype(np.int64)
+    keys = (kinds * n + src) * n + dst
+    weight = np.ones(m, np.float32) if weight is None else weight
+    if undirected:  # each edge, then the one the other way round
+        keys = np.stack([keys, (kinds * n + dst) * n + src], axis=1).reshape(-1)
+        weight = np.repeat(weight, 2)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    last = np.append(keys[1:] != keys[:-1], True) if m else np.empty(0, bool)
+    return keys[last], weight[order[last]]
+
+
+def _features(path: Path, rows: np.ndarray, n: int, width: int) -> np.ndarray:
+    """The features of all vertices, those that came last; zeros where there are none."""
+    x, first = np.zeros((n, width), np.float32), 0
+    for column in _pieces(path, "x") if _has(path, "x") else ():
+        given = column.is_valid().to_numpy(zero_copy_only=False)
+        values = _rows_of(column.drop_null(), width)
+        x[rows[first : first + len(column)][given]] = values
+        first += len(column)
+    return x
+
+
+def _pieces(path: Path, column: str) -> Iterator[pa.Array]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
+            yield batch.column(0)
+
+
+def _rows_of(column: pa.Array, width: int) -> np.ndarray:
+    """Lists of numbers as rows."""
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        fits = kind.list_size == width
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        fits = not len(column) or pc.all(pc.equal(pc.list_value_length(column), width)).as_py()
+    else:
+        raise _Unusual
+    flat = column.flatten()
+    if not fits or flat.null_count or not pa.types.is_floating(flat.type):
+        raise _Unusual
+    return _finite(flat.to_numpy(zero_copy_only=False)).reshape(len(column), width)
