@@ -25,6 +25,7 @@ from job.flink.rest import FlinkRest, FlinkRestError
 from job.flink.task_managers import TaskManagers, start_job_manager
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, read_stop
+from job.machine.ports import why_silent
 from job.machine.signals import stop_signals
 from job.uris import is_remote, location
 from operators.telemetry.profile import forget_profiles, input_ended
@@ -81,6 +82,8 @@ class FlinkRun:
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
+        if spec.cluster is not None and (silent := why_silent(spec.cluster)) is not None:
+            raise self._failed(JobFailed(self._no_cluster(silent)))  # Flink's client would ask for a minute
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options)
             self._task_managers.start()
@@ -262,10 +265,13 @@ class FlinkRun:
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
         if self.spec.cluster is not None and not self.job_id and cause.startswith(_NO_CLUSTER):
-            cause = f"--cluster {self.spec.cluster}: no Flink cluster answers there ({cause})"
+            cause = self._no_cluster(cause)
         with contextlib.suppress(OSError):  # a full disk may be the cause, which must be told
             self._record(run_file.FAILED, error=cause)
         return JobFailed(cause)
+
+    def _no_cluster(self, cause: str) -> str:
+        return f"--cluster {self.spec.cluster}: no Flink cluster answers there ({cause})"
 
     def _record(self, state: str, **fields: Any) -> None:
         run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)

@@ -1,14 +1,16 @@
-"""Free ports, for servers that bind them later, or bind them again after a kill."""
+"""Free ports, for servers that bind them later, or bind them again after a kill; and whether a server answers."""
 
 from __future__ import annotations
 
 import random
 import socket
+import time
 
 # Below what Linux gives to outgoing connections (32768 and up): while a server is down, a client that tries to reach it
 # again and again could otherwise be given the very port, connect to itself, and keep it.
 _FIRST, _LAST = 20_000, 32_000
 _TRIES = 200
+_RETRY_S = 0.25
 
 
 def server_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
@@ -46,3 +48,20 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
         except OSError:
             return False
         return True
+
+
+def why_silent(address: str, timeout_s: float = 5.0) -> str | None:
+    """Why nobody takes connections at HOST:PORT, in words; None as soon as somebody does.
+
+    It asks again until the time is over: a server that has just been started may not listen yet.
+    """
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s):
+                return None
+        except OSError as error:
+            if time.monotonic() + _RETRY_S > end:
+                return error.strerror or str(error)
+        time.sleep(_RETRY_S)

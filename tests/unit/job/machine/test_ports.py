@@ -1,0 +1,32 @@
+"""Whether a server answers at an address."""
+
+import socket
+import threading
+import time
+
+from job.machine.ports import free_port, why_silent
+
+
+def test_a_server_that_listens_answers_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        began = time.monotonic()
+        assert why_silent(f"127.0.0.1:{server.getsockname()[1]}", 30) is None
+        assert time.monotonic() - began < 15
+
+
+def test_nobody_is_told_in_time():
+    began = time.monotonic()
+    assert why_silent(f"127.0.0.1:{free_port()}", 0.3) == "Connection refused"
+    assert time.monotonic() - began < 15
+
+
+def test_one_that_is_just_starting_is_waited_for():
+    port = free_port()
+    servers = []
+    timer = threading.Timer(0.6, lambda: servers.append(socket.create_server(("127.0.0.1", port))))
+    timer.start()
+    try:
+        assert why_silent(f"127.0.0.1:{port}", 30) is None
+    finally:
+        timer.join()
+        servers[0].close()
