@@ -132,7 +132,7 @@ def of_layer(name: str, folder: Path, vertices: int, given: argparse.Namespace) 
             continue
         line = {"layer": name, "mode": mode, **compared(out, expected), **oracle}
         line |= {"seconds": run["wall_s"], "anonymous_MiB": run["anonymous_MiB"]}
-        line["equal"] = line["mean_error"] <= TOLERANCE and line["rows"] == vertices and line["each_once"]
+        line["equal"] = is_equal(line, vertices)
         lines.append(line)
         shutil.rmtree(out)
     return lines
@@ -163,6 +163,11 @@ def compared(out: Path, expected: np.ndarray) -> dict[str, Any]:
         "rows": rows,
         "each_once": bool((times == 1).all()) and not odd,
     }
+
+
+def is_equal(found: dict[str, Any], vertices: int) -> bool:
+    """Whether rows that were compared are those of so many vertices, and right."""
+    return bool(found["mean_error"] <= TOLERANCE and found["rows"] == vertices and found["each_once"])
 
 
 def run_oracle(name: str, folder: Path, memory: int) -> int:

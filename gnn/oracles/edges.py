@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -17,8 +17,12 @@ _SUM, _MAX, _MIN = 0, 1, 2
 class Edges:
     """The edges of a graph, sorted by destination, with their number of vertices.
 
+    `passed`, if set, is told how many vertices `pieces` has gone through.
+
     Shapes: src, dst (e,) int64 vertex numbers; weight (e,) dtype.
     """
+
+    passed: Callable[[int], None] | None = None
 
     def __init__(self, vertices: int, src: Array, dst: Array, weight: Array) -> None:
         """Sort the edges by destination; ties keep their order."""
@@ -95,6 +99,8 @@ class Edges:
             enough = int(np.searchsorted(ends, ends[first] + _CHUNK_EDGES, side="right")) - 1
             last = min(self.vertices, max(first + 1, min(enough, first + _CHUNK_VERTICES)))
             here = slice(ends[first], ends[last])
+            if self.passed is not None:
+                self.passed(first)
             yield (
                 slice(first, last),
                 here,

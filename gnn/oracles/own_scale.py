@@ -10,7 +10,8 @@ A value that may leave float32's range on the way has an infinite scale: infinit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from gnn.oracles.scaled import (
     activated,
     aggregated,
     by_pieces,
+    by_rows,
     gathered,
     known,
     linear,
@@ -62,12 +64,19 @@ _TOLERANCE_MIN = 1e-7
 
 
 def forward(
-    model: Model, x: Array, src: Array, dst: Array, weight: Array | None = None, *, tolerance: float = 1e-4
+    model: Model,
+    x: Array,
+    src: Array,
+    dst: Array,
+    weight: Array | None = None,
+    *,
+    tolerance: float = 1e-4,
+    tell: Callable[[str], None] = lambda where: None,
 ) -> Scaled:
     """Return the embeddings, as `gnn.oracles.oracle.forward`, and the scale of each of their values.
 
     `tolerance` is how large an error is allowed: an activation gets as its scale what such an error of its input makes
-    of its output.
+    of its output. `tell` hears how far it is.
 
     Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
     """
@@ -77,18 +86,25 @@ def forward(
     kept: dict[str, Scaled] = {}
     with np.errstate(all="ignore"):
         for i, layer in enumerate(model.layers):
+            where = f"layer {i + 1} of {len(model.layers)}"
+            tell(where)
+            edges.passed = partial(_tell_share, tell, where, edges.vertices)
             weights = {name: w.astype(np.float64) for name, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
                 at = _conv(layer, weights, at, edges, step)
                 continue
-            at = wide(at)
             if isinstance(layer, Keep):
                 kept[layer.name] = at
             elif isinstance(layer, Join):
-                at = _join(layer, layer.picked(at, kept), step)
+                at = _join_by_rows(layer, layer.picked(at, kept), step)
             else:
-                at = _dense(layer, weights, at, step)
+                needed = any(at.rows is rows for rows in (x, *(one.rows for one in kept.values())))
+                at = _dense_by_rows(layer, weights, at, step, None if needed else at)
     return wide(at)
+
+
+def _tell_share(tell: Callable[[str], None], where: str, vertices: int, passed: int) -> None:
+    tell(f"{where}, {passed / max(1, vertices):.0%}")
 
 
 def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
@@ -279,6 +295,14 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     if behind is not None:
         return Scaled(*behind)
     return activated(x, lambda rows: oracle.dense(layer, weights, rows), step)
+
+
+def _dense_by_rows(layer: Layer, weights: Weights, x: Scaled, step: float, into: Scaled | None) -> Scaled:
+    return by_rows(len(x.rows), lambda run: _dense(layer, weights, rows_at(x, run), step), into)
+
+
+def _join_by_rows(layer: Join, parts: list[Scaled], step: float) -> Scaled:
+    return by_rows(len(parts[0].rows), lambda run: _join(layer, [rows_at(one, run) for one in parts], step))
 
 
 def _join(layer: Join, parts: list[Scaled], step: float) -> Scaled:

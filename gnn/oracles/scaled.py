@@ -5,7 +5,7 @@ Each step makes the values, the magnitude of what was summed for them, and what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from gnn.oracles.edges import Edges
 Array = np.ndarray
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+_ROWS = 1 << 15
 
 
 class Scaled(NamedTuple):
@@ -93,13 +94,21 @@ def stacked(parts: Sequence[Scaled]) -> Scaled:
 
 def by_pieces(x: Scaled, edges: Edges, made: Callable[[Scaled, Edges], Scaled]) -> Scaled:
     """What is made of runs of vertices, given their own rows and in-edges: the arrays on the way are theirs alone."""
-    out: Scaled | None = None
-    for vertices, _, part in edges.pieces():
-        some = made(rows_at(x, vertices), part)
-        if out is None:
-            out = Scaled(*(np.empty((edges.vertices, some.rows.shape[1])) for _ in some))
-        for whole, values in zip(out, some, strict=True):
-            whole[vertices] = values
+    parts = ((vertices, made(rows_at(x, vertices), part)) for vertices, _, part in edges.pieces())
+    return _whole(edges.vertices, parts, None)
+
+
+def by_rows(vertices: int, made: Callable[[slice], Scaled], into: Scaled | None = None) -> Scaled:
+    """What is made of runs of rows; it replaces what is in `into`, if that is given and as wide."""
+    runs = (slice(first, min(vertices, first + _ROWS)) for first in range(0, max(1, vertices), _ROWS))
+    return _whole(vertices, ((run, made(run)) for run in runs), into)
+
+
+def _whole(vertices: int, parts: Iterable[tuple[slice, Scaled]], out: Scaled | None) -> Scaled:
+    for run, part in parts:
+        if out is None or out.rows.shape[1] != part.rows.shape[1]:
+            out = Scaled(*(np.empty((vertices, part.rows.shape[1])) for _ in part))
+        out.rows[run], out.scale[run] = part
     assert out is not None
     return out
 

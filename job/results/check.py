@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
         if epoch == last:
             say(f"{size}; full pass ({found.oracle})")
         tell(f"{size} of {last:,}: full pass")
-        expected = _full_pass(question, graph, found.oracle)
+        expected = _full_pass(question, graph, found.oracle, partial(_tell_behind, tell, size))
         tell(f"{size} of {last:,}: comparing")
         state = reader.state_at(epoch)
         difference = compare(state.ids, state.vectors, _ids_of(graph), expected.rows, expected.scale)
@@ -137,6 +138,10 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     found.events, found.rejected = replay.accepted + replay.rejected, replay.rejected
     found.faults += _of_totals(question.run, statuses, found)
     return found
+
+
+def _tell_behind(tell: Tell, size: str, where: str) -> None:
+    tell(f"{size}: {where}")
 
 
 def _of_the_rest(finished: bool, replay: PlainReplay) -> list[str]:
@@ -222,15 +227,16 @@ def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
     return reader, epoch
 
 
-def _full_pass(question: Question, graph: GraphArrays, oracle: str) -> Scaled:
+def _full_pass(question: Question, graph: GraphArrays, oracle: str, tell: Tell) -> Scaled:
     """The embeddings in float64, by the oracle, and the scale of each value, which is always our own."""
     if not len(graph.ids):
         nothing = np.empty((0, question.model.out_width))
         return Scaled(nothing, nothing)
     given = question.model, graph.x, graph.src, graph.dst, graph.weight
-    scaled = own_scale.forward(*given, tolerance=question.tolerance)
+    scaled = own_scale.forward(*given, tolerance=question.tolerance, tell=tell)
     if oracle == OWN:
         return scaled
+    tell("PyTorch Geometric")
     from gnn.pyg import oracle as torch_oracle
 
     return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)

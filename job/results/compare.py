@@ -10,6 +10,7 @@ import numpy as np
 
 # Smaller scales count as this one: numbers so small lose digits in float32 that nobody misses.
 SCALE_MIN = 1e-30
+_ROWS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +63,52 @@ def compare(
     Shapes: ids (n,), expected_ids (m,) int64 or strings (object); rows (n, width), expected, scale (m, width)
     """
     here, there = _matches(ids, expected_ids)
-    wanted, scales = expected[there].astype(np.float64), np.maximum(scale[there], SCALE_MIN)
-    got = rows[here].reshape(wanted.shape)  # a log without rows has no width
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(got - wanted)
-        narrow = wanted.astype(np.float32)
-        same = got == narrow  # so are equal infinities, whose difference is NaN
-    both_nan = np.isnan(got) & np.isnan(wanted)
-    may_overflow = ~np.isfinite(scales) & ~np.isnan(wanted) & ~np.isfinite(got)
-    odd = ~(same | both_nan | may_overflow) & ~(np.isfinite(got) & np.isfinite(wanted))
-    error[both_nan | may_overflow | odd | (same & ~np.isfinite(narrow))] = 0.0
-    relative = error / scales
+    rows = rows.reshape(len(rows), expected.shape[1])  # a log without rows has no width
+    found = _Found()
+    for first in range(0, len(here), _ROWS):
+        mine, theirs = here[first : first + _ROWS], there[first : first + _ROWS]
+        found.take(ids[mine], rows[mine], expected[theirs].astype(np.float64), np.maximum(scale[theirs], SCALE_MIN))
     return Difference(
         vertices=len(expected_ids),
-        max_abs_error=float(error.max(initial=0.0)),
-        max_rel_error=float(relative.max(initial=0.0)),
+        max_abs_error=found.max_abs_error,
+        max_rel_error=found.max_rel_error,
         missing=len(expected_ids) - len(there),
         extra=len(ids) - len(here),
-        nan=int((both_nan | (may_overflow & np.isnan(got))).sum()),
-        mismatched=int(odd.sum()),
-        worst=_worst(np.where(odd, np.inf, relative), ids[here], got, wanted, scales),
+        nan=found.nan,
+        mismatched=found.mismatched,
+        worst=found.worst,
     )
 
 
-def _worst(off: np.ndarray, ids: np.ndarray, got: np.ndarray, wanted: np.ndarray, scales: np.ndarray) -> Worst | None:
-    if not off.size or not off.max() > 0:
-        return None
-    row, channel = (int(place) for place in np.unravel_index(int(off.argmax()), off.shape))
-    name = ids[row]
-    values = (float(array[row, channel]) for array in (got, wanted, scales))
-    return Worst(name if isinstance(name, str) else int(name), channel, *values)
+class _Found:
+    """What was found in the rows so far; some thousands at a time, since several arrays of their size are made."""
+
+    def __init__(self) -> None:
+        self.max_abs_error = self.max_rel_error = self.furthest = 0.0
+        self.nan = self.mismatched = 0
+        self.worst: Worst | None = None
+
+    def take(self, ids: np.ndarray, got: np.ndarray, wanted: np.ndarray, scales: np.ndarray) -> None:
+        """Compare some rows."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(got - wanted)
+            narrow = wanted.astype(np.float32)
+            same = got == narrow  # so are equal infinities, whose difference is NaN
+        both_nan = np.isnan(got) & np.isnan(wanted)
+        may_overflow = ~np.isfinite(scales) & ~np.isnan(wanted) & ~np.isfinite(got)
+        odd = ~(same | both_nan | may_overflow) & ~(np.isfinite(got) & np.isfinite(wanted))
+        error[both_nan | may_overflow | odd | (same & ~np.isfinite(narrow))] = 0.0
+        relative = error / scales
+        self.max_abs_error = max(self.max_abs_error, float(error.max(initial=0.0)))
+        self.max_rel_error = max(self.max_rel_error, float(relative.max(initial=0.0)))
+        self.nan += int((both_nan | (may_overflow & np.isnan(got))).sum())
+        self.mismatched += int(odd.sum())
+        off = np.where(odd, np.inf, relative)
+        if off.max(initial=0.0) > self.furthest:
+            self.furthest = float(off.max())
+            row, channel = (int(place) for place in np.unravel_index(int(off.argmax()), off.shape))
+            values = (float(array[row, channel]) for array in (got, wanted, scales))
+            self.worst = Worst(ids[row] if isinstance(ids[row], str) else int(ids[row]), channel, *values)
 
 
 def _matches(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,12 +84,23 @@ def test_many_edges_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["pna_conv-towers", "res_gated_graph_conv-default-2-layers", "graph_conv-std-2-layers"]
+    "name",
+    [
+        "pna_conv-towers",
+        "res_gated_graph_conv-default-2-layers",
+        "graph_conv-std-2-layers",
+        "graph_conv-max-2-layers",
+        "sage_conv-project-2-layers",
+        "gin_conv-default-2-layers",
+        "gat_conv-default-2-layers",
+        "transformer_conv-default-2-layers",
+    ],
 )
 def test_rows_by_edge_go_through_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, graph = MODELS[name](), random_graph(3, edges=400)
     whole = oracle.forward(model, *graph)[-1], *own_scale.forward(model, *graph)
     monkeypatch.setattr(edges, "_CHUNK_EDGES", 5)
+    monkeypatch.setattr(edges, "_CHUNK_VERTICES", 3)
     pieces = oracle.forward(model, *graph)[-1], *own_scale.forward(model, *graph)
     for got, expected in zip(pieces, whole, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
