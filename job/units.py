@@ -59,6 +59,14 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def readable_size(count: int) -> str:
+    """Bytes as people read them."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
+
+
 def _parse(text: str, units: dict[str, float] | dict[str, int], expected: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower() not in units:

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from gnn.oracles import edges, oracle, own_scale
+from gnn.oracles import edges, oracle, own_scale, scaled
 from gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
+from tests.support.jumping import join, keep
 from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model
 
 MODELS = all_small_models()
@@ -94,6 +95,9 @@ def test_many_edges_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
         "gin_conv-default-2-layers",
         "gat_conv-default-2-layers",
         "transformer_conv-default-2-layers",
+        "pna_conv-residual",
+        "activation-first",
+        "log_softmax-last",
     ],
 )
 def test_rows_by_edge_go_through_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +105,33 @@ def test_rows_by_edge_go_through_in_pieces(name: str, monkeypatch: pytest.Monkey
     whole = oracle.forward(model, *graph)[-1], *own_scale.forward(model, *graph)
     monkeypatch.setattr(edges, "_CHUNK_EDGES", 5)
     monkeypatch.setattr(edges, "_CHUNK_VERTICES", 3)
+    monkeypatch.setattr(scaled, "_ROWS", 4)
     pieces = oracle.forward(model, *graph)[-1], *own_scale.forward(model, *graph)
     for got, expected in zip(pieces, whole, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
     nothing = np.empty(0, np.int64)
     assert oracle.forward(model, graph.x[:0], nothing, nothing)[-1].shape == (0, model.out_width)
+
+
+def test_rows_that_are_needed_later_are_not_overwritten() -> None:
+    graph, relu = random_graph(2), {"type": "relu"}
+    features = graph.x.copy()
+    for before in ([], [conv("graph_conv", 6, 6)]):
+        layers = [*before, relu, keep("a"), {"type": "tanh"}, keep("b"), relu, conv("sage_conv", 6, 6)]
+        layers += [{"type": "sigmoid"}, join("sum", "a", "."), {"type": "elu"}, join("cat", "b", ".")]
+        model = make_model(3, layers)
+        got = own_scale.forward(model, *graph).rows
+        np.testing.assert_allclose(got, oracle.forward(model, *graph)[-1], rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(graph.x, features)
+
+
+def test_it_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "_CHUNK_VERTICES", 3)
+    told: list[str] = []
+    model = make_model(1, [conv("graph_conv", 6, 3), {"type": "relu"}, conv("gat_conv", 3, 2)])
+    own_scale.forward(model, *random_graph(2), tell=told.append)
+    assert {"layer 1 of 3", "layer 2 of 3", "layer 3 of 3"} <= set(told)
+    assert len([one for one in told if one.startswith("layer 1 of 3, ") and one.endswith("%")]) > 3
 
 
 def test_head_equals_torch() -> None:
