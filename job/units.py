@@ -59,7 +59,7 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
-def readable_size(count: int) -> str:
+def readable(count: int) -> str:
     """Bytes as people read them."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:

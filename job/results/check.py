@@ -29,7 +29,7 @@ from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
 from job.run.sources import load_starts
-from job.units import readable_size
+from job.units import readable
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
@@ -194,8 +194,8 @@ def _fitting(model: Model, graph: GraphArrays) -> str:
     if needed <= free // 2:
         return PYG
     say(
-        f"PyTorch Geometric would take about {readable_size(needed)} for the messages of {len(graph.src):,} edges, "
-        f"{readable_size(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"
+        f"PyTorch Geometric would take about {readable(needed)} for the messages of {len(graph.src):,} edges, "
+        f"{readable(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"
     )
     return OWN
 

@@ -11,7 +11,7 @@ import pytest
 from gnn.plan import compile_plan
 from job.embed.needs import Needs, check_disk, memory_lines, needs_of
 from job.errors import JobFailed, UsageError
-from job.units import readable_size
+from job.units import readable
 from operators.embed.engine import EngineOptions
 from operators.snapshot.reader import open_snapshot
 from tests.support.embedded import write_graph
@@ -78,7 +78,7 @@ def test_a_full_disk_is_foreseen(needs: Needs, tmp_path: Path, monkeypatch: pyte
 
 
 def test_sizes_read_well() -> None:
-    assert [readable_size(n) for n in (17, 2048, 5 * MIB // 2, 3 << 30)] == [
+    assert [readable(n) for n in (17, 2048, 5 * MIB // 2, 3 << 30)] == [
         "17 bytes",
         "2.0 KiB",
         "2.5 MiB",
