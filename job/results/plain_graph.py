@@ -30,12 +30,14 @@ class SnapshotGraph:
     rows: dict[Id, int] = field(init=False)  # of the vertices that are still the snapshot's
     live: np.ndarray = field(init=False)  # which vertices these are
     there: np.ndarray = field(init=False)  # which edges no event has deleted
+    x_row: np.ndarray = field(init=False)  # where in x each vertex has its features
     _into: tuple[np.ndarray, np.ndarray] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Everything is there at first."""
         self.rows = dict(zip(self.ids, range(len(self.ids)), strict=True))
         self.live, self.there = np.ones(len(self.ids), bool), np.ones(len(self.keys), bool)
+        self.x_row = np.arange(len(self.ids))
 
     def find(self, src: Id, dst: Id, name: str) -> int | None:
         """Where an edge stands, also one that was deleted, if both ends are still the snapshot's."""
@@ -113,7 +115,7 @@ class PlainGraph(ReferenceGraph):
         if row is None:
             super().add_vertex(vertex, x)
         elif x is not None:
-            self._of.x[row] = x
+            self._of.x[self._of.x_row[row]] = x
 
     def del_vertex(self, vertex: Id) -> None:
         """Remove the vertex and all its edges."""
@@ -152,18 +154,21 @@ class PlainGraph(ReferenceGraph):
     def arrays(self) -> GraphArrays:
         """The graph as arrays: what is left of the snapshot, then what came since.
 
-        The features are not copied where all of the snapshot's vertices are there and no other.
+        There is one copy of the features: those of an earlier call change with the graph.
         """
         of, n = self._of, len(self._of.ids)
         left = {vertex: row for row, vertex in enumerate(of.rows)}
         added = self._arrays(left | {vertex: len(left) + row for row, vertex in enumerate(self.x)})
         if not n:
             return added
-        row, whole = np.cumsum(of.live) - 1, len(left) == n
+        if added.ids or len(left) < len(of.x):
+            of.x = np.concatenate([of.x[of.x_row[of.live]], added.x])
+            of.x_row[of.live] = np.arange(len(left))
+        row = np.cumsum(of.live) - 1
         src, dst = (row[ends] for ends in divmod(of.keys[of.there] % n**2, n))
         return GraphArrays(
             ids=list(left) + added.ids,
-            x=of.x if whole and not added.ids else np.concatenate([of.x[of.live], added.x]),
+            x=of.x,
             src=np.append(src, added.src),
             dst=np.append(dst, added.dst),
             weight=np.append(of.weight[of.there], added.weight),
