@@ -15,7 +15,7 @@ from gnn.oracles.edges import Edges
 Array = np.ndarray
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-_ROWS = 1 << 15
+_ROWS = 1 << 14
 
 
 class Scaled(NamedTuple):

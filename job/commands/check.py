@@ -9,7 +9,7 @@ import typer
 
 from job.errors import UsageError
 from job.folder import layout
-from job.local.malloc import give_freed_memory_back, reserve_little
+from job.local.malloc import reserve_little
 from job.options.input_options import IdType
 
 
@@ -54,7 +54,6 @@ def check(
     looks at the state after every 100th epoch as well.
     """
     reserve_little()
-    give_freed_memory_back()
     from job.run.preflight import check_model, check_snapshot, event_files
 
     check_model(model)

@@ -10,7 +10,7 @@ import numpy as np
 
 # Smaller scales count as this one: numbers so small lose digits in float32 that nobody misses.
 SCALE_MIN = 1e-30
-_ROWS = 1 << 15
+_ROWS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
