@@ -1,4 +1,4 @@
-"""A model of every layer that Freshet knows, for scripts/equal_embed.py: two hops from the features to 8 channels.
+"""A model of every layer that Freshet knows, for scripts/equal_embed.py: one to three hops, mostly two, to 8 channels.
 
 All but CommNet and PinSAGE, which PyTorch Geometric does not have, are its modules: they are exported, and the module
 itself is the oracle. A test holds that every kind of layer is there.

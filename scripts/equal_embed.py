@@ -3,8 +3,8 @@
     .venv/bin/python scripts/equal_embed.py
     .venv/bin/python scripts/equal_embed.py --graphs synthetic --vertices 100000 --edges 400000 --layers GCN GAT
 
-For each layer that Freshet knows (`--list` names them) a model of two hops is exported from PyTorch Geometric, whose
-own forward pass over the whole graph at once, in float64, is the oracle; it runs in a process of its own with at most
+For each layer that Freshet knows (`--list` names them) a small model is exported from PyTorch Geometric, whose own
+forward pass over the whole graph at once, in float64, is the oracle; it runs in a process of its own with at most
 `--oracle-memory`. `freshet embed` runs as a user has it, for streaming and, where the layer allows it, for serving.
 All rows of epoch 0 are held against the oracle: each vertex once, and the mean over the vertices of the largest
 absolute error at most 1e-4. PyTorch Geometric in float32 is judged in the same way, for comparison.

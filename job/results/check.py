@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +186,14 @@ def _refuse_what_is_missing(oracle: str | None) -> None:
 
 def _fitting(model: Model, graph: GraphArrays) -> str:
     """Who computes the full pass: PyTorch Geometric has messages by edge, our own does without them."""
-    from gnn.pyg import oracle as torch_oracle
-
-    if not torch_oracle.available():
-        return OWN
     widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
     needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, psutil.virtual_memory().available
     if needed <= free // 2:
-        return PYG
+        from gnn.pyg import oracle as torch_oracle
+
+        return PYG if torch_oracle.available() else OWN
+    if find_spec("torch_geometric") is None:
+        return OWN
     say(
         f"PyTorch Geometric would take about {readable(needed)} for the messages of {len(graph.src):,} edges, "
         f"{readable(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"

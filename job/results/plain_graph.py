@@ -68,10 +68,10 @@ class SnapshotGraph:
             begin, end = self.keys.searchsorted([(kind * n + row) * n, (kind * n + row + 1) * n])
             self.there[begin:end] = False
         if self._into is None:
-            dst = self.keys % n
-            order = np.argsort(dst, kind="stable")
+            dst = (self.keys % n).astype(np.int32)
+            order = np.argsort(dst, kind="stable").astype(np.int32)
             self._into = dst[order], order
-        begin, end = self._into[0].searchsorted([row, row + 1])
+        begin, end = self._into[0].searchsorted(np.array([row, row + 1], np.int32))
         self.there[self._into[1][begin:end]] = False
 
 
@@ -164,13 +164,13 @@ class PlainGraph(ReferenceGraph):
         if added.ids or len(left) < len(of.x):
             of.x = np.concatenate([of.x[of.x_row[of.live]], added.x])
             of.x_row[of.live] = np.arange(len(left))
-        row = np.cumsum(of.live) - 1
+        row = np.cumsum(of.live, dtype=np.int32) - np.int32(1)
         src, dst = (row[ends] for ends in divmod(of.keys[of.there] % n**2, n))
         return GraphArrays(
             ids=list(left) + added.ids,
             x=of.x,
-            src=np.append(src, added.src),
-            dst=np.append(dst, added.dst),
+            src=np.append(src, added.src.astype(np.int32)),
+            dst=np.append(dst, added.dst.astype(np.int32)),
             weight=np.append(of.weight[of.there], added.weight),
         )
 

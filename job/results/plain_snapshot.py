@@ -20,7 +20,7 @@ from job.results.plain_graph import SnapshotGraph
 from job.results.plain_rules import PlainRules
 
 _TYPES_MAX = 256
-_KEYS_MAX = 2**62
+_KEYS_MAX, _EDGES_MAX = 2**62, 2**30
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -138,9 +138,9 @@ def _last_of_equal(
 
     Shapes: ends (2, m) rows of ids; keys (edges,) int64; weights (edges,) float32
     """
-    if (int(np.max(kinds, initial=0)) + 1) * n**2 > _KEYS_MAX:
-        raise _Unusual
     m = ends.shape[1]
+    if (int(np.max(kinds, initial=0)) + 1) * n**2 > _KEYS_MAX or m > _EDGES_MAX:
+        raise _Unusual
     src, dst = ends.astype(np.int64)
     keys = (kinds * n + src) * n + dst
     weight = np.ones(m, np.float32) if weight is None else weight

@@ -6,6 +6,11 @@ from job.results.compare import SCALE_MIN, compare
 NAN, INF = float("nan"), float("inf")
 
 
+@pytest.fixture(autouse=True, params=[1, 2, 1 << 14])
+def rows_at_a_time(request, monkeypatch):
+    monkeypatch.setattr("job.results.compare._ROWS", request.param)
+
+
 def rows(*values):
     return np.array(values, np.float32)
 
