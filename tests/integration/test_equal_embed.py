@@ -1,0 +1,36 @@
+"""scripts/equal_embed.py on a small graph: the real command, held against PyTorch Geometric."""
+
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+from tests.support.scripts import ROOT
+
+pytest.importorskip("torch_geometric")
+
+
+def test_two_layers_are_equal_in_both_modes(tmp_path):
+    command = [sys.executable, ROOT / "scripts" / "equal_embed.py", "--graphs", "synthetic", "--vertices", 2000]
+    command += ["--edges", 9000, "--layers", "GCN", "GAT", "--memory", "256MiB", "--work", tmp_path]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    line = orjson.loads(done.stdout.splitlines()[-1])
+    assert [(one["layer"], one["mode"]) for one in line["found"]] == [
+        ("GCN", "streaming"),
+        ("GCN", "serving"),
+        ("GAT", "streaming"),
+    ]
+    assert not line["wrong"]
+    for one in line["found"]:
+        assert (one["rows"], one["each_once"]) == (2000, True)
+        assert 0 < one["mean_error"] < 1e-5
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_layer_that_is_none_is_answered_by_the_names():
+    command = [sys.executable, str(ROOT / "scripts" / "equal_embed.py"), "--layers", "Nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "GraphConv sum" in done.stderr.splitlines()
