@@ -78,7 +78,7 @@ def _numbered(columns: list[pa.ChunkedArray], rules: PlainRules) -> tuple[np.nda
         raise _Unusual
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         for column in columns:
-            column.validate(full=True)
+            _check_text(column)
             if (pc.max(pc.binary_length(column)).as_py() or 0) > rules.id_bytes_max:
                 raise _Unusual
     elif not pa.types.is_signed_integer(kind):
@@ -92,6 +92,13 @@ def _numbered(columns: list[pa.ChunkedArray], rules: PlainRules) -> tuple[np.nda
     return coded.indices.to_numpy(), coded.dictionary.to_pylist()
 
 
+def _check_text(column: pa.ChunkedArray) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:  # not UTF-8
+        raise _Unusual from None
+
+
 def _types(path: Path, rules: PlainRules) -> tuple[np.ndarray | int, list[str]]:
     """The number of each edge's type, 0 where there is one alone, and the names."""
     if not _has(path, "type"):
@@ -101,7 +108,7 @@ def _types(path: Path, rules: PlainRules) -> tuple[np.ndarray | int, list[str]]:
         return 0, [rules.default_type]
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise _Unusual
-    column.validate(full=True)
+    _check_text(column)
     coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
     given = coded.dictionary.to_pylist()

@@ -122,6 +122,7 @@ UNUSUAL = {
     "integers as weights": {"weight": pa.array(range(M))},
     "a type without a name": {"type": pa.array([""] * M)},
     "a type that is a number": {"type": pa.array(range(M))},
+    "a type that is not UTF-8": {"type": pa.array([b"\xff"] * M, pa.binary()).cast(pa.string(), safe=False)},
     "attributes": {"attr": pa.array([[1.0]] * M)},
 }
 
