@@ -22,7 +22,7 @@ def check(
     snapshot: Annotated[Path | None, typer.Option(help="Snapshot that the run started from, if any.")] = None,
     oracle: Annotated[
         Literal["pyg", "own"] | None,
-        typer.Option(help="Who computes the full pass (default: PyTorch Geometric where it is installed)."),
+        typer.Option(help="Who computes the full pass (default: PyTorch Geometric where it is installed and fits)."),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest error allowed, relative to the scale of the value that is off.")
