@@ -151,7 +151,7 @@ def importances(layer: PinSAGEConv, edges: Edges) -> tuple[Array, Array]:
 
 
 def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges) -> Array:
-    made = []
+    made, factors = [], degree_factors(layer, weights, edges)
     for t, mine in enumerate(tower_rows(layer, x)):
         target, source = (mine @ half.T for half in np.split(weights[f"pre.{t}.weight"], 2, axis=1))
         target = target + weights[f"pre.{t}.bias"]
@@ -159,12 +159,11 @@ def _pna_conv(layer: PNAConv, weights: dict[str, Array], x: Array, edges: Edges)
         for vertices, _, part in edges.pieces():
             messages, by_edge = target[vertices][part.dst] + source[part.src], part.of_messages()
             messages = chain(layer.pre, weights, f"pre.{t}.", messages)
-            found.append(np.concatenate([by_edge.aggregate(kind, messages) for kind in layer.aggregators], axis=1))
-        aggregates = np.concatenate(found)
-        scaled = [factor * aggregates for factor in degree_factors(layer, weights, edges)]
-        rows = np.concatenate([mine, *scaled], axis=1)
-        rows = rows @ weights[f"post.{t}.first.weight"].T + weights[f"post.{t}.first.bias"]
-        made.append(chain(layer.post, weights, f"post.{t}.", rows))
+            aggregates = np.concatenate([by_edge.aggregate(kind, messages) for kind in layer.aggregators], axis=1)
+            rows = np.concatenate([mine[vertices], *(factor[vertices] * aggregates for factor in factors)], axis=1)
+            rows = rows @ weights[f"post.{t}.first.weight"].T + weights[f"post.{t}.first.bias"]
+            found.append(chain(layer.post, weights, f"post.{t}.", rows))
+        made.append(np.concatenate(found))
     return np.concatenate(made, axis=1) @ weights["lin.weight"].T + weights["lin.bias"]
 
 

@@ -187,10 +187,12 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: f
                 part.of_messages(),
             )
             messages = _chain(layer.pre, weights, f"pre.{t}.", plus(*ends), step)
-            found.append(side_by_side([aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators]))
-        scaled = [multiplied(stacked(found), factor) for factor in factors]
-        at = linear(side_by_side([mine, *scaled]), weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
-        made.append(_chain(layer.post, weights, f"post.{t}.", at, step))
+            sums = side_by_side([aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators])
+            scaled = [multiplied(sums, factor[vertices]) for factor in factors]
+            at = side_by_side([rows_at(mine, vertices), *scaled])
+            at = linear(at, weights[f"post.{t}.first.weight"], weights[f"post.{t}.first.bias"])
+            found.append(_chain(layer.post, weights, f"post.{t}.", at, step))
+        made.append(stacked(found))
     return linear(side_by_side(made), weights["lin.weight"], weights["lin.bias"])
 
 
