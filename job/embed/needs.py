@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from gnn.plan import LayerPlan, Plan
 from job.errors import JobFailed, UsageError
-from job.units import format_size
+from job.units import format_size, readable
 from operators.embed.engine import EngineOptions
 from operators.embed.id_numbers import dictionary_bytes
 from operators.embed.memory_plan import (
@@ -118,11 +118,11 @@ def memory_lines(
     of_pass = replace(options, memory=options.memory // side_by_side)
     spread = f", {side_by_side} passes at a time, each" if side_by_side > 1 else ""
     preparing = max(needs.prepare_memory, sorting_bytes(options.memory, needs.vertices))
-    lines = [f"memory: {size(options.memory)}, beside what Python and its libraries take"]
+    lines = [f"memory: {readable(options.memory)}, beside what Python and its libraries take"]
     try:
         if options.memory < needs.prepare_memory:
             raise MemoryError
-        lines.append(f"  reading and sorting: up to {size(min(options.memory, preparing))}")
+        lines.append(f"  reading and sorting: up to {readable(min(options.memory, preparing))}")
         for number, shape in enumerate(needs.shapes, 1):
             of_layer = of_pass if passes is None else replace(of_pass, passes=passes[number - 1])
             lines.append(f"  layer {number}{spread}: {_layer_line(needs, of_layer, shape)}")
@@ -132,7 +132,7 @@ def memory_lines(
             f"{needs.edges:,} edges; give {format_size(-(-least // _MIB) * _MIB)} or more"
         )
         raise UsageError(msg) from None
-    job = size(needs.job_memory)
+    job = readable(needs.job_memory)
     lines.append(f"  a later `freshet run` on this graph: about {job} in its tables")
     return lines
 
@@ -146,12 +146,12 @@ def _layer_line(needs: Needs, options: EngineOptions, shape: Shape) -> str:
     planned = layer_memory(options.memory, needs.vertices, shape, passes or 1, block_rows, next_use=next_use)
     share = 100.0 * planned.slots / max(1, planned.destinations)
     told = "passes as they turn out cheapest" if passes is None else f"{planned.passes} passes"
-    state = size(CONTEXT_BYTES * needs.vertices)
+    state = readable(CONTEXT_BYTES * needs.vertices)
     if shape.held:
         held = f"all {planned.destinations:,} destinations of a pass"
-        return f"{size(planned.bytes)}: contexts {state}, {held}, {told}"
+        return f"{readable(planned.bytes)}: contexts {state}, {held}, {told}"
     return (
-        f"{size(planned.bytes)}: contexts {state}, hot store {planned.slots:,} of {planned.destinations:,} "
+        f"{readable(planned.bytes)}: contexts {state}, hot store {planned.slots:,} of {planned.destinations:,} "
         f"destinations ({share:.0f}%), {told}"
     )
 
@@ -164,16 +164,8 @@ def check_disk(needed: int, out: Path, used: int) -> str:
     free = shutil.disk_usage(out).free
     if needed > free + used:
         msg = (
-            f"--out {out}: needs {size(needed)} of disk while it works, {size(free + used)} are free; free some, or "
-            "name another disk"
+            f"--out {out}: needs {readable(needed)} of disk while it works, {readable(free + used)} are free; free "
+            "some, or name another disk"
         )
         raise JobFailed(msg)
-    return f"disk: up to {size(needed)} while it works, {size(free + used)} are free"
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} bytes"
+    return f"disk: up to {readable(needed)} while it works, {readable(free + used)} are free"

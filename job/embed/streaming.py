@@ -10,12 +10,12 @@ from typing import Any
 from gnn.plan import Plan
 from gnn.processor import running
 from job.embed.batch_job import Spread, of_runtime, run_on_flink
-from job.embed.needs import Needs, size
+from job.embed.needs import Needs
 from job.embed.step import Told, initial_image, settings_of
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.made_image import MadeImage
-from job.units import format_size
+from job.units import format_size, readable
 from operators.initial.image import ImageReport
 from operators.snapshot.reader import Snapshot
 from partitioner.config import PartitionerConfig
@@ -80,10 +80,10 @@ def memory_lines(needs: Needs, memory: int, parts: int) -> list[str]:
         )
         raise UsageError(msg)
     return [
-        f"memory: {size(memory)}, beside what Python and its libraries take",
-        f"  placing the graph: up to {size(placing)}",
-        f"  layers: tables in mapped files, of which sums in {size(memory // 2)} are written at random at a time",
-        f"  a later `freshet run` on this graph: about {size(needs.job_memory)} in its tables",
+        f"memory: {readable(memory)}, beside what Python and its libraries take",
+        f"  placing the graph: up to {readable(placing)}",
+        f"  layers: tables in mapped files, of which sums in {readable(memory // 2)} are written at random at a time",
+        f"  a later `freshet run` on this graph: about {readable(needs.job_memory)} in its tables",
     ]
 
 
