@@ -11,17 +11,15 @@ from tests.support.scripts import ROOT
 pytest.importorskip("torch_geometric")
 
 
-def test_two_layers_are_equal_in_both_modes(tmp_path):
+def test_two_layers_are_equal(tmp_path):
     command = [sys.executable, ROOT / "scripts" / "equal_embed.py", "--graphs", "synthetic", "--vertices", 2000]
     command += ["--edges", 9000, "--layers", "GCN", "GAT", "--memory", "256MiB", "--work", tmp_path]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     line = orjson.loads(done.stdout.splitlines()[-1])
-    assert [(one["layer"], one["mode"]) for one in line["found"]] == [
-        ("GCN", "streaming"),
-        ("GCN", "serving"),
-        ("GAT", "streaming"),
-    ]
+    runs = [(one["layer"], one["mode"]) for one in line["found"]]
+    assert {("GCN", "streaming"), ("GCN", "serving"), ("GAT", "streaming")} <= set(runs)
+    assert len(set(runs)) == len(runs)
     assert not line["wrong"]
     for one in line["found"]:
         assert (one["rows"], one["each_once"]) == (2000, True)
