@@ -3,11 +3,72 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from gnn.scores import Terms, loop_score
+
+
+class AttentionEpilogue(NamedTuple):
+    """An UPDATE that is one pass over rows: `attend`, then perhaps a residual, a bias, and ReLU.
+
+    Shapes: bias (out_width,) float32, or (0,) where there is none.
+    """
+
+    loops: bool
+    """There are self-loops that are no edges."""
+    concat: bool
+    """Heads stand side by side; else their mean is taken."""
+    residual: bool
+    """The last columns of the self input are added."""
+    relu: bool
+    bias: np.ndarray
+
+
+@inner
+def exp_of(x: float) -> np.float64:
+    """e^x; 1 for 0, of which there are many, at once."""
+    return np.float64(1) if x == 0 else np.float64(math.exp(x))
+
+
+@inner
+def attend_head(
+    agg: np.ndarray,
+    first: int,
+    own: np.ndarray,
+    o: int,
+    h: int,
+    loops: bool,
+    terms: Terms,
+    concat: bool,
+    out: np.ndarray,
+) -> None:
+    """Write what one row makes of one head, [m | D | N] from `agg[first]` on, to `out`; without concat, add its share.
+
+    Shapes: agg flat; own, whose row `o` is read with loops; out (heads * channels,), or (channels,) without concat.
+    """
+    shift, bottom = np.float64(agg[first]), np.float64(agg[first + 1])
+    ours, theirs = np.float64(0), np.float64(1)
+    if loops:
+        logit = loop_score(terms, own, o, h)
+        if bottom == 0:
+            shift, theirs = logit, np.float64(0)
+        most = max(shift, logit)
+        theirs *= exp_of(shift - most)
+        ours = exp_of(logit - most)
+    total = bottom * theirs + ours
+    share = np.float64(0) if total == 0 else (1 if concat else 1 / np.float64(terms.heads)) / total
+    channels, values, at = np.uint64(terms.channels), np.uint64(first + 2), np.uint64(h * terms.channels)
+    to = at if concat else np.uint64(0)
+    theirs, ours = theirs * share, ours * share
+    for c in range(channels if loops else np.uint64(0)):
+        value = np.float32(np.float64(agg[values + c]) * theirs + np.float64(own[o, at + c]) * ours)
+        out[to + c] = value if concat else out[to + c] + value
+    for c in range(np.uint64(0) if loops else channels):
+        value = np.float32(np.float64(agg[values + c]) * theirs)
+        out[to + c] = value if concat else out[to + c] + value
 
 
 @kernel
@@ -18,31 +79,9 @@ def attend(agg: np.ndarray, own: np.ndarray, loops: bool, terms: Terms, concat: 
     the width of a row) float32, the vertex's own rows, read with loops alone; out (n, heads * channels) float32, or
     (n, channels) without concat.
     """
-    heads, channels = terms.heads, terms.channels
     for i in range(len(agg)):
         if not concat:
-            for c in range(channels):
+            for c in range(terms.channels):
                 out[i, c] = np.float32(0)
-        for h in range(heads):
-            first = h * (channels + 2)
-            shift, bottom = np.float64(agg[i, first]), np.float64(agg[i, first + 1])
-            ours, theirs = np.float64(0), np.float64(1)
-            if loops:
-                logit = loop_score(terms, own, i, h)
-                if bottom == 0:
-                    shift, theirs = logit, np.float64(0)
-                most = max(shift, logit)
-                theirs *= math.exp(shift - most)
-                ours = np.float64(math.exp(logit - most))
-            total = bottom * theirs + ours
-            for c in range(channels):
-                value = np.float64(0)
-                if total != 0:
-                    value = np.float64(agg[i, first + 2 + c]) * theirs
-                    if loops:
-                        value += ours * np.float64(own[i, h * channels + c])
-                    value /= total
-                if concat:
-                    out[i, h * channels + c] = np.float32(value)
-                else:
-                    out[i, c] += np.float32(value / heads)
+        for h in range(terms.heads):
+            attend_head(agg[i], h * (terms.channels + 2), own, i, h, loops, terms, concat, out[i])

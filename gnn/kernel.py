@@ -17,11 +17,12 @@ from __future__ import annotations
 from gnn.compiled import compiled
 
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
-# Called by kernels alone: compiled without an entry from Python, which often takes longer than the kernel itself.
-inner = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
-# What a loop calls in every turn: LLVM leaves some of these calls standing, and where a kernel's tuples of arrays are
-# handed over number by number, that may take as long as the work.
-inlined = compiled(inner=True, forceinline=True, nogil=True, error_model="numpy", _nrt=False)
+# Called by kernels alone: compiled without an entry from Python, which often takes longer than the kernel itself, and
+# made a part of each kernel that calls it. LLVM makes a function of its own of one that is long or has several callers,
+# and hands it every array of every View by way of the stack: hundreds of words a call, where an edge has a few dozen.
+inner = compiled(inner=True, forceinline=True, nogil=True, error_model="numpy", _nrt=False)
+# Likewise, but a function of its own: for what is long and rarely called.
+apart = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
 # For what is over in microseconds: getting the interpreter lock back would take longer than another thread gains by it.
 quick = compiled(nogil=False, error_model="numpy", _nrt=False)
 # May make arrays; counted like any others.

@@ -47,13 +47,13 @@ def _leaky(terms: Terms, x: float) -> np.float64:
 
 
 @inner
-def score_of(terms: Terms, rows: np.ndarray, u: int, v: int, h: int) -> np.float64:
-    """Return the score of an edge from row u to row v, which is not additive."""
+def score_of(terms: Terms, sources: np.ndarray, u: int, targets: np.ndarray, v: int, h: int) -> np.float64:
+    """Return the score of an edge from row u of `sources` to row v of `targets`, which is not additive."""
     first, total = h * terms.channels, np.float64(0)
     source = 0 if terms.kind == MIXED else terms.source
     target = 0 if terms.kind == MIXED else terms.target
     for c in range(first, first + terms.channels):
-        x, y = np.float64(rows[u, source + c]), np.float64(rows[v, target + c])
+        x, y = np.float64(sources[u, source + c]), np.float64(targets[v, target + c])
         if terms.kind == JOINT:
             total += _leaky(terms, x + y) * np.float64(terms.a[h, c - first])
         else:
@@ -63,7 +63,8 @@ def score_of(terms: Terms, rows: np.ndarray, u: int, v: int, h: int) -> np.float
     if terms.kind == MIXED:
         small = math.exp(-abs(total))
         gate = (1.0 if total > 0 else small) / (1.0 + small)
-        return _leaky(terms, (np.float64(rows[u, terms.source + h]) + np.float64(rows[v, terms.target + h])) * gate)
+        both = np.float64(sources[u, terms.source + h]) + np.float64(targets[v, terms.target + h])
+        return _leaky(terms, both * gate)
     total *= np.float64(terms.factor)
     return total if terms.kind == DOT else _leaky(terms, total)
 
@@ -72,6 +73,6 @@ def score_of(terms: Terms, rows: np.ndarray, u: int, v: int, h: int) -> np.float
 def loop_score(terms: Terms, rows: np.ndarray, v: int, h: int) -> np.float64:
     """Return the score of the self-loop of a row."""
     if terms.kind != ADDITIVE:
-        return score_of(terms, rows, v, v, h)
+        return score_of(terms, rows, v, rows, v, h)
     both = np.float64(rows[v, terms.source + h] + rows[v, terms.target + h])
     return both if both > 0 else np.float64(terms.slope) * both

@@ -61,6 +61,9 @@ TESTS = {
     "operators/storage/aggregates/extrema_channels.py": FOLDS,
     "operators/storage/aggregates/extrema_rereading.py": FOLDS,
     "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
+    "operators/storage/aggregates/attention_sides.py": f"{_STORAGE}attention.py",
+    "operators/storage/aggregates/attention_afresh.py": f"{_STORAGE}attention.py",
+    "operators/storage/aggregates/attention_reading.py": f"{_STORAGE}attention.py",
     "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
     "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
     "operators/storage/aggregates/edge_networks.py": f"{_STORAGE}edge_networks.py",
@@ -79,6 +82,7 @@ _EXTREMA = "operators/storage/aggregates/extrema_kernels.py"
 _CHANNELS = "operators/storage/aggregates/extrema_channels.py"
 _REREADING = "operators/storage/aggregates/extrema_rereading.py"
 _ATTENTION = "operators/storage/aggregates/attention_kernels.py"
+_SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
@@ -172,13 +176,30 @@ MUTATIONS = [
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(
         "sides are not moved",
-        _ATTENTION,
-        "                    _change(att, z, u, v, h, after, 1, serial)\n",
+        _SIDES,
+        "            change(att, z, u, z, v, h, 1 - side, 1, serial)\n",
         plain=True,
     ),
-    Mutation("little that is left stays", _ATTENTION, " or _little_is_left(att, row)", plain=True),
+    Mutation(
+        "what a full list of flips has is forgotten", _SIDES, "    _flip(att, edges, count + 1, serial)\n", plain=True
+    ),
+    Mutation(
+        "a target keeps its old sides",
+        _SIDES,
+        "            z[v, att.terms.target + h] = rows[row, att.terms.target + h]\n",
+        plain=True,
+    ),
+    Mutation(
+        "lossy channels are counted from elsewhere",
+        _ATTENTION,
+        "by = np.int64(first) & np.int64(31)",
+        "by = np.int64(0)",
+        plain=True,
+    ),
+    Mutation("a residual is left out", _READING, "width if end.residual else 0", "0", plain=True),
+    Mutation("little that is left stays", _AFRESH, " or _little_is_left(att, row)", plain=True),
     Mutation("a changed target is not summed afresh", _ATTENTION, "            att.renew[v] = serial\n", plain=True),
-    Mutation("terms of sources are not durable", _ATTENTION, "        touch(att.near, moves.slots[i])\n", "", PAGES),
+    Mutation("terms of sources are not durable", _SIDES, "        touch(att.near, v)\n", "", PAGES),
     Mutation("counts of messages are not durable", _ATTENTION, "        touch(att.held, row)\n", "", PAGES),
     Mutation(
         "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(count)):", "elif False:", plain=True

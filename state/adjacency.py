@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import apart, inner, kernel
 from state.chunks import hand_out, order_of
 from state.table import TableSet, View, align, touch
 
@@ -36,14 +36,34 @@ class ListsView(NamedTuple):
     shift: int  # row >> shift is the index of the row's part
 
 
+class Data(NamedTuple):
+    """What a kernel gets of a table that it reads alone."""
+
+    data: np.ndarray
+
+
+class ListsRead(NamedTuple):
+    """What a kernel gets of lists that it reads alone, without weights: each array takes its time to hand over."""
+
+    head: Data  # (rows, 3) int32, as of ListsView
+    pool: Data  # (parts * stride,) int32
+    stride: int
+    shift: int
+
+
+def read_alone(lists: ListsView) -> ListsRead:
+    """The same lists, for a kernel that reads them alone."""
+    return ListsRead(Data(lists.head.data), Data(lists.pool.data), lists.stride, lists.shift)
+
+
 @inner
-def place_of(lists: ListsView, row: int) -> np.int64:
+def place_of(lists: ListsView | ListsRead, row: int) -> np.int64:
     """Where the list of `row` begins in the pools."""
     return np.int64(row >> lists.shift) * lists.stride + np.int64(lists.head.data[row, _AT])
 
 
 @inner
-def base_of(lists: ListsView, row: int) -> int:
+def base_of(lists: ListsView | ListsRead, row: int) -> int:
     """The row of the first slot of this row's part: lists hold slots, everything else rows."""
     return (row >> lists.shift) << lists.shift
 
@@ -58,7 +78,7 @@ def _leave_chunk(lists: ListsView, row: int, at: int, capacity: int) -> None:
     lists.free.data[head] = at + 1
 
 
-@inner
+@apart
 def _grow(lists: ListsView, row: int) -> bool:
     """Move the list of `row` to a chunk of twice the size; False when the pool has no room."""
     head, pool, free = lists.head.data, lists.pool.data, lists.free.data

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, quick
+from gnn.kernel import apart, inner, quick
 from state.memory.mapped_file import MappedFile
 from state.memory.table_memory import PrivateMap, allocate, lay_out, spread
 
@@ -41,7 +41,7 @@ class View(NamedTuple):
     shift: int  # log2 of the rows in a page
 
 
-@inner
+@apart
 def _first_touch(view: View, page: int) -> None:
     if view.flags[page] == PENDING:
         place = np.int64(view.where[page])

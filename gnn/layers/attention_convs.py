@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnn import elementwise
-from gnn.attend import attend
+from gnn.attend import AttentionEpilogue, attend
 from gnn.chain import Chain, linear, transposed
 from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from gnn.dense import Rows, matmul
@@ -24,6 +24,9 @@ class AttentionConvPlan(LayerPlan):
 
     A row is [value | what the score reads]; `_rows` makes it, `_residual_rows` what the vertex itself adds.
     """
+
+    _adds_residual = True
+    """A residual, if any, is added as it is."""
 
     def __init__(self, spec: AttentionConv, score: Score, before: Chain, after: Chain) -> None:
         """Take the declaration, and the score with the places of its terms."""
@@ -41,6 +44,10 @@ class AttentionConvPlan(LayerPlan):
         self.self_is_message = self._loops and residual_width == 0
         row = self.message_width if self._loops else 0
         self.self_width = 0 if self.self_is_message else row + residual_width
+        if self._after.types in ([], ["relu"]) and self._adds_residual:
+            bias = np.zeros(0, np.float32) if self._bias is None else np.ascontiguousarray(self._bias, np.float32)
+            relu = bool(self._after.types)
+            self.epilogue = AttentionEpilogue(self._loops, self._concat, residual_width > 0, relu, bias)
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
         row = self._rows(x)
@@ -77,14 +84,13 @@ class GATConvPlan(AttentionConvPlan):
         score = Score("additive", heads, spec.channels, size, size + heads, size + 2 * heads, spec.negative_slope)
         super().__init__(spec, score, before, after)
         weights = model.weights_of(prefix)
-        self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
-        self._of_values = _terms(weights["att_src"], weights["att_dst"])
+        self._bias = weights.get("bias")
+        self._weight = _with_terms(transposed(weights["lin.weight"]), weights["att_src"], weights["att_dst"])
         self._residual = transposed(weights["res.weight"]) if spec.residual else None
         self._keep_own(spec.out_channels if spec.residual else 0)
 
     def _rows(self, x: Rows) -> Rows:
-        values = matmul(x, self._weight)
-        return np.concatenate([values, matmul(values, self._of_values)], axis=1)
+        return matmul(x, self._weight)
 
     def _residual_rows(self, x: Rows) -> Rows:
         assert self._residual is not None
@@ -131,12 +137,12 @@ class SuperGATConvPlan(AttentionConvPlan):
             score = Score("leaky_dot", heads, channels, 0, 0, size, slope, channels**-0.5)
         super().__init__(spec, score, before, after)
         self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
-        self._of_values = _terms(weights["att_r"], weights["att_l"]) if spec.attention_type == "MX" else None
+        if spec.attention_type == "MX":
+            self._weight = _with_terms(self._weight, weights["att_r"], weights["att_l"])
         self._keep_own(0)
 
     def _rows(self, x: Rows) -> Rows:
-        values = matmul(x, self._weight)
-        return values if self._of_values is None else np.concatenate([values, matmul(values, self._of_values)], axis=1)
+        return matmul(x, self._weight)
 
 
 class TransformerConvPlan(AttentionConvPlan):
@@ -154,6 +160,7 @@ class TransformerConvPlan(AttentionConvPlan):
             (transposed(weights["lin_skip.weight"]), weights.get("lin_skip.bias")) if spec.root_weight else None
         )
         self._beta = transposed(weights["lin_beta.weight"]) if spec.beta else None
+        self._adds_residual = not spec.beta
         self._keep_own(spec.out_channels if spec.root_weight else 0)
 
     def _rows(self, x: Rows) -> Rows:
@@ -187,10 +194,11 @@ class AGNNConvPlan(AttentionConvPlan):
         return np.concatenate([x, lengths_of_one], axis=1)
 
 
-def _terms(first: Rows, second: Rows) -> Rows:
-    """The matrix that makes of values two terms of all heads, side by side: (heads * channels, 2 * heads)."""
-    heads, channels = first.shape
-    terms = np.zeros((heads, channels, 2, heads), np.float32)
-    for head in range(heads):
-        terms[head, :, 0, head], terms[head, :, 1, head] = first[head], second[head]
-    return np.ascontiguousarray(terms.reshape(heads * channels, 2 * heads))
+def _with_terms(weight: Rows, first: Rows, second: Rows) -> Rows:
+    """The matrix that makes values, and of them two terms of each head: one product for [W x | a . W x | b . W x].
+
+    Shapes: weight (in_channels, heads * channels); first, second (heads, channels).
+    """
+    by_head = weight.astype(np.float64).reshape(len(weight), *first.shape)
+    terms = [np.einsum("ihc,hc->ih", by_head, of.astype(np.float64)) for of in (first, second)]
+    return np.ascontiguousarray(np.concatenate([weight, *terms], axis=1), np.float32)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gnn.attend import AttentionEpilogue
 from gnn.chain import Chain
 from gnn.dense import Rows
 from gnn.synopses import Synopsis
@@ -75,7 +76,7 @@ class LayerPlan:
     """What the aggregate is, and so what the storage may do with it."""
     name: str
     """The conv's type, e.g. graph_conv."""
-    epilogue: Epilogue | None = None
+    epilogue: Epilogue | AttentionEpilogue | None = None
     """What update does, bit by bit, where that is all; the storage then does it in one pass over its tables."""
 
     out_channels: int

@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from gnn.attend import AttentionEpilogue
 from gnn.edge_network import NetworkSynopsis
-from gnn.plan import LayerPlan
+from gnn.plan import Epilogue, LayerPlan
 from gnn.softmax import SoftmaxSynopsis
 from gnn.synopses import (
     GatedSynopsis,
@@ -23,6 +24,7 @@ from gnn.synopses import (
     Synopsis,
 )
 from operators.storage.folds import FoldStore, merger_of
+from operators.storage.owner import Finish
 from operators.storage.part_rows import PartRows
 from operators.storage.sources import Sources
 from operators.storage.sums import SumStore
@@ -40,10 +42,6 @@ class SynopsisStore(Protocol):
     z: Table
     """(slots, message_width) float32: what each source sends."""
 
-    @property
-    def s(self) -> Table | None:
-        """The sums, (slots, message_width) float64, where those are all there is and an `Epilogue` can read them."""
-
     def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`."""
 
@@ -55,6 +53,9 @@ class SynopsisStore(Protocol):
 
     def read(self, slots: np.ndarray) -> np.ndarray:
         """Synopses, (n, synopsis_width) float32."""
+
+    def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
+        """What UPDATEs and stores rows in one pass, by an epilogue of the layer; `count` are numbers of in-edges."""
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """How many in-edges of these vertices carry messages in this part, (n,) int32."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import apart, inner, kernel
 from state.adjacency import ListsView, base_of, place_of
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -101,7 +101,7 @@ def add_message_change(
     return lossy
 
 
-@inner
+@apart
 def note_loss(sums: np.ndarray, note: np.ndarray, row: int, lossy: int, size: float) -> None:
     """Note what an addition may have lost in these channels; `size` is a bound of its term."""
     for j in range(sums.shape[1]):

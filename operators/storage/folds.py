@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gnn.attend import AttentionEpilogue
 from gnn.edge_network import NetworkSynopsis
-from gnn.plan import LayerPlan
+from gnn.plan import Epilogue, LayerPlan
 from gnn.softmax import SoftmaxSynopsis
 from gnn.synopses import (
     GatedSynopsis,
@@ -27,11 +28,12 @@ from operators.storage.aggregates.attention_reading import merge_partial_attenti
 from operators.storage.aggregates.edge_networks import NetworkFold
 from operators.storage.aggregates.extrema import ExtremaFold, sign_of
 from operators.storage.aggregates.extrema_kernels import merge_partial_extrema
-from operators.storage.aggregates.fold import ExchangingFold, Fold, MessageFold
+from operators.storage.aggregates.fold import Fold, MessageFold
 from operators.storage.aggregates.gates import GatedFold
 from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
 from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
 from operators.storage.edge_messages import OK, Edges, Messages, Moves, room_for
+from operators.storage.owner import Finish
 from operators.storage.part_rows import PartRows, frozen
 from operators.storage.row_kernels import put
 from operators.storage.sources import Sources
@@ -81,7 +83,6 @@ class FoldStore:
     Shapes: z (rows, message_width) float32.
     """
 
-    s: Table | None = None
     report: SumReport | None = None
 
     def __init__(self, tables: TableSet, rows: PartRows, layer: LayerPlan, place: str) -> None:
@@ -94,7 +95,6 @@ class FoldStore:
         factors = factors_of(layer.synopsis)
         self._widths = [factor.width(layer.message_width) for factor in factors]
         self.folds = [_make_fold(tables, name, layer.message_width, factor) for name, factor in _named(factors)]
-        self._exchanging = [fold for fold in self.folds if isinstance(fold, ExchangingFold)]
         self._by_row = self.z, self._count, *(table for fold in self.folds for table in fold.tables)
         rows.keep(*self._by_row, self._out, self._inn)
         self._moved = np.zeros(0, np.int64)
@@ -118,17 +118,9 @@ class FoldStore:
         gone, moves, leaving = self._take_out(topology, reweighted, sources, serial)
         kept = room_for(leaving)
         edges = self._edges()
-        for fold in self.folds:
-            fold.begin(edges, moves, sources.rows)
         edge_messages.list_kept(edges, moves.slots, kept)
-        exchanging = self._exchanging if not reweighted[0].size else []
         for fold in self.folds:
-            fold.take_back(edges, gone, serial)
-            if fold not in exchanging:
-                fold.take_back(edges, kept, serial)
-            fold.retarget(edges, moves, sources.rows)
-        for fold in exchanging:
-            fold.exchange(edges, kept, moves, sources.rows, serial)
+            fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not reweighted[0].size)
         edge_messages.store_values(self.z.view, moves.slots, moves.places, sources.rows)
         come = room_for(reweighted[0].size + get("add_w").size)
         if self._layer.weighted and reweighted[0].size:
@@ -139,11 +131,7 @@ class FoldStore:
             self._result[1] = 0
         come = self._put_in(topology, come)
         edges = self._edges()
-        for fold in self.folds:
-            if fold not in exchanging:
-                fold.bring(edges, kept, serial)
-            fold.bring(edges, come, serial)
-        touched = [fold.settle(edges, serial) for fold in self.folds]
+        touched = [fold.arrive(edges, kept, come, serial) for fold in self.folds]
         self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
 
     def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
@@ -202,6 +190,12 @@ class FoldStore:
             fold.read(edges, slots, out, first)
             first += width
         return out
+
+    def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
+        """What UPDATEs and stores rows in one pass."""
+        (fold,) = self.folds
+        assert isinstance(fold, AttentionFold) and isinstance(epilogue, AttentionEpilogue)
+        return fold.finisher(self.z, own, epilogue)
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """How many in-edges of these vertices carry messages in this part, (n,) int32."""

@@ -152,8 +152,9 @@ class LayerStorage(Core):
     ) -> tuple[np.ndarray, np.ndarray]:
         """UPDATE these whole vertices; slots and rows of those that changed, or are forced."""
         layer, owner = self.shape.layer, self.owner
-        if layer.epilogue is not None and self.own is not None and self.synopses.s is not None:
-            return owner.finish(active, self.synopses.s.data, self.own.data, layer.epilogue, forced)
+        if layer.epilogue is not None:
+            own = self.synopses.z if self.own is None else self.own
+            return owner.finish(active, forced, self.synopses.finisher(layer.epilogue, own, owner.count))
         synopses, context = self.synopses.read(active), owner.read_context(active)
         if self.roots is not None and keep_roots:
             x = layer.update_from_root(synopses, self.roots.read(active, self.synopses.z.data), context)

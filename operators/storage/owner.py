@@ -7,14 +7,18 @@ split ones. All of them know every master of their parts. What becomes of change
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from gnn.plan import Context, Epilogue, LayerPlan
+from gnn.plan import Context, LayerPlan
 from operators.storage.part_rows import PartRows
-from operators.storage.row_kernels import choose, finish, store
+from operators.storage.row_kernels import choose, store
 from state.codec import Block
-from state.table import TableSet
+from state.table import TableSet, View
 
+# UPDATEs these slots, of which some are forced, in the table; writes the slots and rows that changed; says how many.
+Finish = Callable[[np.ndarray, np.ndarray, View, np.ndarray, np.ndarray], int]
 MASTER, SPLIT = 1, 2
 _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 
@@ -144,12 +148,9 @@ class Owner:
         store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
         return (slots, x) if changed.all() else (slots[changed], x[changed])
 
-    def finish(
-        self, slots: np.ndarray, s: np.ndarray, own: np.ndarray, epilogue: Epilogue, forced: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def finish(self, slots: np.ndarray, forced: np.ndarray, update: Finish) -> tuple[np.ndarray, np.ndarray]:
         """UPDATE from the tables of synopses and self inputs, and `store`, in one pass."""
         again = self.are_in(slots, forced)
         changed, x = np.empty(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
-        bias, mean, relu = epilogue
-        count = finish(s, own, self.count.data, bias, mean, relu, slots, again, self.x.view, changed, x)
+        count = update(slots, again, self.x.view, changed, x)
         return changed[:count], x[:count]

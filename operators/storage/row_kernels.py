@@ -52,8 +52,11 @@ def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray,
 
     Shapes: slots (n,) int32; stamp (rows,) int64, where `serial` is new; flags (rows,) uint8; out (n,) int32.
     """
-    count = 0
-    for slot in slots:
+    count, n = 0, len(slots)
+    for i in range(n):
+        if i + _FAR < n:
+            prefetch(stamp, np.int64(slots[i + _FAR]))
+        slot = slots[i]
         if stamp[slot] != serial and flags[slot] == owned:
             stamp[slot] = serial
             out[count] = slot
@@ -77,7 +80,7 @@ def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
 
 
 @inner
-def _replace(table: View, bits: np.ndarray, row: int, rows: np.ndarray, i: int) -> bool:
+def replace_row(table: View, bits: np.ndarray, row: int, rows: np.ndarray, i: int) -> bool:
     """Write row `i` of `rows` to `row` of the table where any bit differs; whether one did."""
     difference = np.int32(0)
     for j in range(bits.shape[1]):
@@ -134,7 +137,7 @@ def finish(
         if relu:
             for j in range(width):
                 out[count, j] = np.float32(0) if out[count, j] <= 0 else out[count, j]
-        if _replace(table, bits, row, out_bits, count) or forced[i]:
+        if replace_row(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row
             count += 1
     return count
@@ -152,5 +155,5 @@ def store(table: View, bits: np.ndarray, slots: np.ndarray, rows: np.ndarray, ch
     for i in range(n):
         if i + _AHEAD < n:
             prefetch_row(bits, slots[i + _AHEAD])
-        if _replace(table, bits, slots[i], rows, i):
+        if replace_row(table, bits, slots[i], rows, i):
             changed[i] = True

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from gnn.plan import LayerPlan
+from gnn.attend import AttentionEpilogue
+from gnn.plan import Epilogue, LayerPlan
 from operators.storage import sum_kernels, synopses
 from operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
+from operators.storage.owner import Finish
 from operators.storage.part_rows import PartRows, frozen
-from operators.storage.row_kernels import put
+from operators.storage.row_kernels import finish, put
 from operators.storage.sources import Sources
 from operators.telemetry.sum_report import SumReport
 from state.adjacency import Lists
@@ -162,6 +166,11 @@ class SumStore:
         out = np.empty((slots.size, self.s.data.shape[1]), np.float32)
         read_sums(self.s.data, slots, out, 0)
         return out
+
+    def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
+        """What UPDATEs and stores rows in one pass."""
+        assert isinstance(epilogue, Epilogue)
+        return partial(finish, self.s.data, own.data, count.data, *epilogue)
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """How many in-edges of these vertices carry messages in this part, (n,) int32."""

@@ -73,16 +73,16 @@ def _note(columns: dict[str, list[Any]], kind: str, u: int, v: int, **more: floa
         columns[f"{kind}_{name}"].append(value)
 
 
-def store_of(spec: Spec, rows: int) -> tuple[LayerPlan, FoldStore]:
-    """A store for a layer alone, with room for so many vertices."""
-    (layer,) = compile_plan(make_model(0, [spec])).layers
+def store_of(spec: Spec, rows: int, *behind: Spec) -> tuple[LayerPlan, FoldStore]:
+    """A store for a conv, perhaps with dense layers behind it, with room for so many vertices."""
+    (layer,) = compile_plan(make_model(0, [spec, *behind])).layers
     at = PartRows(0, TaskParts.dealt(1, 1))
     store = FoldStore(TableSet(), at, layer, "storage 1 task 0")
     at.reserve(topology(1, m_slot=[rows - 1], m_key=[0]), "m")
     return layer, store
 
 
-def twin_of(spec: Spec, rows: int) -> Twin:
-    """A store for a layer alone, and its twin."""
-    layer, store = store_of(spec, rows)
+def twin_of(spec: Spec, rows: int, *behind: Spec) -> Twin:
+    """A store for a conv, and its twin."""
+    layer, store = store_of(spec, rows, *behind)
     return Twin(layer, store, rows, values=np.zeros((rows, layer.message_width), np.float32))

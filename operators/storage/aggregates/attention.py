@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from gnn.attend import AttentionEpilogue
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
-from operators.storage.aggregates import attention_kernels as kernels
-from operators.storage.aggregates.attention_reading import read_attention
+from operators.storage.aggregates.attention_epoch import arrive, leave
+from operators.storage.aggregates.attention_kernels import Attention, InEdges
+from operators.storage.aggregates.attention_reading import finish_attention, read_attention
+from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import stamp_of
+from operators.storage.owner import Finish
+from state.adjacency import read_alone
 from state.table import Table, TableSet
 
 
@@ -27,6 +34,8 @@ class AttentionFold:
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
         self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, width), np.float64)
+        self._flips = np.empty((FLIPS_AT_ONCE, 3), np.int32)
+        self._scratch = np.empty(score.channels + 2, np.float32)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._terms = terms_of(score)
 
@@ -36,8 +45,8 @@ class AttentionFold:
         near = () if self.near is None else (self.near,)
         return self.s, self.note, self.shift, self.held, *near
 
-    def _view(self) -> kernels.Attention:
-        return kernels.Attention(
+    def _view(self) -> Attention:
+        return Attention(
             self.s.view,
             self.note.view,
             self.shift.view,
@@ -47,37 +56,38 @@ class AttentionFold:
             self._touched,
             self._counter,
             self._fresh,
+            self._flips,
             self.counts,
             self._terms,
         )
 
-    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Begin an epoch that moves these sources to these values."""
+    def leave(
+        self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
+    ) -> None:
+        """Begin an epoch: unmake messages that are gone, and replace those of moved sources; nothing has weights."""
         self._counter[0] = 0
         slots = len(edges.z.data)
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-        if not self.moves_sides:
-            kernels.turn_targets(self._view(), edges, moves, rows, stamp_of(moves.serial))
+        view, serial = self._view(), stamp_of(moves.serial)
+        leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
 
-    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
-        """Subtract messages."""
-        kernels.add_messages(self._view(), edges, messages, -1, stamp_of(serial))
+    def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
+        """End the epoch: add messages, and make rows afresh where that must be; the rows that have changed.
 
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Move what other terms of targets move, before the table has the new values."""
-        if self.moves_sides:
-            kernels.move_sides(self._view(), edges, moves, rows, stamp_of(moves.serial))
-
-    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
-        """Add messages."""
-        kernels.add_messages(self._view(), edges, messages, 1, stamp_of(serial))
-
-    def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Sum rows afresh where that must be; the rows that any message came for, or whose own term has changed."""
-        kernels.settle(self._view(), edges, stamp_of(serial))
+        Those are the rows that any message came for, or whose own term has changed.
+        """
+        arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
         return self._touched[: self._counter[0]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write [m | D | N] of every head to `out`."""
         read_attention(self._view(), edges.z.data, slots, out, first)
+
+    def finisher(self, z: Table, own: Table, end: AttentionEpilogue) -> Finish:
+        """What UPDATEs rows by an epilogue, and stores them, in one pass."""
+        return partial(finish_attention, self._view(), z.data, own.data, end, self._scratch)
+
+
+def _in_edges(edges: Edges) -> InEdges:
+    return InEdges(edges.z, edges.in_edges.data, read_alone(edges.inn))

@@ -6,11 +6,14 @@ import math
 
 import numpy as np
 
+from gnn.attend import AttentionEpilogue, attend_head, exp_of
 from gnn.kernel import inner, kernel
 from gnn.scores import ADDITIVE
 from operators.storage.aggregates.attention_kernels import Attention, places_of
 from operators.storage.exact_sums import prefetch_sum
-from state.prefetch import prefetch
+from operators.storage.row_kernels import replace_row
+from state.prefetch import prefetch, prefetch_row
+from state.table import View
 
 _AHEAD = 8
 
@@ -26,40 +29,96 @@ def _shift_of(att: Attention, z: np.ndarray, row: int, h: int, side: int) -> np.
 
 
 @inner
-def _add_side(att: Attention, row: int, k: int, factor: float, out: np.ndarray, i: int, at: int) -> None:
-    """Add `factor` times the sums of a side to `out`."""
-    first, _ = places_of(att, k, np.int64(0))
-    for c in range(np.uint64(1 + att.terms.channels)):
-        out[i, np.uint64(at) + c] += np.float32(att.s.data[row, first + c] * factor)
+def _prefetch(att: Attention, z: np.ndarray, row: int) -> None:
+    prefetch_sum(att.s.data, row)
+    prefetch(att.held.data, row * att.held.data.shape[1])
+    prefetch(att.shift.data, row * att.held.data.shape[1])
+    prefetch(z, row * z.shape[1] + att.terms.target)
+
+
+@inner
+def _read_head(att: Attention, z: np.ndarray, row: int, h: int, out: np.ndarray, at: int) -> None:
+    """Write [m | D | N] of a head of a row to the flat `out`, from `at` on, the sides put together."""
+    heads, most, some = att.terms.heads, np.float64(0), False
+    sides = att.held.data.shape[1] // heads
+    for side in range(sides):
+        if att.held.data[row, side * heads + h] > 0:
+            shift = _shift_of(att, z, row, h, side)
+            most = max(most, shift) if some else shift
+            some = True
+    out[at] = np.float32(most)
+    behind, many = np.uint64(at + 1), np.uint64(1 + att.terms.channels)
+    for c in range(many):
+        out[behind + c] = np.float32(0)
+    for side in range(sides):
+        k = side * heads + h
+        if att.held.data[row, k] > 0:
+            first, _ = places_of(att, k, np.int64(0))
+            # relative to the shift as it is written
+            factor = exp_of(_shift_of(att, z, row, h, side) - np.float64(out[at]))
+            for c in range(many):
+                out[behind + c] += np.float32(att.s.data[row, first + c] * factor)
 
 
 @kernel
 def read_attention(att: Attention, z: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
-    """Write [m | D | N] of every head of these rows to `out`, from column `first` on, the sides put together."""
-    sides, heads, channels = att.held.data.shape[1] // att.terms.heads, att.terms.heads, att.terms.channels
+    """Write [m | D | N] of every head of these rows to `out`, from column `first` on."""
     for i in range(len(slots)):
         if i + _AHEAD < len(slots):
+            _prefetch(att, z, np.int64(slots[i + _AHEAD]))
+        for h in range(att.terms.heads):
+            _read_head(att, z, slots[i], h, out[i], first + h * (att.terms.channels + 2))
+
+
+@inner
+def _end_row(out: np.ndarray, own: np.ndarray, row: int, end: AttentionEpilogue) -> None:
+    """Add the residual and the bias, and apply ReLU."""
+    width = len(out)
+    for c in range(width if end.residual else 0):
+        out[c] += own[row, own.shape[1] - width + c]
+    for c in range(len(end.bias)):
+        out[c] += end.bias[c]
+    for c in range(width if end.relu else 0):
+        out[c] = np.float32(0) if out[c] <= 0 else out[c]
+
+
+@kernel
+def finish_attention(
+    att: Attention,
+    z: np.ndarray,
+    own: np.ndarray,
+    end: AttentionEpilogue,
+    scratch: np.ndarray,
+    slots: np.ndarray,
+    forced: np.ndarray,
+    table: View,
+    out_slots: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """UPDATE by an epilogue for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
+
+    Every row of the tables is read once while the next ones are on their way. Returns how many changed.
+    Shapes: z and own (rows of the tables, their widths) float32; scratch (channels + 2,) float32; slots (n,) int32,
+    distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
+    """
+    count, n, bits, out_bits = 0, len(slots), table.data.view(np.int32), out.view(np.int32)
+    for i in range(n):
+        if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            prefetch_sum(att.s.data, ahead)
-            prefetch(att.held.data, ahead * att.held.data.shape[1])
-            prefetch(att.shift.data, ahead * att.held.data.shape[1])
-            prefetch(z, ahead * z.shape[1] + att.terms.target)
+            _prefetch(att, z, ahead)
+            prefetch_row(own, ahead)
+            prefetch_row(table.data, ahead)
         row = slots[i]
-        for h in range(heads):
-            at, most, some = first + h * (channels + 2), np.float64(0), False
-            for side in range(sides):
-                if att.held.data[row, side * heads + h] > 0:
-                    shift = _shift_of(att, z, row, h, side)
-                    most = max(most, shift) if some else shift
-                    some = True
-            out[i, at] = np.float32(most)
-            for c in range(np.uint64(1 + channels)):
-                out[i, np.uint64(at + 1) + c] = np.float32(0)
-            for side in range(sides):
-                if att.held.data[row, side * heads + h] > 0:
-                    # relative to the shift as it is written
-                    factor = math.exp(_shift_of(att, z, row, h, side) - np.float64(out[i, at]))
-                    _add_side(att, row, side * heads + h, factor, out, i, at + 1)
+        for c in range(0 if end.concat else out.shape[1]):
+            out[count, c] = np.float32(0)
+        for h in range(att.terms.heads):
+            _read_head(att, z, row, h, scratch, 0)
+            attend_head(scratch, 0, own, row, h, end.loops, att.terms, end.concat, out[count])
+        _end_row(out[count], own, row, end)
+        if replace_row(table, bits, row, out_bits, count) or forced[i]:
+            out_slots[count] = row
+            count += 1
+    return count
 
 
 @kernel

@@ -18,7 +18,7 @@ import numpy as np
 
 from gnn.edge_network import NetworkSynopsis
 from gnn.kernel import kernel
-from operators.storage.aggregates.fold import MessageFold
+from operators.storage.aggregates.fold import MessageFold, StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves, room_for, turns
 from state.adjacency import base_of, place_of
 from state.prefetch import prefetch_row
@@ -93,7 +93,7 @@ def list_in_edges(edges: Edges, rows: np.ndarray, head: np.ndarray, messages: Me
             at += 1
 
 
-class NetworkFold:
+class NetworkFold(StepwiseFold):
     """The synopses of a network's messages, one fold beside the other; the tables are theirs."""
 
     def __init__(self, synopsis: NetworkSynopsis, folds: Sequence[MessageFold], widths: Sequence[int]) -> None:
@@ -125,9 +125,6 @@ class NetworkFold:
         for made, here in self._blocks(edges, messages, serial):
             for fold in self.folds:
                 fold.take_back(made, here, serial)
-
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Targets whose rows change have all their messages made anew at the end."""
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Merge messages."""

@@ -8,6 +8,7 @@ from gnn.synopses import MonotonicSynopsis
 from operators.storage.aggregates import extrema_kernels as kernels
 from operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
 from operators.storage.aggregates.extrema_rereading import plan_for, settle
+from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves
 from state.table import Table, TableSet
 
@@ -17,8 +18,10 @@ def sign_of(synopsis: MonotonicSynopsis) -> np.float32:
     return np.float32(1 if synopsis.kind == "max" else -1)
 
 
-class ExtremaFold:
+class ExtremaFold(StepwiseFold):
     """The extrema of one layer. Shapes: s (rows, width) float32; holders (rows, width) uint16."""
+
+    exchanges = True
 
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: MonotonicSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f4", width, fill=float("-inf"))
@@ -54,9 +57,6 @@ class ExtremaFold:
     def exchange(self, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
         """Have kept messages be what the new values of their sources make of them."""
         kernels.exchange(self._view(), edges, kept, moves, rows, serial)
-
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Extrema read nothing of their targets."""
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Merge new messages."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inlined, kernel
+from gnn.kernel import inner, kernel
 from operators.storage.aggregates import extrema_channels as channels
 from operators.storage.aggregates import extrema_lanes as lanes
 from operators.storage.aggregates.extrema_lanes import LANES
@@ -44,7 +44,7 @@ class Extrema(NamedTuple):
     sign: np.float32  # 1 for maxima, -1 for minima
 
 
-@inlined
+@inner
 def _passes(ext: Extrema, row: int, values: np.ndarray, src: int, factor: float) -> bool:
     """Whether the message of a row of values is as good as the extremum in any channel, or NaN."""
     s, width, passing = ext.s.data, ext.s.data.shape[1], np.int32(0)
@@ -56,7 +56,7 @@ def _passes(ext: Extrema, row: int, values: np.ndarray, src: int, factor: float)
     return passing != 0
 
 
-@inlined
+@inner
 def mark(ext: Extrema, row: int, serial: int) -> None:
     """Note that `row` changes in this epoch."""
     if ext.stamp[row] != serial:
@@ -68,7 +68,7 @@ def mark(ext: Extrema, row: int, serial: int) -> None:
     touch(ext.holders, row)
 
 
-@inlined
+@inner
 def prefetch_holders(ext: Extrema, row: int) -> None:
     """Ask for a row of counts."""
     width = ext.holders.data.shape[1]
@@ -76,7 +76,7 @@ def prefetch_holders(ext: Extrema, row: int) -> None:
         prefetch(ext.holders.data, np.int64(row) * width + column)
 
 
-@inlined
+@inner
 def _prefetch(ext: Extrema, edges: Edges, messages: Messages, i: int) -> None:
     if i + _AHEAD < len(messages.src):
         v = np.int64(messages.dst[i + _AHEAD])
@@ -86,7 +86,7 @@ def _prefetch(ext: Extrema, edges: Edges, messages: Messages, i: int) -> None:
             prefetch_row(edges.z.data, np.int64(messages.src[i + _AHEAD]))
 
 
-@inlined
+@inner
 def _count_off(ext: Extrema, row: int, values: np.ndarray, src: int, factor: float) -> None:
     """Count off what a message holds."""
     s, holders, width, held = ext.s.data, ext.holders.data, ext.s.data.shape[1], np.int64(0)
@@ -98,7 +98,7 @@ def _count_off(ext: Extrema, row: int, values: np.ndarray, src: int, factor: flo
     ext.counts[HELD] += held
 
 
-@inlined
+@inner
 def _count_on(ext: Extrema, row: int, values: np.ndarray, src: int, factor: float) -> None:
     """Merge a message."""
     s, holders, width, altered = ext.s.data, ext.holders.data, ext.s.data.shape[1], np.int32(0)

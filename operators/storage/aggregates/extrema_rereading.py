@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inlined, kernel
+from gnn.kernel import inner, kernel
 from operators.storage.aggregates import extrema_channels as channels
 from operators.storage.aggregates import extrema_lanes as lanes
 from operators.storage.aggregates.extrema_channels import NOTHING
@@ -60,7 +60,7 @@ def plan_for(width: int) -> Plan:
     return Plan(rows, first, columns, best, found, cells, factors, ends, blocks, cursor)
 
 
-@inlined
+@inner
 def _list_blocks(ext: Extrema, plan: Plan, row: int, at: np.int64) -> np.int64:
     """List the blocks of a row that have an exposed channel, from place `at` on; returns the place behind them."""
     holders, width = ext.holders.data, ext.s.data.shape[1]
@@ -78,7 +78,7 @@ def _list_blocks(ext: Extrema, plan: Plan, row: int, at: np.int64) -> np.int64:
     return at
 
 
-@inlined
+@inner
 def _find_exposed(ext: Extrema, plan: Plan, edges: Edges, begin: int, end: int) -> int:
     """Plan the touched rows from `begin` to `end` that have exposed channels; returns how many those are."""
     s, holders, count, at = ext.s.data, ext.holders.data, 0, np.int64(0)
@@ -107,7 +107,7 @@ def _find_exposed(ext: Extrema, plan: Plan, edges: Edges, begin: int, end: int) 
     return count
 
 
-@inlined
+@inner
 def _list_cells(ext: Extrema, plan: Plan, edges: Edges, planned: int) -> int:
     """List as many cells as there is memory for, from the cursor on; returns in how many pieces.
 
@@ -135,7 +135,7 @@ def _list_cells(ext: Extrema, plan: Plan, edges: Edges, planned: int) -> int:
     return pieces
 
 
-@inlined
+@inner
 def _merge_cells(plan: Plan, z: np.ndarray, weighted: bool, pieces: int) -> None:
     """Merge the listed cells into what was found so far."""
     cells, factors, best, found, width, n = plan.cells, plan.factors, plan.best, plan.found, z.shape[1], np.int64(0)
@@ -161,7 +161,7 @@ def _merge_cells(plan: Plan, z: np.ndarray, weighted: bool, pieces: int) -> None
             n += 1
 
 
-@inlined
+@inner
 def _put(ext: Extrema, plan: Plan, planned: int) -> None:
     """Give the exposed channels what was found for them."""
     s, holders, width = ext.s.data, ext.holders.data, ext.s.data.shape[1]

@@ -16,6 +16,7 @@ import numpy as np
 
 from gnn.kernel import inner, kernel
 from gnn.synopses import GatedSynopsis
+from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves, turns
 from operators.storage.exact_sums import (
     LAST_SERIAL,
@@ -141,7 +142,7 @@ def settle_gates(gates: Gates, edges: Edges, serial: int) -> None:
             _sum_afresh(gates, edges, row)
 
 
-class GatedFold:
+class GatedFold(StepwiseFold):
     """The gated sums of one layer. Shapes: see Gates."""
 
     def __init__(self, tables: TableSet, name: str, synopsis: GatedSynopsis) -> None:
@@ -171,9 +172,6 @@ class GatedFold:
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages."""
         add_messages(self._view(), edges, messages, np.float64(-1), stamp_of(serial))
-
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Targets whose terms change are summed afresh at the end."""
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, kernel
+from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import add_term_compensated, clear_sum, compensate, inexact, prefetch_sum
 from state.adjacency import base_of, place_of
@@ -227,7 +228,7 @@ def merge_partial_moments(
             _write(out, i, at, width, mean, spread)
 
 
-class MomentsFold:
+class MomentsFold(StepwiseFold):
     """The sums and sums of squares of one layer. Shapes: see Moments."""
 
     def __init__(self, tables: TableSet, name: str, width: int) -> None:
@@ -255,9 +256,6 @@ class MomentsFold:
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages and their squares."""
         add_messages(self._view(), edges, messages, np.float64(-1), serial)
-
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Moments read nothing of their targets."""
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages and their squares."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, kernel
+from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import (
     LAST_SERIAL,
@@ -138,7 +139,7 @@ def merge_partial_sums(
                     out[i, j] += partial[base + row, j]
 
 
-class SumFold:
+class SumFold(StepwiseFold):
     """The sums of one layer beside other synopses. Shapes: s (rows, width) float64; note (rows, 4) int32."""
 
     def __init__(self, tables: TableSet, name: str, width: int) -> None:
@@ -165,9 +166,6 @@ class SumFold:
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages."""
         add_messages(self._view(), edges, messages, np.float32(-1), stamp_of(serial))
-
-    def retarget(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Sums read nothing of their targets."""
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages."""

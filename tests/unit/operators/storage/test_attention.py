@@ -13,8 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gnn.attend import AttentionEpilogue
+from gnn.plan import Context
+from operators.storage import row_kernels
 from operators.storage.aggregates import attention_kernels as kernels
 from operators.storage.aggregates.attention import AttentionFold
+from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
+from operators.storage.exact_sums import LOSSY
+from state.table import TableSet
 from tests.support.models import Spec, conv
 from tests.support.twin import Edge, Twin, twin_of
 
@@ -26,6 +32,18 @@ KINDS: dict[str, Spec] = {
     "super_gat": conv("super_gat_conv", 4, 4, heads=2),
     "super_gat_dots": conv("super_gat_conv", 4, 4, heads=2, attention_type="SD", add_self_loops=False),
     "agnn": conv("agnn_conv", 3, 3),
+}
+
+RELU = {"type": "relu"}
+ENDS_OF_LAYERS: dict[str, list[Spec]] = {
+    "gat": [conv("gat_conv", 4, 4, heads=2)],
+    "gat, no loops": [KINDS["gat"]],
+    "gat, mean, relu": [conv("gat_conv", 4, 3, heads=2, concat=False), RELU],
+    "gat, residual": [conv("gat_conv", 4, 4, heads=2, residual=True), RELU],
+    "gatv2, residual, no bias": [conv("gatv2_conv", 4, 4, heads=2, residual=True, bias=False)],
+    "super_gat": [conv("super_gat_conv", 4, 4, heads=2), RELU],
+    "transformer": [conv("transformer_conv", 4, 4, heads=2), RELU],
+    "agnn": [conv("agnn_conv", 3, 3)],
 }
 
 
@@ -166,3 +184,97 @@ def test_what_is_not_finite_is_so_while_it_is_there() -> None:
     assert np.isnan(kept.read()[0]).any()
     kept.apply(star([1, 2]), {})
     assert_same(kept)
+
+
+def test_more_messages_than_are_listed_at_once_change_sides_together() -> None:
+    many = 3 * FLIPS_AT_ONCE // 2
+    kept, rng = twin_of(KINDS["gat"], many + 1), np.random.default_rng(4)
+    terms = {v: float(rng.uniform(-1, 1)) for v in range(many + 1)}
+    kept.apply(star(list(range(1, many + 1))), gat_rows(kept, terms, target=2.0))
+    counts = fold_of(kept).counts
+    counts[:] = 0
+    kept.apply(kept.edges, gat_rows(kept, {0: 0.0}, target=-2.0))
+    assert_same(kept)
+    assert (counts[kernels.FLIPPED], counts[kernels.AFRESH]) == (2 * many, 0)
+
+
+def test_sources_and_their_target_change_together() -> None:
+    """A kept message is replaced on the side where it is, after it has changed sides with its target."""
+    kept, rng = twin_of(KINDS["gat"], 40), np.random.default_rng(6)
+    everybody = star(list(range(1, 40)))
+    kept.apply(everybody, gat_rows(kept, {v: float(rng.standard_normal()) for v in range(40)}))
+    for _ in range(5):
+        moved = [0, *rng.choice(np.arange(1, 40), 20, replace=False).tolist()]
+        target = float(rng.standard_normal())
+        kept.apply(everybody, gat_rows(kept, {v: float(rng.standard_normal()) for v in moved}, target))
+        assert_same(kept)
+    kept.apply({}, {})
+    assert not kept.read().any()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_channel_that_lost_something_is_known(replaced: bool) -> None:
+    """Whether a message comes or is replaced; any other channel would have the row summed afresh."""
+    heads, channels, channel = 2, 5, 7
+    kept = twin_of(conv("gat_conv", 4, heads * channels, heads=heads, add_self_loops=False), ROWS)
+    row = np.ones(kept.layer.message_width, np.float32)
+    small, large = row.copy(), row.copy()
+    large[channel], small[channel] = 2.0**40, 2.0**-20 * (1 + 2.0**-23)
+    kept.apply(star([1, 2]), {1: large.tolist(), 2: row.tolist()})
+    note = fold_of(kept).note.data
+    assert note[0, LOSSY] == 0
+    if replaced:
+        kept.apply(star([1, 2]), {2: small.tolist()})
+    else:
+        kept.apply(star([1, 2]), {3: small.tolist()})
+        kept.apply(star([1, 2, 3]), {})
+    head = channel // channels
+    place = (heads + head) * (1 + channels) + 1 + channel % channels  # of the side where scores are above 0
+    assert note[0, LOSSY].view(np.uint32) == 1 << place
+    assert fold_of(kept).counts[kernels.AFRESH] == 0
+
+
+def test_a_huge_value_that_is_replaced_leaves_nothing_behind() -> None:
+    kept = twin_of(KINDS["gat"], ROWS)
+    values = gat_rows(kept, dict.fromkeys(range(4), 0.25))
+    kept.apply(star([1, 2, 3]), values)
+    kept.apply(kept.edges, {3: [1e30, -1e30, 1e30, 1.0, *values[3][4:]]})
+    kept.apply(kept.edges, {3: values[3]})
+    assert_same(kept)
+    assert fold_of(kept).counts[kernels.AFRESH] > 0
+
+
+@pytest.mark.parametrize("name", sorted(ENDS_OF_LAYERS))
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([0.5, 5.0, 1e4]))
+def test_update_in_one_pass_is_update_and_store(name: str, seed: int, scale: float) -> None:
+    conv_of, *behind = ENDS_OF_LAYERS[name]
+    kept, rng = twin_of(conv_of, ROWS, *behind), np.random.default_rng(seed)
+    layer, places = kept.layer, [(u, v) for u in range(ROWS) for v in range(ROWS - 1)]
+    assert isinstance(layer.epilogue, AttentionEpilogue)
+    edges = {places[i]: 1.0 for i in rng.choice(len(places), 9, replace=False)}
+    kept.apply(edges, rows(kept, rng, list(range(ROWS)), scale))
+    own = TableSet().add("own", "f4", max(1, layer.self_width))
+    own.reserve(ROWS)
+    own.data[:ROWS] = rng.standard_normal((ROWS, max(1, layer.self_width)))
+    table = kept.store.z if layer.self_is_message or not layer.self_width else own
+    slots, forced = rng.permutation(ROWS)[:5].astype(np.int32), rng.random(5) < 0.3
+    new = layer.update(kept.store.read(slots), table.data[slots], Context(slots[:0], np.empty(0), np.empty(0)))
+    tables = [TableSet().add("x", "f4", layer.out_width) for _ in range(2)]
+    for one in tables:
+        one.reserve(ROWS)
+        one.data[slots[::2]] = new[::2]  # every other row stays as it is
+    changed = forced.copy()
+    row_kernels.store(tables[0].view, tables[0].data.view(np.int32), slots, new.view(np.int32), changed)
+    out_slots, out = np.empty(5, np.int32), np.empty((5, layer.out_width), np.float32)
+    finish = kept.store.finisher(layer.epilogue, table, kept.store.z)
+    count = finish(slots, forced, tables[1].view, out_slots, out)
+    assert out_slots[:count].tolist() == slots[changed].tolist()
+    assert out[:count].tobytes() == new[changed].tobytes()
+    assert tables[1].data.tobytes() == tables[0].data.tobytes()
+
+
+def test_an_update_that_is_more_has_no_epilogue() -> None:
+    mixed = conv("transformer_conv", 4, 4, heads=2, beta=True)
+    for made in (twin_of(mixed, ROWS), twin_of(KINDS["gat"], ROWS, {"type": "elu"})):
+        assert made.layer.epilogue is None

@@ -1,0 +1,125 @@
+"""Of additive scores: the messages that change sides when the term of their target changes.
+
+LeakyReLU(s_u + t_v) is linear on either side of s_u = -t_v. So of a target whose term goes from t to t', those messages
+move whose s_u is between -t and -t'. They are few, and found by a scan of one number an in-edge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.kernel import apart, inner
+from operators.storage.aggregates.attention_kernels import (
+    AHEAD,
+    FLIPPED,
+    SCANNED,
+    Attention,
+    InEdges,
+    change,
+    mark,
+    prefetch_side,
+    side_in,
+)
+from operators.storage.edge_messages import Moves, turns
+from state.adjacency import base_of, place_of
+from state.prefetch import prefetch, prefetch_row
+from state.table import touch
+
+FLIPS_AT_ONCE = 1024
+_SOURCES_OF_A_LINE = 16
+_STRIDE = 32
+
+
+@inner
+def _prefetch_scan(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, i: int) -> None:
+    """Ask for what says whether a target's term changes and, of a nearer one, for the list of its in-edges."""
+    if i + 2 * AHEAD < len(moves.slots):
+        v = np.int64(moves.slots[i + 2 * AHEAD])
+        prefetch(edges.in_edges, v)
+        prefetch(edges.inn.head.data, 3 * v)
+        prefetch(edges.z.data, v * edges.z.data.shape[1] + att.terms.target)
+        prefetch(att.note.data, 4 * v)
+        prefetch(rows, np.int64(moves.places[i + 2 * AHEAD]) * rows.shape[1] + att.terms.target)
+    if i + AHEAD < len(moves.slots):
+        v = np.int64(moves.slots[i + AHEAD])
+        at = place_of(edges.inn, v)
+        for k in range(at, at + min(edges.inn.head.data[v, 1], np.int32(4 * _SOURCES_OF_A_LINE)), _SOURCES_OF_A_LINE):
+            prefetch(edges.inn.pool.data, k)
+
+
+@inner
+def _changes_side(near: np.ndarray, first: np.uint64, source: int, heads: np.uint64, old: float, new: float) -> bool:
+    """Whether the term of a source is above one of two numbers alone; s > -t where s + t > 0, in float32 too."""
+    # unsigned, as Python's meaning of negative places would be half of the work
+    term = near[first + np.uint64(np.uint32(source)) * heads]
+    return (term > old) != (term > new)
+
+
+@apart
+def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
+    """Have the listed messages change sides; the table has the old terms of their targets."""
+    z = edges.z.data
+    for i in range(count):
+        u, v, h = att.flips[i, 0], att.flips[i, 1], np.int64(att.flips[i, 2])
+        if att.renew[v] != serial:
+            att.counts[FLIPPED] += 1
+            side = side_in(att, z, u, z, v, h)
+            change(att, z, u, z, v, h, side, -1, serial)
+            change(att, z, u, z, v, h, 1 - side, 1, serial)
+
+
+@inner
+def _list_flip(att: Attention, edges: InEdges, count: int, u: int, v: int, h: int, serial: int) -> int:
+    """List a message that changes sides, and ask for what it is made of; returns how many are listed."""
+    att.flips[count, 0], att.flips[count, 1], att.flips[count, 2] = u, v, h
+    prefetch_row(edges.z.data, np.int64(u))
+    prefetch_side(att, v, h)
+    prefetch_side(att, v, att.terms.heads + h)
+    if count + 1 < FLIPS_AT_ONCE:
+        return count + 1
+    _flip(att, edges, count + 1, serial)
+    return 0
+
+
+@inner
+def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row: int, count: int, serial: int) -> int:
+    """List the messages of a target that change sides when its terms become those of `then[row]`."""
+    near, pool, heads = att.near.data.reshape(-1), edges.inn.pool.data, np.uint64(att.terms.heads)
+    base, at = np.int64(base_of(edges.inn, v)), np.uint64(place_of(edges.inn, v))
+    end = at + np.uint64(edges.inn.head.data[v, 1])
+    att.counts[SCANNED] += edges.inn.head.data[v, 1]
+    for h in range(att.terms.heads):
+        old, new = -edges.z.data[v, att.terms.target + h], -then[row, att.terms.target + h]
+        first = np.uint64(base) * heads + np.uint64(h)
+        for k in range(at, end, np.uint64(_STRIDE)):
+            stop, hit = min(k + np.uint64(_STRIDE), end), False
+            for j in range(k, stop):
+                hit |= _changes_side(near, first, pool[j], heads, old, new)
+            for j in range(k, stop if hit else k):  # nearly always none
+                if _changes_side(near, first, pool[j], heads, old, new):
+                    count = _list_flip(att, edges, count, base + pool[j], v, h, serial)
+    return count
+
+
+@inner
+def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
+    """Of targets whose terms change to those of `rows`, move the messages whose side changes; then store the terms.
+
+    The lists have the edges of the epoch before that stay, and the table the old values of all sources, whose messages
+    come by their new values later on.
+    """
+    z, count = edges.z.data, np.int64(0)
+    for i in range(len(moves.slots)):
+        _prefetch_scan(att, edges, moves, rows, i)
+        v, row = moves.slots[i], moves.places[i]
+        if edges.in_edges[v] > 0 and turns(z, v, rows, row, att.terms.target, att.terms.heads):
+            mark(att, v, serial)
+            count = _scan_in_edges(att, edges, v, rows, row, count, serial)
+    _flip(att, edges, count, serial)
+    for i in range(len(moves.slots)):
+        v, row = moves.slots[i], moves.places[i]
+        touch(att.near, v)
+        touch(edges.z, v)
+        for h in range(att.terms.heads):
+            att.near.data[v, h] = rows[row, att.terms.source + h]
+            z[v, att.terms.target + h] = rows[row, att.terms.target + h]
