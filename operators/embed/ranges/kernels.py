@@ -105,7 +105,7 @@ def merge_gated(s: np.ndarray, z: np.ndarray, messages: Messages) -> None:
 @inner
 def _score(terms: Terms, z: np.ndarray, u: int, v: int, h: int) -> np.float64:
     if terms.kind != ADDITIVE:
-        return score_of(terms, z, u, v, h)
+        return score_of(terms, z, u, z, v, h)
     both = np.float64(z[u, terms.source + h]) + np.float64(z[v, terms.target + h])
     return both if both > 0 else np.float64(terms.slope) * both
 
