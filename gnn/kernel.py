@@ -21,7 +21,8 @@ kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
 # made a part of each kernel that calls it. LLVM makes a function of its own of one that is long or has several callers,
 # and hands it every array of every View by way of the stack: hundreds of words a call, where an edge has a few dozen.
 inner = compiled(inner=True, forceinline=True, nogil=True, error_model="numpy", _nrt=False)
-# Likewise, but a function of its own: for what is long and rarely called.
+# Likewise, but a function of its own: for what is long and rarely called, or whose instructions are looked at by tests
+# (state/served).
 apart = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
 # For what is over in microseconds: getting the interpreter lock back would take longer than another thread gains by it.
 quick = compiled(nogil=False, error_model="numpy", _nrt=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel, quick
+from gnn.kernel import apart, kernel, quick
 from state.atomics import fence_acquire, load_acquire
 from state.prefetch import prefetch
 from state.salt import Salt, hash_text, mix
@@ -50,25 +50,25 @@ _AHEAD = 64  # ids whose places in memory are asked for before the first of them
 _LINE = 8  # words of a cache line
 
 
-@inner
+@apart
 def salt_of(mem: np.ndarray) -> Salt:
     """The salt of the table's hashes."""
     return Salt(np.uint64(mem[T_SALT]), np.uint64(mem[T_SALT + 1]), np.uint64(mem[T_SALT + 2]))
 
 
-@inner
+@apart
 def place_of_number(mem: np.ndarray, key: int) -> np.int64:
     """Where in the index an id is looked for first."""
     return np.int64(mix(salt_of(mem), key)) & (mem[T_INDEX] - 1)
 
 
-@inner
+@apart
 def find_number(mem: np.ndarray, key: int) -> int:
     """The slot of an id, or -1 - place where it would go in the index."""
     return find_number_from(mem, key, place_of_number(mem, key))
 
 
-@inner
+@apart
 def find_number_from(mem: np.ndarray, key: int, at: int) -> int:
     """The same, from the first place on."""
     mask = mem[T_INDEX] - 1
@@ -81,13 +81,13 @@ def find_number_from(mem: np.ndarray, key: int, at: int) -> int:
         at = (at + 1) & mask
 
 
-@inner
+@apart
 def text_hash(mem: np.ndarray, text: np.ndarray, begin: int, end: int) -> np.int64:
     """The hash of an id as the table keeps it."""
     return np.int64(hash_text(salt_of(mem), text, begin, end))
 
 
-@inner
+@apart
 def find_text(mem: np.ndarray, hashed: int, text: np.ndarray, begin: int, end: int) -> int:
     """The slot of text[begin:end], or -1 - place where it would go in the index."""
     mask = mem[T_INDEX] - 1
@@ -110,14 +110,14 @@ def find_text(mem: np.ndarray, hashed: int, text: np.ndarray, begin: int, end: i
         at = (at + 1) & mask
 
 
-@inner
+@apart
 def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
     at = 2 * (word + ROW_HEAD)
     for k in range(rows.shape[1]):
         rows[to, k] = floats[at + k]
 
 
-@inner
+@apart
 def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: np.ndarray, to: int) -> int:
     """The epoch of the slot's version as of `epoch`, whose vector goes to rows[to]; ABSENT, MISSED or STUCK."""
     row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
@@ -152,7 +152,7 @@ def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: 
     return ABSENT
 
 
-@inner
+@apart
 def _ask_for(mem: np.ndarray, slot: int) -> None:
     """Have the row of a slot on its way."""
     row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
@@ -160,7 +160,7 @@ def _ask_for(mem: np.ndarray, slot: int) -> None:
         prefetch(mem, np.int64(word))
 
 
-@inner
+@apart
 def _find_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray, begin: int, end: int) -> None:
     """The slots of ids[begin:end]; the processor waits for many places of memory at once."""
     for i in range(begin, end):
@@ -172,7 +172,7 @@ def _find_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray, begin: in
             _ask_for(mem, slots[i])
 
 
-@inner
+@apart
 def _find_texts(
     mem: np.ndarray, offsets: np.ndarray, text: np.ndarray, slots: np.ndarray, begin: int, end: int
 ) -> None:
@@ -184,7 +184,7 @@ def _find_texts(
             _ask_for(mem, slots[i])
 
 
-@inner
+@apart
 def _read_found(
     mem: np.ndarray, floats: np.ndarray, epoch: int, own: np.ndarray, rows: np.ndarray, begin: int, end: int
 ) -> int:
@@ -198,7 +198,7 @@ def _read_found(
     return least
 
 
-@inner
+@apart
 def _numbers_at(
     mem: np.ndarray, floats: np.ndarray, epoch: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
 ) -> int:
@@ -213,7 +213,7 @@ def _numbers_at(
     return least
 
 
-@inner
+@apart
 def _texts_at(
     mem: np.ndarray,
     floats: np.ndarray,

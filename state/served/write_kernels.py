@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel, quick
+from gnn.kernel import apart, kernel, quick
 from state.atomics import fence_release, store_release
 from state.served.layout import (
     I_AT,
@@ -40,12 +40,12 @@ from state.served.layout import (
 from state.served.read_kernels import find_number, find_text, text_hash
 
 
-@inner
+@apart
 def _row_at(mem: np.ndarray, slot: int) -> np.int64:
     return np.int64(mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS])
 
 
-@inner
+@apart
 def _keep_undo(mem: np.ndarray, row: int, slot: int) -> np.int64:
     """Copy a row to the ring; the number of the entry."""
     number = np.int64(mem[T_RESERVED])
@@ -58,7 +58,7 @@ def _keep_undo(mem: np.ndarray, row: int, slot: int) -> np.int64:
     return number
 
 
-@inner
+@apart
 def _replace(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, lives: int, rows: np.ndarray, i: int) -> None:
     """Give a slot its version of an epoch; an older one than it has is left out."""
     row = _row_at(mem, slot)
@@ -75,14 +75,14 @@ def _replace(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, lives: 
     store_release(mem, np.int64(row + R_SEQ), np.int64(seq + 2))
 
 
-@inner
+@apart
 def _fill(floats: np.ndarray, row: int, lives: int, rows: np.ndarray, i: int) -> None:
     at = 2 * (row + ROW_HEAD)
     for k in range(rows.shape[1]):
         floats[at + k] = rows[i, k] if lives else np.float32(0)
 
 
-@inner
+@apart
 def _begin(mem: np.ndarray, floats: np.ndarray, epoch: int, rows: np.ndarray, i: int) -> np.int64:
     """Fill the next slot's row; nobody looks at it before the index names it."""
     slot = np.int64(mem[T_USED])
@@ -92,7 +92,7 @@ def _begin(mem: np.ndarray, floats: np.ndarray, epoch: int, rows: np.ndarray, i:
     return slot
 
 
-@inner
+@apart
 def _name(mem: np.ndarray, place: int, slot: int) -> None:
     """Show a slot that is complete."""
     store_release(mem, np.int64(mem[T_INDEX_AT] + place), np.int64(slot + 1))
