@@ -17,7 +17,7 @@ help: ## this list
 
 install: $(ALL) ## .venv with all that the other targets need (Java and torch included)
 
-demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the embeddings (no torch; 2 minutes)
+demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the embeddings (no torch; a minute)
 	$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
