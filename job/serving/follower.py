@@ -125,6 +125,8 @@ class Follower:
         pieces = [(_ids_of(one, self.job.strings), one) for one in parts]
         put = [(slice_of(ids, 0, one.changed), one.rows) for ids, one in pieces if one.changed]
         self._make_room(sum(len(ids) for ids, _ in put), sum(text_bytes(ids) for ids, _ in put))
+        if self.table.epoch >= epoch:  # it was begun anew, and has it
+            return
         for ids, one in pieces:  # deletions first: an id may move between parts
             if one.deleted:
                 self.table.remove(epoch, slice_of(ids, one.changed, one.changed + one.deleted))
@@ -152,6 +154,8 @@ class Follower:
             self._begin_anew()
             return True
         self._make_room(len(found.ids), text_bytes(found.ids))
+        if self.table.epoch >= upto:
+            return True
         self.table.remove(upto, found.dead)
         self.table.put(found.epochs, found.ids, found.rows)
         self._read_positions(upto)

@@ -84,29 +84,38 @@ class FedFollower(Follower):
             yield
 
     def _take(self, head: dict[str, Any], pieces: list[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
-        told, epoch, now_us = head["told"], head["epoch"], time.time_ns() // 1000
+        told, now_us = head["told"], time.time_ns() // 1000
         if told["behind_us"] is not None:
             self._source_us = max(self._source_us, now_us - told["behind_us"])
         self._failures, self.ended = told["tail_failures"], told["ended"]
-        if epoch > self.table.epoch:
-            live = [batch for piece, batch in pieces if piece["lives"] and batch.num_rows]
-            dead = [ids_of_column(batch.column(0)) for piece, batch in pieces if not piece["lives"]]
-            put = [(values_of(one.column(1)), ids_of_column(one.column(0)), rows_of(one.column(2))) for one in live]
-            room = sum(len(ids) for _, ids, _ in put), sum(text_bytes(ids) for _, ids, _ in put)
-            if self.table.epoch < 0:  # nobody reads it yet
-                self.table = self._table_for(*room)
-            else:
-                self._make_room(*room)
-            if head["whole"]:
-                dead.append(self._missing([ids for _, ids, _ in put]))
-            for ids in dead:
-                self.table.remove(epoch, ids)
-            for own, ids, rows in put:
-                self.table.put(own, ids, rows)
-            self._positions = {(a, b): (c, d) for a, b, c, d in told["positions"]}
-            self._set_positions()
-            self.table.publish(epoch, told["arrived_us"], told["published_us"])
+        if head["epoch"] > self.table.epoch:
+            self._take_rows(head, pieces)
         self._beat(time.monotonic())
+
+    def _take_rows(self, head: dict[str, Any], pieces: list[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
+        told, epoch = head["told"], head["epoch"]
+        live = [batch for piece, batch in pieces if piece["lives"] and batch.num_rows]
+        dead = [ids_of_column(batch.column(0)) for piece, batch in pieces if not piece["lives"]]
+        put = [(values_of(one.column(1)), ids_of_column(one.column(0)), rows_of(one.column(2))) for one in live]
+        if any(rows.shape[1] != self.job.width for _, _, rows in put):
+            msg = f"epoch {epoch}: embeddings of another width than {self.job.width}"
+            raise ValueError(msg)
+        room = sum(len(ids) for _, ids, _ in put), sum(text_bytes(ids) for _, ids, _ in put)
+        if self.table.epoch < 0:  # nobody reads it yet
+            self.table = self._table_for(*room)
+        else:
+            self._make_room(*room)
+            if self.table.epoch >= epoch:  # it was begun anew, and has it
+                return
+        if head["whole"]:
+            dead.append(self._missing([ids for _, ids, _ in put]))
+        for ids in dead:
+            self.table.remove(epoch, ids)
+        for own, ids, rows in put:
+            self.table.put(own, ids, rows)
+        self._positions = {(a, b): (c, d) for a, b, c, d in told["positions"]}
+        self._set_positions()
+        self.table.publish(epoch, told["arrived_us"], told["published_us"])
 
     def _missing(self, known: list[Ids]) -> Ids:
         """The ids of the table that are none of these."""
