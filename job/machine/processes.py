@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import time
 from dataclasses import dataclass
@@ -56,3 +57,10 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
     """In a child, before exec: end by this signal when the thread that started it ends; on Linux only."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
+
+
+def allow_many_files() -> None:
+    """Have this process and its children open as many files at once as the system lets them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

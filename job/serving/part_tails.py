@@ -64,11 +64,17 @@ class PartTails:
             except (FileNotFoundError, NotATailError):
                 continue
             self._known.add(name)
-        for name, file in list(self._files.items()):
-            if file.peek(wanted) is None and (name not in names or file.reader.ended):
-                file.reader.close()
-                del self._files[name]
+            self._let_go(name, wanted, names)  # before the next one is opened: a part may have thousands
+        for name in list(self._files):
+            self._let_go(name, wanted, names)
         self._known &= names
+
+    def _let_go(self, name: TailName, wanted: int, names: set[TailName]) -> None:
+        """Close a file that has nothing more from `wanted` on."""
+        file = self._files[name]
+        if file.peek(wanted) is None and (name not in names or file.reader.ended):
+            file.reader.close()
+            del self._files[name]
 
     def close(self) -> None:
         """Let all files go."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
 from job.machine.ports import free_port
-from job.machine.processes import began_s
+from job.machine.processes import allow_many_files, began_s
 from job.machine.signals import stop_signals
 from job.serving import place
 from job.serving.feeds.feed import feed_of
@@ -53,6 +53,7 @@ def serve(options: ServeOptions) -> int:
         feed = feed_of(options, until)
         tables, job = feed.tables, feed.job
         with place.only_server(tables):
+            allow_many_files()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             current = CurrentTable(tables)
             lookup = Lookup(current, job.sources, (lambda: job.plan) if job.model else None, feed.consistency)
