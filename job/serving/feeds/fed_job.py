@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,8 @@ _ASK_S = 10.0
 _SEND_S = 600.0  # for a large model
 # A server whose machine has gone says nothing at all.
 _ALIVE = [("grpc.keepalive_time_ms", 5000), ("grpc.keepalive_timeout_ms", 5000)]
-FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, ValueError)
+# The last two: it tells what nobody could take.
+FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, ValueError, LookupError, TypeError)
 
 
 def reason_of(error: BaseException) -> str:
@@ -81,10 +81,10 @@ class FedJob(ServedJob):
 
     @staticmethod
     def read(tables: Path) -> FedJob | None:
-        """By what `write` left beside a table; None where there is nothing."""
+        """By what `write` left beside a table; None where there is nothing, or what a loss of power has torn."""
         try:
             return FedJob.of(orjson.loads((tables / _JOB).read_bytes()), tables)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
             return None
 
     @staticmethod
@@ -147,11 +147,17 @@ class Sources:
         """Records of a server's tails from these epochs on, one for each part, and what it knows besides."""
         return self._stream({"tails": wanted, "job": job_id, "version": VERSION}, source)
 
-    def all(self) -> Iterator[Source]:
-        """Every server at every address, as far as names are known just now."""
+    def all(self) -> tuple[set[Source], dict[Address, str]]:
+        """Every server at every address, and the names that nobody knows just now, with the reason."""
+        found, unknown = set[Source](), dict[Address, str]()
         for one in self._addresses:
-            with suppress(OSError):
-                yield from _sources_of(one)
+            try:
+                found.update(_sources_of(one))
+            except (OSError, UnicodeError) as error:
+                address = Address.parse(one)
+                assert address is not None
+                unknown[address] = getattr(error, "strerror", None) or str(error)
+        return found, unknown
 
     def _stream(self, ticket: dict[str, Any], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         client, options = self._connected(source)
@@ -207,7 +213,7 @@ class Sources:
 def _sources_of(given: str) -> list[Source]:
     """What a name stands for.
 
-    Raises: OSError where it is not known.
+    Raises: OSError where it is not known, UnicodeError where nobody could know it.
     """
     address = Address.parse(given)
     assert address is not None

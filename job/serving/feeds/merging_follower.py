@@ -17,6 +17,7 @@ from job.serving.feeds.peer_tails import PeerTails, newest_beat
 from job.serving.follower import Follower
 from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
+from operators.sink.tail.note import TailNote
 from operators.sink.tail.reader import Beat, TailEpoch
 from state.served.layout import HISTORY_BYTES
 from state.served.writer import TableWriter
@@ -24,6 +25,7 @@ from state.served.writer import TableWriter
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
 _LACK_S = 3.0  # until people are told what is lacking
 _LOOK_S, _POLL_S = 0.25, 0.01
+_SILENT_US = 2_000_000  # parts of a job that runs say something several times a second
 _NAMED_MAX = 3  # of parts, and of servers that are not reached
 
 
@@ -122,7 +124,7 @@ class MergingFollower(FedFollower):
             elif floor == 0 and self.job.begins_empty and all(part.get(1) is not None for part in self._parts):
                 self.table.publish(0)
             else:
-                if time.monotonic() - began > _LACK_S:
+                if time.monotonic() - began > _LACK_S and not self._is_of_former_job():
                     self._say_once(f"there is no table to begin with: {self._who_could_help()}")
                 time.sleep(_POLL_S)
 
@@ -131,6 +133,8 @@ class MergingFollower(FedFollower):
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_S
+        if self._is_of_former_job():
+            return
         wanted = self.table.epoch + 1
         later = [part.after(wanted) for part in self._parts]
         if all(one is None for one in later):
@@ -144,6 +148,15 @@ class MergingFollower(FedFollower):
             some = ", ".join(map(str, lacking[:_NAMED_MAX])) + (" and others" if len(lacking) > _NAMED_MAX else "")
             which = f"epoch {wanted} of part{'s' * (len(lacking) > 1)} {some}"
             self._say_once(f"{which} is in no tail that is reached: {self._who_could_help()}")
+
+    def _is_of_former_job(self) -> bool:
+        """Whether this machine's tails are of another job by now; then it is said."""
+        noted = TailNote.read(self.job.tails)
+        if noted is None or noted["job_id"] == self.job.job_id:
+            return False
+        which = f"{self.job.tails} holds tails of the job {noted['job_id']} now"
+        self._say_once(f"{which}, and this server is of the job {self.job.job_id}: start it again")
+        return True
 
     def _who_could_help(self) -> str:
         unheard = "; ".join(self._peers.unheard()[:_NAMED_MAX])
@@ -160,8 +173,14 @@ class MergingFollower(FedFollower):
         return [newest_beat(both) for both in zip(self.job.beats(), self._peers.beats(), strict=True)]
 
     def _has_ended(self) -> bool:
-        """Whether the job is done, as its folder or another server says."""
-        return self.job.has_ended() or self._peers.has_ended()
+        """Whether the job is done, as its folder says, or another server, while no part says anything.
+
+        Servers that heard it of each other would say so for good, also of a job that was resumed.
+        """
+        if self.job.has_ended():
+            return True
+        heard_us = max((one.beat_us for one in self._beats() if one is not None), default=0)
+        return time.time_ns() // 1000 - heard_us > _SILENT_US and self._peers.has_ended()
 
     def _beat_of(self, table: TableWriter, now: float) -> None:
         Follower._beat_of(self, table, now)

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.served_job import ServedJob
+from job.serving.tls import Address
+from operators.sink.tail.layout import R_BYTES
 from operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
 
 HELD_BYTES_MAX = 128 << 20
@@ -38,10 +40,18 @@ class _Peer:
     patience_s: float = _PATIENCE_S
     gone: bool = False
 
-    def hear(self, head: dict[str, Any]) -> None:
-        now_us = time.time_ns() // 1000
-        self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in head["beats"]]
-        self.table, self.ended, self.reason = head["table"], head["ended"], ""
+    def hear(self, head: dict[str, Any], parts: int) -> None:
+        """Note a heartbeat.
+
+        Raises: NotATailError for one that is of other parts, or none.
+        """
+        beats, table, now_us = head["beats"], head["table"], time.time_ns() // 1000
+        sound = type(table) is int and isinstance(beats, list) and len(beats) == parts
+        if not (sound and all(one is None or [type(each) for each in one] == [int] * 4 for one in beats)):
+            msg = f"a heartbeat: expected four numbers for each of {parts} parts, got {str(head)[:100]}"
+            raise NotATailError(msg)
+        self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in beats]
+        self.table, self.ended, self.reason = table, head["ended"] is True, ""
 
 
 class PeerTails:
@@ -54,6 +64,7 @@ class PeerTails:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._peers: dict[Source, _Peer] = {}
+        self._unknown: dict[Address, str] = {}
         self._thread = threading.Thread(target=self._run, name="freshet-peers", daemon=True)
 
     def start(self) -> None:
@@ -101,17 +112,19 @@ class PeerTails:
 
     def unheard(self) -> list[str]:
         """The servers of which nothing is heard, and why."""
-        return sorted(f"{peer.source}: {peer.reason}" for peer in self._peers.copy().values() if peer.reason)
+        unheard = [f"{peer.source}: {peer.reason}" for peer in self._peers.copy().values() if peer.reason]
+        return sorted(unheard + [f"{at.host}:{at.port}: {reason}" for at, reason in self._unknown.items()])
 
     def _run(self) -> None:
         """Ask every server at every address; names may come to stand for others."""
         while not self._stop.wait(_LOOK_S if self._peers else 0):
-            found = set(self._sources.all())
+            found, self._unknown = self._sources.all()
             for source in found - self._peers.keys():
                 peer = self._peers[source] = _Peer(source)
                 threading.Thread(target=self._ask, args=(peer,), name=f"freshet-{source}", daemon=True).start()
-            for source in self._peers.keys() - found if found else ():
-                self._peers.pop(source).gone = True
+            for source in self._peers.keys() - found:
+                if source.address not in self._unknown:  # else its addresses stay those that it had
+                    self._peers.pop(source).gone = True
             if not self._peers:
                 self._stop.wait(_LOOK_S)
 
@@ -120,7 +133,7 @@ class PeerTails:
         while not (self._stop.is_set() or peer.gone):
             try:
                 self._take(peer)
-            except (*FAILURES, LookupError, TypeError) as error:  # the last two: it tells what nobody could take
+            except FAILURES as error:
                 peer.reason = reason_of(error) or "it has ended"
                 peer.table, peer.ended = -1, False
             self._stop.wait(RETRY_S)
@@ -133,9 +146,10 @@ class PeerTails:
             if self._stop.is_set() or peer.gone:
                 return
             if "beats" in head:
-                peer.hear(head)
+                peer.hear(head, self._job.parts)
             else:
                 pieces.append(_bytes_of(batch))
+                _check_size(pieces)
                 if not head["more"]:
                     self._keep(head["part"], _checked(np.concatenate(pieces), self._job))
                     pieces = []
@@ -159,6 +173,9 @@ class PeerTails:
             return found
 
     def _keep(self, part: int, one: TailEpoch) -> None:
+        if type(part) is not int or not 0 <= part < self._job.parts:
+            msg = f"epoch {one.epoch} of part {part}: the job has {self._job.parts} parts"
+            raise NotATailError(msg)
         with self._lock:
             held = self._held[part]
             if one.epoch > self._epoch and one.epoch not in held:
@@ -184,6 +201,14 @@ def _bytes_of(batch: pa.RecordBatch) -> np.ndarray:
         msg = f"a piece of a tail: expected the column record of bytes, got {batch.schema}"
         raise NotATailError(msg)
     return batch.column(0).to_numpy()
+
+
+def _check_size(pieces: list[np.ndarray]) -> None:
+    """Refuse more than the record's own word for its size, before it takes memory."""
+    size = int(pieces[0][:8].view(np.int64)[R_BYTES]) if pieces[0].nbytes >= 8 else 0
+    if sum(piece.nbytes for piece in pieces) > size:
+        msg = f"a record of more than the {size} bytes that it names"
+        raise NotATailError(msg)
 
 
 def _checked(raw: np.ndarray, job: ServedJob) -> TailEpoch:

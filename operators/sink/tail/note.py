@@ -40,9 +40,9 @@ class TailNote:
 
     @staticmethod
     def read(folder: Path) -> dict[str, Any] | None:
-        """What it says, by name; None where there is none."""
+        """What it says, by name; None where there is none, or one that a loss of power has torn."""
         try:
             told: dict[str, Any] = orjson.loads((folder / _NAME).read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
             return None
         return told
