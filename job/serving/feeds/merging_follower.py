@@ -9,10 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from job.console import say
 from job.serving.feeds.fed_follower import FedFollower
-from job.serving.feeds.fed_job import FedJob, Sources
+from job.serving.feeds.fed_job import FedJob, Source, Sources
 from job.serving.feeds.peer_tails import PeerTails, newest_beat
 from job.serving.follower import Follower
 from job.serving.part_tails import PartTails
@@ -67,6 +70,8 @@ class MergingFollower(FedFollower):
         self._parts: list[PartTails] = [_MergedTails(job, part, self._peers) for part in range(job.parts)]
         self._sees_log = not isinstance(job, FedJob)
         self._lacking_since, self._look_at = float("inf"), 0.0
+        self._flow_of: Source | None = None
+        self._nothing_since = float("inf")  # it has told nothing new
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:
         """Ask the other servers, and have a table."""
@@ -92,7 +97,7 @@ class MergingFollower(FedFollower):
         super().close(forget)
 
     def _apply(self, epoch: int, parts: list[TailEpoch]) -> None:
-        self._flow = None  # tails are quicker than another server's table
+        self._flow = self._flow_of = None  # tails are quicker than another server's table
         super()._apply(epoch, parts)
 
     def _stalled(self, now: float) -> bool:
@@ -100,13 +105,14 @@ class MergingFollower(FedFollower):
         if self._sees_log and super()._stalled(now):
             return True
         further = self._peers.further()
-        if self._flow is None and (further is None or now - self._moved_at < _GAP_S):
+        if further is None:  # a table that is followed already may stand still
             self._tell_what_is_lacking(now)
+        if self._flow is None and (further is None or now - self._moved_at < _GAP_S):
             return False
-        before = self.table.epoch
-        if self._flow is None:
+        before, former = self.table.epoch, self._flow_of
+        self._flow_from(further)
+        if self._flow_of != former:
             say(f"epoch {before + 1} of some part is in no tail that is reached: going on by the table of {further}")
-        self._flow_on(further)
         return self.table.epoch > before
 
     def _load(self) -> None:
@@ -120,13 +126,27 @@ class MergingFollower(FedFollower):
         while self.table.epoch < floor and not self._until():
             further = self._peers.further()
             if self._flow is not None or further is not None:
-                self._flow_on(further)
+                self._flow_from(further)
             elif floor == 0 and self.job.begins_empty and all(part.get(1) is not None for part in self._parts):
                 self.table.publish(0)
             else:
                 if time.monotonic() - began > _LACK_S and not self._is_of_former_job():
                     self._say_once(f"there is no table to begin with: {self._who_could_help()}")
                 time.sleep(_POLL_S)
+
+    def _flow_from(self, further: Source | None) -> None:
+        """Take in the next piece of another server's table; one that stands still gives way to one that is further."""
+        now = time.monotonic()
+        if further not in (None, self._flow_of) and now - self._nothing_since > _GAP_S:
+            self._flow = None
+        if self._flow is None:
+            self._flow_of, self._nothing_since = further, float("inf")
+        self._flow_on(further)
+
+    def _take(self, head: dict[str, Any], pieces: list[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
+        before = self.table.epoch
+        super()._take(head, pieces)
+        self._nothing_since = float("inf") if self.table.epoch > before else min(self._nothing_since, time.monotonic())
 
     def _tell_what_is_lacking(self, now: float) -> None:
         """Say why readers get nothing newer, where the job has gone on and it lasts."""

@@ -18,6 +18,7 @@ from job.machine.processes import allow_many_files
 from job.serving import place
 from job.serving.feeds.fed_follower import FedFollower
 from job.serving.feeds.fed_job import FedJob, Source, Sources
+from job.serving.feeds.merging_follower import MergingFollower
 from job.serving.feeds.peer_tails import PeerTails
 from job.serving.follower import Follower
 from job.serving.lookup import CurrentTable, Lookup
@@ -101,7 +102,7 @@ def test_that_a_job_has_ended_is_no_hearsay(machines):
         assert server.rows(2) == {2: (2, 2.0), 3: (1, 1.0), 4: (1, 1.0)}
         server.until(lambda server=server: server.health.figures()["job"] == "running")
     time.sleep(1.5)  # more than between two looks at whether it has ended
-    assert [server.health.figures()["job"] for server in (one, two, three)] == ["running"] * 3
+    assert "ended" not in [server.health.figures()["job"] for server in (one, two, three)]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +235,51 @@ def test_a_table_that_is_begun_anew_does_not_go_back(tmp_path, monkeypatch):
     assert (answer.epoch, len(answer.ids), 4 in answer.ids) == (3, 2992, False)
     follower.close(forget=True)
     hand.close()
+
+
+class Tables(Teller):
+    """Servers whose tables stand still, each at an epoch of its own; they tell of their tables, and have no tails."""
+
+    def __init__(self, **epochs: int) -> None:
+        super().__init__()
+        self.epochs = epochs
+        self.asked: list[str] = []
+
+    def all(self) -> tuple[set[Source], dict[Address, str]]:
+        return {Source(Address(name, 1, False), "127.0.0.1") for name in self.epochs}, {}
+
+    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        while True:
+            yield {"beats": [None, None], "table": self.epochs[source.address.host], "ended": False}, None
+            time.sleep(0.05)
+
+    def changes(self, job_id: str, source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        epoch = self.epochs[source.address.host]
+        self.asked.append(source.address.host)
+        told = dict.fromkeys(("behind_us", "arrived_us", "published_us", "tail_failures"), 0)
+        rows = pa.array([[1.0] * WIDTH], pa.list_(pa.float32(), WIDTH))
+        batch = pa.RecordBatch.from_arrays([pa.array([2]), pa.array([epoch]), rows], ["id", "epoch", "embedding"])
+        while True:
+            yield (
+                {"epoch": epoch, "whole": True, "lives": True, "told": told | {"ended": False, "positions": []}},
+                batch,
+            )
+            time.sleep(0.05)
+
+
+def test_a_server_that_stands_still_gives_way_to_one_that_is_further(tmp_path):
+    job = FedJob(tmp_path, JOB_ID, 2, False, (), "", str(tmp_path / "tables"), told_width=WIDTH)
+    (tmp_path / "tables").mkdir()
+    servers = Tables(one=4)
+    follower = MergingFollower(job, tmp_path / "tables", servers, lambda: False, 1 << 20)  # type: ignore[arg-type]
+    follower.start()
+    servers.epochs["two"] = 7
+    deadline = time.monotonic() + 20
+    while follower.table.epoch < 7:
+        assert time.monotonic() < deadline, servers.asked
+        follower.step()
+    assert servers.asked == ["one", "two"]
+    follower.close(forget=True)
 
 
 def test_a_source_of_another_width_is_refused(machines):
