@@ -22,7 +22,7 @@ from operators.sink.tail.layout import R_BYTES
 from operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
 
 HELD_BYTES_MAX = 128 << 20
-_AT_HAND = 16  # epochs behind the table's that are taken in however much is held: they let it go on
+_AT_HAND = 16  # epochs behind the table's that are taken in beyond that: they let it go on
 _LOOK_S = 1.0  # between two looks at what names stand for
 _WAIT_S = 0.5
 _PATIENCE_S, _PATIENCE_MAX_S = 1.0, 16.0  # without a new epoch of the table, until what is lacking is asked for again
@@ -185,7 +185,10 @@ class PeerTails:
     def _has_room(self, epoch: int) -> bool:
         """Wait for a moment where too much is held already: the server is asked again for what is lacking most."""
         deadline = time.monotonic() + _WAIT_S
-        while self._bytes > HELD_BYTES_MAX and epoch > self._epoch + _AT_HAND:
+        while (held := self._bytes) > HELD_BYTES_MAX:
+            at_hand = _AT_HAND if held <= 2 * HELD_BYTES_MAX else 1  # the very next one is always wanted
+            if epoch <= max(self._epoch, 0) + at_hand:
+                return True
             if time.monotonic() > deadline or self._stop.wait(0.005):
                 return False
         return True

@@ -139,6 +139,23 @@ def test_a_record_that_never_ends(machines):
     assert teller.told < 100
 
 
+def test_large_epochs_that_are_ahead_are_not_all_held(machines, monkeypatch):
+    monkeypatch.setattr("job.serving.feeds.peer_tails.HELD_BYTES_MAX", 30_000)
+    hand, ids = machines.hand, range(10, 1010)  # 24 kB a record
+    machines.serve("one", "two"), machines.serve("two", "one")
+    reader = machines.serve("three", "one", "two")
+    assert reader.rows(1)
+    for epoch in range(2, 30):
+        hand.sinks[0].apply(epoch, [hand._block(epoch, 0, {key: float(epoch) for key in ids}, [])])
+    held = reader.follower._peers
+    reader.until(lambda: held._bytes > 60_000)
+    time.sleep(1.0)
+    assert held._bytes < 150_000
+    for epoch in range(2, 30):
+        hand.sinks[1].apply(epoch, [hand._block(epoch, 1, {4: float(epoch)}, [])])
+    assert reader.rows(29) == {2: (1, 1.0), 3: (1, 1.0), 4: (29, 29.0)} | dict.fromkeys(ids, (29, 29.0))
+
+
 def test_a_name_that_fails_for_a_while(machines, monkeypatch):
     resolve, failing = socket.getaddrinfo, set[str]()
 
