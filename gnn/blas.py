@@ -25,6 +25,16 @@ def use_one_thread() -> bool:
     return found
 
 
+def take_work_memory() -> None:
+    """Multiply something, so that OpenBLAS has its work memory: 32 MB that stay untouched until they are needed.
+
+    It keeps them for all later products of a thread at a time. Where a limit (`ulimit -d`) denies them, it asks for
+    ever, so it does while there is room.
+    """
+    one = np.ones((2, 2), np.float32)
+    one @ one
+
+
 def blas_name() -> str:
     """`OpenBLAS VERSION KERNELS`; where numpy has another BLAS, its name and version."""
     for core, config in zip(_functions("get_corename"), _functions("get_config"), strict=True):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gnn.blas import use_one_thread
+from gnn.blas import take_work_memory, use_one_thread
 
 Rows = NDArray[np.float32]
 
@@ -26,6 +26,7 @@ _TRIALS = 8
 _AT_A_TIME = 16  # blocks with margins: what comes in between stays in the cache
 
 use_one_thread()  # here, so that nobody can multiply without it
+take_work_memory()
 
 
 class Block(NamedTuple):

@@ -228,6 +228,8 @@ def test_it_keeps_to_a_hard_limit(given: Input, whole: Path, tmp_path: Path) -> 
 def test_the_state_of_a_stream_keeps_to_a_hard_limit(given: Input, tmp_path: Path) -> None:
     """Also while the graph is placed, which reserves no more than it may need."""
     options = "--for", "streaming", "--parts", "2", "--memory", "64MiB"
+    code, line, errors = end(start(given, tmp_path / "free", *options))  # compiles what the limit has no room for
+    assert code == 0, errors
     limit = limited(resource.RLIMIT_DATA, (64 << 20) + (256 << 20))
     code, line, errors = end(start(given, tmp_path / "S2", *options, preexec_fn=limit))
     assert code == 0, errors
