@@ -1,16 +1,17 @@
 """What parts and processes cost, and what they bring: a job on Flink for every mixture of parts, processes and epochs.
 
-    .venv/bin/python scripts/bench_parts.py --shapes 1:1 2:1 4:1 2:2 4:4 --epochs 1000 adaptive --rounds 3
+    .venv/bin/python scripts/bench_parts.py --shapes 1:1 2:1 1:2:2 2:2:2 2:2:1 --epochs 1000 adaptive --rounds 3
 
-A shape is parts:processes (`--parts` and `--parallelism`). The stream is that of `make bench`, or one like it on the
+A shape is parts:processes:pipeline (`--parts`, `--parallelism`, `--pipeline`; of two numbers, processes share the parts
+alone: a pipeline of 1). The stream is that of `make bench`, or one like it on the
 edges of `--graph`. Runs alternate: a round takes every mixture once, and the figures are medians of the rounds. CPU is
 that of all processes of the job while it streams, without its start. Bytes are those that operators hand on, within a
 process or beyond it.
 
-Where one part a process was run with several numbers of processes (1:1 2:2 4:4), a second table says what 8, 16 and 64
-cores (`--cores`) would reach. It takes the processor time of an event to grow with the processes in a straight line
-through what was measured, a process to keep as many cores busy as one alone did, and parts to be equal; that caches,
-memory and network have to be shared is left out.
+Where a pipeline was run with several numbers of processes, and with as many parts as a layer then has subtasks (1:1 2:2
+4:4, or 1:2:2 2:4:2), a second table says what 8, 16 and 64 cores (`--cores`) would reach. It takes the processor time
+of an event to grow with the processes in a straight line through what was measured, a process to keep as many cores
+busy as one of the fewest did, and parts to be equal; that caches, memory and network have to be shared is left out.
 """
 
 from __future__ import annotations
@@ -46,17 +47,19 @@ LOOK_S = 0.2
 
 
 class Mixture(NamedTuple):
-    """What is run: parts of the graph, processes, and events of an epoch."""
+    """What is run: parts of the graph, processes, how many of them share the layers, and events of an epoch."""
 
     parts: int
     processes: int
+    pipeline: int
     epoch: str
 
     @property
     def options(self) -> list[str]:
         """The options of freshet run."""
         epochs = ["--latency-target", LATENCY_TARGET] if self.epoch == ADAPTIVE else ["--epoch-events", self.epoch]
-        return ["--parts", str(self.parts), "--parallelism", str(self.processes), *epochs]
+        processes = ["--parallelism", str(self.processes), "--pipeline", str(self.pipeline)]
+        return ["--parts", str(self.parts), *processes, *epochs]
 
 
 class Cpu:
@@ -130,7 +133,7 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
 def report(found: dict[Mixture, dict[str, float]], rounds: int) -> None:
     """The table, for people (on stderr); a ratio is to the first shape with the same epochs."""
     table = Table(title=f"parts and processes, medians of {rounds} ({machine()})")
-    names = ("parts", "processes", "epoch", "events/s", "ratio", "CPU us/event", "ratio", "bytes/event")
+    names = ("parts", "processes", "pipeline", "epoch", "events/s", "ratio", "CPU us/event", "ratio", "bytes/event")
     for name in (*names, "applied p50, p99 ms", "events an epoch"):
         table.add_column(name, justify="right")
     for mixture, one in found.items():
@@ -140,6 +143,7 @@ def report(found: dict[Mixture, dict[str, float]], rounds: int) -> None:
         table.add_row(
             str(mixture.parts),
             str(mixture.processes),
+            str(mixture.pipeline),
             mixture.epoch,
             *(cell for pair in zip(rates, ratios, strict=True) for cell in pair),
             f"{one['bytes_per_event']:,.0f}",
@@ -160,26 +164,30 @@ class Forecast(NamedTuple):
 def forecast(measured: Mapping[int, Mapping[str, float]], cores: int) -> Forecast:
     """Extrapolate figures by number of processes (see the head of this file), of which there are at least two."""
     numbers = sorted(measured)
+    step = numbers[0]  # a pipeline has no fewer
     slope, first = np.polyfit(numbers, [measured[number]["cpu_us_per_event"] for number in numbers], 1)
     alone = measured[numbers[0]]
     busy = alone["cpu_us_per_event"] * alone["events_per_s"] / 1e6 / numbers[0]
-    rates = {n: 1e6 * min(cores, n * busy) / (first + slope * n) for n in range(1, cores + 1) if first + slope * n > 0}
+    counts = [n for n in range(step, cores + 1, step) if first + slope * n > 0]
+    rates = {n: 1e6 * min(cores, n * busy) / (first + slope * n) for n in counts}
     best = max(rates, key=lambda n: rates[n])
     return Forecast(cores, best, float(rates[best]))
 
 
 def report_forecasts(found: dict[Mixture, dict[str, float]], cores: list[int]) -> None:
     """The second table, and a line of JSON for each of its rows."""
-    table = Table(title="from these figures: one part a process, as many processes as are best")
-    for name in ("epoch", "cores", "processes", "events/s", "of what one process reached"):
+    table = Table(title="from these figures: one part for each subtask of a layer, as many processes as are best")
+    for name in ("epoch", "pipeline", "cores", "processes", "events/s", "of the fewest measured"):
         table.add_column(name, justify="right")
-    for epoch in dict.fromkeys(mixture.epoch for mixture in found):
-        measured = {m.processes: one for m, one in found.items() if m.epoch == epoch and m.parts == m.processes}
+    for epoch, pipeline in dict.fromkeys((mixture.epoch, mixture.pipeline) for mixture in found):
+        alike = {m: one for m, one in found.items() if (m.epoch, m.pipeline) == (epoch, pipeline)}
+        measured = {m.processes: one for m, one in alike.items() if m.parts * pipeline == m.processes}
         for number in cores if len(measured) > 1 else ():
             one = forecast(measured, number)
             ratio = one.events_per_s / measured[min(measured)]["events_per_s"]
-            table.add_row(epoch, f"{number}", f"{one.processes}", f"{one.events_per_s:,.0f}", f"{ratio:.2f}")
-            print(orjson.dumps({"epoch": epoch, **one._asdict()}).decode())
+            figures = f"{number}", f"{one.processes}", f"{one.events_per_s:,.0f}", f"{ratio:.2f}"
+            table.add_row(epoch, f"{pipeline}", *figures)
+            print(orjson.dumps({"epoch": epoch, "pipeline": pipeline, **one._asdict()}).decode())
     if table.row_count:
         Console(stderr=True, width=140).print(table)
 
@@ -189,7 +197,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench_parts", help="of inputs and outputs")
     parser.add_argument("--events", type=int, default=400_000, help="length of the stream")
-    parser.add_argument("--shapes", nargs="+", default=["1:1", "2:1", "4:1", "2:2", "4:4"], metavar="PARTS:PROCESSES")
+    parser.add_argument(
+        "--shapes", nargs="+", default=["1:1", "2:1", "1:2:2", "2:2:2", "2:2:1"], metavar="PARTS:PROCESSES[:PIPELINE]"
+    )
     parser.add_argument("--epochs", nargs="+", default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--graph", type=Path, help="Parquet file with the edges (src, dst) of another graph")
@@ -199,7 +209,7 @@ def main() -> int:
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events, graph=options.graph)
     more = ["--runtime", options.runtime, "--partitioner", options.partitioner]
-    shapes = [tuple(map(int, shape.split(":"))) for shape in options.shapes]
+    shapes = [(*map(int, shape.split(":")), 1)[:3] for shape in options.shapes]
     mixtures = [Mixture(*shape, epoch) for epoch, shape in itertools.product(options.epochs, shapes)]
     found: dict[Mixture, list[dict[str, Any]]] = {mixture: [] for mixture in mixtures}
     for number, mixture in itertools.product(range(options.rounds), mixtures):

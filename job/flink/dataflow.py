@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 from job.flink.job_spec import JobSpec
 from job.flink.part_keys import part_keys
+from job.flink.pipeline import Pipeline
 from job.folder import layout
 from job.kafka.client import ClientProperties
 from job.kafka.flink_sink import write_lines
 from job.kafka.flink_source import add_connector, batch_type, topic_stream
 from job.machine.artifacts import connector_jar
 from job.uris import file_uri
-from operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, TAIL, Dataflow, topic_parser
+from operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 
-    from operators.flink.stage_shells import OutletShell
 
 # Part of every savepoint: an operator's state is found by its uid.
 UID = "freshet-{}"
@@ -34,18 +34,20 @@ UID = "freshet-{}"
 def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Draw the job's operators on `env`."""
     from operators.flink.partitioner_shell import PartitionerShell
-    from operators.flink.shell import element_type, tail_tag
+    from operators.flink.shell import element_type, lines_type, tail_tag
     from operators.flink.stage_shells import OutletShell, StageShell
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jar())
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
-    places = {"out": str(spec.out_path), "logs": str(spec.logs)}
+    pipeline = Pipeline(spec.layers, spec.groups)
+    places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
     events, parsers = _events(env, spec, config)
     # One task deals nothing out anew: light neighbours share it, and blocks pass without being copied.
     one_part = spec.parts == 1
+    sink_chained = one_part and pipeline.group_of(SINK) == pipeline.group_of(f"{STORAGE}{spec.layers}")
     alone = one_part or len(spec.stage.get("tasks", ())) == 1
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
     streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
@@ -54,24 +56,21 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     for row in flow.staged:
         first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
         stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
-        chained = one_part if row.kind == SINK else alone and row.name == FEATURES
+        chained = sink_chained if row.kind == SINK else alone and row.name == FEATURES
+        in_task, slots = keyed(stream, chained), pipeline.slots_of(row.name)
         if row.kind != SINK:
-            to_sink = one_part and SINK in row.receivers
-            shell = StageShell(row.name, config, keys, row.receivers, to_sink)
-            streams[row.name] = _stage(stream, shell, spec.parallelism, chained)
+            shell = StageShell(row.name, config, keys, row.receivers, sink_chained and SINK in row.receivers)
+            streams[row.name] = named(in_task.process(shell, element_type()), row.name, spec.subtasks, slots)
         elif spec.embeddings_to is None:
-            discard(_stage(stream, StageShell(SINK, config, keys, {}), spec.parallelism, chained))
+            rows = in_task.process(StageShell(SINK, config, keys, {}), element_type())
+            discard(named(rows, SINK, spec.subtasks, slots))
         else:
-            _write_embeddings(env, spec, stream, OutletShell(config, keys), chained)
+            lines = in_task.process(OutletShell(config, keys), lines_type())
+            _write_embeddings(env, spec, named(lines, SINK, spec.subtasks, slots))
 
 
-def _write_embeddings(
-    env: StreamExecutionEnvironment, spec: JobSpec, stream: DataStream, sink: OutletShell, chained: bool
-) -> None:
-    """Draw a Sink whose lines go to a topic."""
-    from operators.flink.shell import lines_type
-
-    lines = named(keyed(stream, chained).process(sink, lines_type()), SINK, spec.parallelism)
+def _write_embeddings(env: StreamExecutionEnvironment, spec: JobSpec, lines: DataStream) -> None:
+    """Draw the way of a Sink's lines to a topic."""
     assert spec.embeddings_to is not None
     write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
 
@@ -157,16 +156,10 @@ def _side_output(stream: DataStream, tag: object) -> DataStream:
     return DataStream(stream._j_data_stream.getSideOutput(tag.get_java_output_tag()))  # type: ignore[attr-defined]
 
 
-def _stage(stream: DataStream, shell: object, parallelism: int, chained: bool = False) -> DataStream:
-    from operators.flink.shell import element_type
-
-    operator: str = shell.operator  # type: ignore[attr-defined]
-    return named(keyed(stream, chained).process(shell, element_type()), operator, parallelism)
-
-
-def named(stream: DataStream, name: str, parallelism: int) -> DataStream:
-    """Name a stream's operator, its state's uid too."""
-    return stream.name(name).uid(UID.format(name)).set_parallelism(parallelism)
+def named(stream: DataStream, name: str, parallelism: int, slots: str | None = None) -> DataStream:
+    """Name a stream's operator, its state's uid too; `slots`: by default those of what sends to it."""
+    made = stream.name(name).uid(UID.format(name)).set_parallelism(parallelism)
+    return made if slots is None else made.slot_sharing_group(slots)
 
 
 def discard(stream: DataStream, name: str = "end") -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gnn.model import MAX_CONVS
+from job.flink.pipeline import groups_max
 from job.folder import layout
 from job.kafka.topic_specs import TopicInput, TopicOutput
 from job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
@@ -43,7 +44,8 @@ class JobSpec(BaseModel):
     stay: bool = False  # go on after the last chunk until stopped
     epoch_ms: int = Field(default=20, ge=0)
 
-    parallelism: int = Field(default=1, ge=1)
+    parallelism: int = Field(default=1, ge=1)  # slots, which Flink fills with a process each
+    pipeline: int = Field(default=1, ge=1)  # groups of operators that share them (see flink.pipeline)
     max_parallelism: int = Field(default=FLINK_PARTS_MAX, ge=1, le=32768)
     cluster: str | None = None  # HOST:PORT of a cluster's REST endpoint; None: embedded
     state_backend: StateBackend = "rocksdb"
@@ -62,13 +64,24 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _spread(self) -> JobSpec:
-        if self.parts < self.parallelism:
-            msg = f"parts {self.parts} < parallelism {self.parallelism}: a subtask would have no part"
+        if self.parts < self.subtasks:
+            msg = f"parts {self.parts} < parallelism {self.subtasks}: a subtask would have no part"
             raise ValueError(msg)
         if self.parallelism > self.max_parallelism or self.parts > self.max_parallelism:
             msg = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
             raise ValueError(msg)
         return self
+
+    @property
+    def groups(self) -> int:
+        """How many groups of operators have slots of their own: as told, if that fits the parallelism."""
+        fits = self.parallelism % self.pipeline == 0 and self.pipeline <= groups_max(self.layers)
+        return self.pipeline if fits else 1
+
+    @property
+    def subtasks(self) -> int:
+        """How many each Storage, Tail and Sink has."""
+        return self.parallelism // self.groups
 
     @property
     def starts_task_managers(self) -> bool:

@@ -43,10 +43,13 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
                     f"{name}: got {given}, expected at most {FLINK_PARTS_MAX} with --runtime flink; give a lower number"
                 )
                 raise ValueError(msg)
-        if self.parts is not None and self.parts < self.parallelism:
+        if self.parallelism % (self.pipeline or 1):
+            msg = f"--pipeline {self.pipeline}: expected a divisor of --parallelism {self.parallelism}"
+            raise ValueError(msg)
+        if self.parts is not None and self.parts < self.subtasks_most:
             msg = (
                 f"--parts: got {self.parts} with --parallelism {self.parallelism}, expected at least as many parts as "
-                f"subtasks; give --parts {self.parallelism} or a lower --parallelism"
+                f"subtasks; give --parts {self.subtasks_most} or a lower --parallelism"
             )
             raise ValueError(msg)
 
@@ -80,7 +83,12 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
     @property
     def part_count(self) -> int:
         """Parts of a new job; a resumed one takes them from its state."""
-        return self.parts if self.parts is not None else self.parallelism
+        return self.parts if self.parts is not None else self.subtasks_most
+
+    @property
+    def subtasks_most(self) -> int:
+        """How many a layer may have; fewer where processes share the layers by themselves."""
+        return max(1, self.parallelism // (self.pipeline or 1))
 
 
 def option_fields() -> dict[str, tuple[FieldInfo, Option]]:

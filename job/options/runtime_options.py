@@ -38,7 +38,14 @@ class RuntimeOptions(Options):
         default=1,
         ge=1,
         le=PARTS_MAX,
-        description="Subtasks of each keyed operator (Flink); more than one: the run starts a process for each.",
+        description="Processes that do the work (Flink), of one slot each; the run starts them, without --cluster.",
+    )
+    pipeline: Annotated[Count | None, Option(RUNTIME, Holds.KEPT)] = Field(
+        default=None,
+        ge=1,
+        description="How many of them share the layers, one after another; the others share the parts, so that every "
+        "layer has --parallelism / --pipeline subtasks (default: as many as go into --parallelism, at most the "
+        "model's convs + 2).",
     )
     state_backend: Annotated[StateBackend, Option(RUNTIME, Holds.KEPT)] = Field(
         default="rocksdb", description="Where durable state lives between checkpoints."

@@ -13,6 +13,7 @@ import psutil
 from gnn.plan import Plan
 from job.console import say
 from job.errors import JobFailed, UsageError
+from job.flink.pipeline import pipeline_of
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob, paths_of
 from job.folder.made_image import MadeImage, in_words
@@ -64,7 +65,7 @@ def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
         return config
     taken = {name: value for name, value in made.options().items() if name not in config.model_fields_set}
     parts = taken.get("parts", config.part_count)
-    if config.runtime == "flink" and not config.parallelism <= parts <= FLINK_PARTS_MAX:
+    if config.runtime == "flink" and not config.subtasks_most <= parts <= FLINK_PARTS_MAX:
         expected = f"--parallelism {parts} or lower" if parts <= FLINK_PARTS_MAX else "--runtime local"
         msg = f"--snapshot {config.snapshot}: its state was made with --parts {parts}; give {expected}"
         raise UsageError(msg)
@@ -80,6 +81,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
     Raises: InputError for a bad input file.
     """
     plan = load_plan(str(config.model.absolute()))
+    if config.runtime == "flink":
+        pipeline_of(config.parallelism, config.pipeline, len(plan.layers), config.part_count)  # refused before work
     job_id = new_job_id()
     found = find_sources(config.events)
     sources = plan_sources(found, _starts(config, plan, found), config)

@@ -139,7 +139,7 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
     if config.snapshot is not None and snapshot is None:
         msg = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
         raise UsageError(msg)
-    if config.runtime == "flink" and config.parallelism > former.parts:
+    if config.runtime == "flink" and config.subtasks_most > former.parts:
         msg = f"--parallelism {config.parallelism}: the job in {out} has {former.parts} parts; give at most that"
         raise UsageError(msg)
 

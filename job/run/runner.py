@@ -20,6 +20,7 @@ from job.errors import EXIT_DONE, JobFailed, one_line
 from job.flink.checkpoints import prune
 from job.flink.job_spec import JobSpec
 from job.flink.part_keys import parts_by_subtask
+from job.flink.pipeline import Pipeline, pipeline_of
 from job.folder import layout, run_file
 from job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from job.machine.signals import STOPS, handled, stop_signals
@@ -199,12 +200,16 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
 
 def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
-    job_id = job.settings.job_id
-    tasks = parts_by_subtask(job.settings.parts, config.parallelism, FLINK_PARTS_MAX).counts
+    job_id, layers = job.settings.job_id, len(load_plan(job.settings.model).layers)
+    pipeline = pipeline_of(config.parallelism, config.pipeline, layers, job.settings.parts)
+    if pipeline > 1:
+        say(Pipeline(layers, pipeline).told(config.parallelism // pipeline))
+    tasks = parts_by_subtask(job.settings.parts, config.parallelism // pipeline, FLINK_PARTS_MAX).counts
     found = {
+        "pipeline": pipeline,
         "out": str(out),
         "parts": job.settings.parts,
-        "layers": len(load_plan(job.settings.model).layers),
+        "layers": layers,
         "stage": replace(job.settings, tasks=tasks).to_dict(),
         "chunks": len(job.sources.chunks),
         "topics": job.sources.topic_specs,

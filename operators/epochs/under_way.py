@@ -1,7 +1,9 @@
 """Which epochs are under way: sealed by the Partitioner, and not yet with the Sink.
 
-The Partitioner has one task, and Flink puts it into a slot with one task of every other operator: so one of the Sink's
-tasks is always in its process, and the parts of that one tell how far the job is. Others may be a little behind it.
+The Partitioner has one task, and Flink puts it into a slot with one task of every other operator of its group (all,
+unless processes share the layers): so one task of the group's last operator, the Sink as a rule, is always in its
+process, and tells how far the job is. Others may be a little behind it, and what follows them holds them up when it is
+behind by more than the network's buffers.
 Numbers only decide when an epoch is cut, which the cut log records: a wrong one would cost time, and nothing else.
 """
 
@@ -20,8 +22,8 @@ _lock = threading.Lock()
 class UnderWay:
     """The newest epochs that were sealed and applied, in one attempt of one job.
 
-    The Partitioner writes the one number, each part of the Sink its own, and any thread may read. Where two threads
-    note something at once, `level` may show the older of the two until the next epoch.
+    The Partitioner writes the one number, each task of the last operator its own, and any thread may read. Where two
+    threads note something at once, `level` may show the older of the two until the next epoch.
     """
 
     def __init__(self) -> None:
@@ -30,11 +32,11 @@ class UnderWay:
         self._applied: dict[int, int] = {}
 
     def expect(self, parts: Iterable[int]) -> None:
-        """These parts of the Sink are in this process."""
+        """These tasks of the last operator are in this process."""
         self._applied.update(dict.fromkeys(parts, 0))
 
     def begin(self, epoch: int) -> None:
-        """The attempt begins at this epoch, which every part of the Sink has in its state."""
+        """The attempt begins at this epoch, which every task has in its state."""
         self._begin = self._sealed = epoch
 
     def note_sealed(self, epoch: int) -> None:
@@ -43,13 +45,13 @@ class UnderWay:
         self.level.set(self.epochs or 0)
 
     def note_applied(self, part: int, epoch: int) -> None:
-        """A part of the Sink has the rows of an epoch."""
+        """A task of the last operator is done with an epoch."""
         self._applied[part] = epoch
         self.level.set(self.epochs or 0)
 
     @property
     def epochs(self) -> int | None:
-        """How many were sealed that a part of the Sink here does not have; None where no part is here."""
+        """How many were sealed that a task here is not done with; None where none is here."""
         applied = list(self._applied.values())
         return max(0, self._sealed - max(self._begin, min(applied))) if applied else None
 

@@ -20,7 +20,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import PARTITIONER, TAIL, tasks_of
+from operators.dataflow import PARTITIONER, SINK, TAIL, tasks_of
 from operators.flink.metrics import OperatorMetrics
 from operators.flink.neighbours import Address, Mailbox, Neighbours, is_token
 from operators.flink.opening import counted_as_loading
@@ -74,8 +74,9 @@ class Shell:
         """Take plain data only: the function is pickled into the job graph.
 
         `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
-        output of rejected records). Of `stage` only `tasks` is read here: how many parts each task of a Storage has
-        (without it, one each). `keys` are those of the parts; a task is addressed by that of its first part.
+        output of rejected records), and `last_of_first` where the Sink may run in another process than the Partitioner:
+        the last operator that runs beside that one. Of `stage` only `tasks` is read here: how many parts each task of a
+        Storage has (without it, one each). `keys` are those of the parts; a task is addressed by its first part's.
         `receivers` are the operators that messages go to, by kind (a Tail takes the side output); `chained`: the main
         one, which stands first, runs in the same thread.
         """
@@ -87,6 +88,7 @@ class Shell:
         settings = json.loads(self.config)
         self._factory: str = settings["factory"]
         self._stage_config: dict[str, Any] = settings["stage"]
+        self._last_of_first: str = settings.get("last_of_first", SINK)
         context = runtime_context._runtime_context  # PyFlink's own methods do not find these in thread mode
         task, self._job = context.getTaskInfo(), str(context.getJobInfo().getJobId().toHexString())
         self._attempt = int(task.getAttemptNumber())  # all tasks of a job start again together, and count alike

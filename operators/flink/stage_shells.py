@@ -29,7 +29,7 @@ class StageShell(KeyedShell):
         stages = self._stages_here = dict[int, EpochStage]()
         self._profile.sums = lambda: all_sums(stage.sums for stage in list(stages.values()))
         self._under_way: UnderWay | None = None
-        if self.operator == SINK:
+        if self.operator == self._last_of_first:
             self._under_way = of_attempt(self._job, self._attempt)
             self._under_way.expect(self._tasks_here)
         self._task_of = {self.keys[parts.start]: task for task, parts in enumerate(self._own.parts_of)}

@@ -101,7 +101,18 @@ class Apart:
         return self.found
 
     def _stream(self, cluster: LocalCluster) -> None:
-        shape = ("--parts", PARTS, "--epoch-events", 80, "--epoch-ms", 0, "--checkpoint-interval", "1s")
+        shape = (
+            "--parts",
+            PARTS,
+            "--pipeline",
+            1,
+            "--epoch-events",
+            80,
+            "--epoch-ms",
+            0,
+            "--checkpoint-interval",
+            "1s",
+        )
         self._grow(cluster)
         self.job.start("--cluster", cluster.rest, "--parallelism", 2, *shape, faults=self.faults)
         self._serve()

@@ -85,6 +85,7 @@ class Case:
             "state-backend": rng.choice(["rocksdb", "rocksdb", "hashmap"]),
             "checkpoint-interval": rng.choice(["500ms", "1s", "2s"]),
             "coalesce": rng.choice(["50ms", "500ms"]),
+            "pipeline": rng.choice([1, 2]),
         }
 
 

@@ -26,8 +26,9 @@ from tests.support.state_entries import state_bytes
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 EVENTS = 8_000
-# Four parts on two subtasks; small epochs, so that there are many of them.
+# Four parts and two processes, which share the layers, or (SUBTASKS) the parts; small epochs, so that there are many.
 SHAPE = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
+SUBTASKS = (*SHAPE, "--pipeline", 1)
 # So slow a stream that one can stop it on the way, and so small chunks that a barrier passes soon.
 SLOW = {"slow": {"parser": 500}, "chunk": 100}
 BRISK = {"slow": {"parser": 40}, "chunk": 100}
@@ -55,7 +56,7 @@ def has_checkpoint(job: Job) -> bool:
 def test_a_stream_to_its_end(job: Make, grown: Input) -> None:
     """By `hdrf`; the other tests have the default, tests/property and the kill test all partitioners."""
     one = job(grown)
-    result = one.done(*SHAPE, "--partitioner", "hdrf", "--epoch-events", 150, "--epoch-ms", 0)
+    result = one.done(*SUBTASKS, "--partitioner", "hdrf", "--epoch-events", 150, "--epoch-ms", 0)
     assert (result["events"], result["rejected"], result["epochs"]) == (grown.count, 0, 14)
     check = one.check()
     assert (check["epoch"], check["vertices"]) == (14, result["vertices"])
@@ -120,7 +121,7 @@ def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path
     one = job(stream)
     places = [("storage1", 1, 60), ("sink", 2, 110), ("tail2", 0, 150)]
     fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
-    ended = one.run(*SHAPE, "--epoch-events", 40, "--epoch-ms", 3, faults={**BRISK, "fail": fail})
+    ended = one.run(*SUBTASKS, "--epoch-events", 40, "--epoch-ms", 3, faults={**BRISK, "fail": fail})
     assert ended.code == 0, ended.errors
     assert all((tmp_path / f"failed-{o}-{p}-{e}").exists() for o, p, e in places)
     assert ended.errors.count("restarted after: ") == 3
@@ -132,14 +133,14 @@ def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path
 def test_epochs_that_adapt_come_back_as_they_were(job: Make, stream: Input, tmp_path: Path) -> None:
     """After a restart within the processes, and after a kill; what was under way then counts no more."""
     one = job(stream)
-    fail = [{"operator": "storage1", "part": 1, "epoch": 20, "folder": str(tmp_path)}]
+    fail = [{"operator": "storage2", "part": 0, "epoch": 20, "folder": str(tmp_path)}]
     one.start(*SHAPE, "--latency-target", "50ms", "--epoch-events", 60, faults={**SLOW, "fail": fail})
     one.until(lambda: has_checkpoint(one))
     one.until_epoch(40)
     one.kill()
     ended = one.run("--resume", "latest", faults=BRISK)
     assert ended.code == 0, ended.errors
-    assert (tmp_path / "failed-storage1-1-20").exists()
+    assert (tmp_path / "failed-storage2-0-20").exists()
     saved = SavedJob.read(one.out)
     assert saved is not None
     assert (saved.settings.sealing.latency_target_ms, saved.settings.sealing.epoch_events) == (50, 60)

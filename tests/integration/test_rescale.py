@@ -35,13 +35,13 @@ def test_the_number_of_task_managers_changes_during_a_stream(job: Job, tmp_path:
     shape = ("--parts", 4, "--hybrid-threshold", 20, "--epoch-events", 80, "--epoch-ms", 0)
     environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(FAULTS)}
     with LocalCluster(tmp_path / "cluster", 1, environ) as cluster:
-        for number in (1, 2, 4):
+        for number, pipeline in ((1, 1), (2, 1), (4, 2)):
             while len(cluster.task_managers) < number:
                 cluster.start_task_manager()
             cluster.await_ready()
             before = progress(job.out)["epoch"]
             how = ("--resume", "latest") if before else shape
-            job.start("--cluster", cluster.rest, "--parallelism", number, *how, faults=FAULTS)
+            job.start("--cluster", cluster.rest, "--parallelism", number, "--pipeline", pipeline, *how, faults=FAULTS)
             job.until_epoch(before + EPOCHS)
             stopped = job.stop()
             assert stopped.code == 0, stopped.errors

@@ -30,6 +30,7 @@ def test_a_spec_survives_its_file(tmp_path: Path) -> None:
     ("fields", "named"),
     [
         ({"parts": 1, "parallelism": 2}, "parts 1 < parallelism 2"),
+        ({"parts": 1, "parallelism": 4, "pipeline": 2}, "parts 1 < parallelism 2"),
         ({"colour": 1}, "colour"),
         ({"layers": 17}, "layers"),
     ],
@@ -37,6 +38,13 @@ def test_a_spec_survives_its_file(tmp_path: Path) -> None:
 def test_wrong_specs_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         JobSpec(**{"out": "o", "layers": 2, **fields})
+
+
+def test_a_pipeline_holds_where_it_fits() -> None:
+    """Whoever changes the parallelism of a spec by hand gets a job that runs."""
+    spec = JobSpec(out="o", layers=2, parts=4, parallelism=4, pipeline=4)
+    assert (spec.groups, spec.subtasks) == (4, 1)
+    assert [JobSpec(out="o", layers=2, parts=4, parallelism=n, pipeline=4).groups for n in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_options_of_an_embedded_and_a_cluster_job(tmp_path: Path) -> None:

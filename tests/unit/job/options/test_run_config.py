@@ -53,6 +53,8 @@ def test_yaml_has_a_word_for_off(tmp_path: Path) -> None:
 def test_parts_default_to_the_parallelism() -> None:
     assert load(parallelism=3).part_count == 3
     assert load(parallelism=2, parts=4).part_count == 4
+    assert load(parallelism=6, pipeline=3).part_count == 2, "three share the layers"
+    assert load(parallelism=2, parts=1, pipeline=2).part_count == 1
 
 
 def test_quantities_are_read_with_their_units() -> None:
@@ -119,6 +121,8 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"parts": 129}, "--parts: got 129, expected at most 128 with --runtime flink"),
         ({"parallelism": 129}, "--parallelism: got 129, expected at most 128 with --runtime flink"),
         ({"parts": 2, "parallelism": 4}, "--parts: got 2 with --parallelism 4"),
+        ({"parts": 1, "parallelism": 4, "pipeline": 2}, "give --parts 2 or a lower --parallelism"),
+        ({"parallelism": 4, "pipeline": 3}, "--pipeline 3: expected a divisor of --parallelism 4"),
     ],
 )
 def test_bad_values_are_refused_by_name(flags: dict[str, Any], said: str) -> None:

@@ -1,0 +1,99 @@
+"""How the processes of a job share its work: the layers first, one after another, and the parts only then.
+
+With a process for each part, a change crosses between processes in every layer, and every process has a row of each
+vertex that its edges read. Layers pass a changed row on once. So processes are a *pipeline* as far as the layers go
+round, and what is more than that shares the parts: with `--parallelism` N and a pipeline of K, each of K groups of
+neighbouring operators has N / K subtasks. Flink gives each group slots of its own.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+from job.errors import UsageError
+from operators.dataflow import SINK, STORAGE, TAIL, rank
+
+# What operators take of the processor's time, about: what comes before the first conv, a conv, and the Sink.
+_FRONT, _CONV, _SINK = 3, 3, 2
+
+
+class Pipeline:
+    """The groups of a job's operators, numbered in the order of the flow.
+
+    The first one has everything up to the storage of the raw features, and more.
+    """
+
+    def __init__(self, layers: int, groups: int = 1) -> None:
+        """`layers` are the model's convs; 1 <= groups <= `groups_max(layers)`."""
+        self.groups, self._alone = groups, groups == groups_max(layers)
+        self._first = _first_layers(layers, groups)
+
+    def group_of(self, operator: str) -> int:
+        """The group of an operator; what is neither Storage, Tail nor Sink is in the first."""
+        if not operator.startswith((STORAGE, TAIL, SINK)):
+            return 0
+        if operator == SINK:
+            return self.groups - 1
+        layer = rank(operator)[1]
+        return max(group for group, first in enumerate(self._first) if first <= layer)
+
+    @property
+    def last_of_first(self) -> str:
+        """The last operator that runs beside the Partitioner and acts on every epoch."""
+        return SINK if self.groups == 1 else f"{STORAGE}{self._first[1] - 1}"
+
+    def slots_of(self, operator: str) -> str:
+        """The name of the group's slots, for Flink."""
+        group = self.group_of(operator)
+        return f"pipeline-{group}" if group else "default"
+
+    def told(self, subtasks: int) -> str:
+        """Which process does what, for people; of a layer, so many subtasks."""
+        ends = [f"storage{first - 1}" for first in self._first[1:]] + [SINK]
+        begins = ["parser"] + [f"storage{first}" for first in self._first[1:]]
+        if self._alone:
+            begins[-1] = SINK
+        spans = [begin if begin == end else f"{begin} to {end}" for begin, end in zip(begins, ends, strict=True)]
+        times = f", {subtasks} of each" if subtasks > 1 else ""
+        return f"{self.groups} processes share the layers{times}: {'; '.join(spans)}"
+
+
+def groups_max(layers: int) -> int:
+    """How many processes can share so many convs: with one for each, one before them and one for the Sink."""
+    return layers + 2
+
+
+def pipeline_of(parallelism: int, given: int | None, layers: int, parts: int) -> int:
+    """How many groups a job has: as given, or as many as go into its parallelism.
+
+    Raises: UsageError where what is given does not fit.
+    """
+    if given is None:
+        return next(k for k in range(groups_max(layers), 0, -1) if parallelism % k == 0)
+    if parallelism % given:
+        msg = f"--pipeline {given}: expected a divisor of --parallelism {parallelism}"
+    elif given > groups_max(layers):
+        msg = f"--pipeline {given}: the model has {layers} convs, which at most {groups_max(layers)} processes share"
+    elif parallelism // given > parts:
+        msg = (
+            f"--pipeline {given}: each layer would have {parallelism // given} subtasks, and the job has {parts} "
+            f"parts; give --parallelism {given * parts} or lower"
+        )
+    else:
+        return given
+    raise UsageError(msg)
+
+
+def _first_layers(layers: int, groups: int) -> list[int]:
+    """The first layer of each group; layer 0 has the raw features, and a Sink alone counts as one more."""
+    steps = [_FRONT] + [_CONV] * layers
+    if groups == groups_max(layers):
+        steps.append(_SINK)
+    else:
+        steps[-1] += _SINK
+
+    def largest(cuts: tuple[int, ...]) -> int:
+        ends = [0, *cuts, len(steps)]
+        return max(sum(steps[a:b]) for a, b in pairwise(ends))
+
+    return [0, *min(combinations(range(1, len(steps)), groups - 1), key=largest)]

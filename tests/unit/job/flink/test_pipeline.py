@@ -1,0 +1,55 @@
+"""How processes share a job's operators: groups of neighbours, in the order of the flow."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnn.model import MAX_CONVS
+from job.errors import UsageError
+from job.flink.pipeline import Pipeline, groups_max, pipeline_of
+from operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
+
+
+@given(st.integers(1, MAX_CONVS), st.integers(1, 4), st.data())
+def test_groups_are_neighbours_in_the_order_of_the_flow(layers: int, parts: int, data: st.DataObject) -> None:
+    groups = data.draw(st.integers(1, groups_max(layers)))
+    pipeline, flow = Pipeline(layers, groups), Dataflow(layers, parts)
+    found = [pipeline.group_of(name) for name in flow]
+    assert found == sorted(found), "no message goes back"
+    assert set(found) == set(range(groups)), "each group has something to do"
+    assert pipeline.group_of(PARTITIONER) == pipeline.group_of(FEATURES) == 0, "these two may be one task"
+    first = [name for name in flow if pipeline.group_of(name) == 0 and not name.startswith("tail")]
+    assert pipeline.last_of_first == first[-1]
+    assert len({pipeline.slots_of(name) for name in flow}) == groups
+    assert pipeline.told(1).count(";") == groups - 1
+
+
+def test_groups_have_about_the_same_to_do() -> None:
+    assert Pipeline(2, 2).told(1) == "2 processes share the layers: parser to storage1; storage2 to sink"
+    assert Pipeline(2, 3).told(1) == "3 processes share the layers: parser to storage0; storage1; storage2 to sink"
+    assert Pipeline(1, 3).told(2) == "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
+    assert Pipeline(4, 2).group_of("tail2") == 0
+    assert Pipeline(4, 2).group_of("storage3") == Pipeline(4, 2).group_of(SINK) == 1
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "layers", "groups"),
+    [(1, 2, 1), (2, 2, 2), (3, 2, 3), (4, 2, 4), (5, 2, 1), (6, 2, 3), (8, 2, 4), (16, 2, 4), (7, 5, 7), (2, 1, 2)],
+)
+def test_by_default_as_many_share_the_layers_as_go_into_the_parallelism(
+    parallelism: int, layers: int, groups: int
+) -> None:
+    assert pipeline_of(parallelism, None, layers, parts=parallelism) == groups
+
+
+def test_what_is_given_must_fit() -> None:
+    assert pipeline_of(4, 2, layers=2, parts=2) == 2
+    assert pipeline_of(4, 1, layers=2, parts=4) == 1
+    with pytest.raises(UsageError, match="--pipeline 3: expected a divisor of --parallelism 4"):
+        pipeline_of(4, 3, layers=2, parts=4)
+    with pytest.raises(UsageError, match="--pipeline 4: the model has 1 convs, which at most 3 processes share"):
+        pipeline_of(4, 4, layers=1, parts=4)
+    with pytest.raises(UsageError, match="2 subtasks, and the job has 1 parts; give --parallelism 2 or lower"):
+        pipeline_of(4, 2, layers=2, parts=1)
