@@ -151,7 +151,16 @@ MUTATIONS = [
     Mutation("a lost epoch goes unnoticed", "operators/stage.py", "epoch != self.epoch + 1", "epoch <= self.epoch"),
     Mutation("blocks come in the order of arrival", "operators/inbox.py", "in sorted(complete)]", "in complete]"),
     Mutation(
-        "a replica's row is not durable", "operators/storage/owner.py", "        self.replica.touch_rows(added)\n"
+        "a replica's row is not durable",
+        "operators/storage/part_columns.py",
+        "            self._table.touch_rows(rows)\n            self._table.data[rows, parts] = numbers\n",
+        "            self._table.data[rows, parts] = numbers\n",
+    ),
+    Mutation(
+        "a replica in a list is not durable",
+        "operators/storage/part_columns.py",
+        "            touch(lists.pool, at)\n            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]\n",
+        "            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]\n",
     ),
     Mutation(
         "what a dropped master held stays durable",

@@ -63,6 +63,12 @@ def place_of(lists: ListsView | ListsRead, row: int) -> np.int64:
 
 
 @inner
+def length_of(lists: ListsView | ListsRead, row: int) -> np.int64:
+    """How many entries the list of `row` has."""
+    return np.int64(lists.head.data[row, _LENGTH])
+
+
+@inner
 def base_of(lists: ListsView | ListsRead, row: int) -> int:
     """The row of the first slot of this row's part: lists hold slots, everything else rows."""
     return (row >> lists.shift) << lists.shift

@@ -7,6 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import kernel
+from operators.storage.part_columns import (
+    PartColumns,
+    PartsRead,
+    cells_of,
+    first_cell,
+    number_in,
+    part_in,
+    prefetch_cells,
+)
 from operators.storage.part_rows import PartRows
 from state.prefetch import prefetch
 
@@ -26,16 +35,16 @@ class Replicas(NamedTuple):
 
 
 @kernel
-def _count(replica: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
+def _count(replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
     """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
-    n, parts = len(slots), replica.shape[1]
+    n = len(slots)
     for i in range(n):
         if i + _AHEAD < n:
-            prefetch(replica, np.int64(slots[i + _AHEAD]) * parts)
-        last = np.int64(-1)
-        for part in range(parts):
-            if replica[slots[i], part] >= 0:
-                task = np.int64(task_of[part])
+            prefetch_cells(replica, slots[i + _AHEAD])
+        first, last = first_cell(replica, slots[i]), np.int64(-1)
+        for k in range(cells_of(replica, slots[i])):
+            if number_in(replica, first, k) >= 0:
+                task = np.int64(task_of[part_in(replica, first, k)])
                 replicas[task] += 1
                 if task != last:
                     rows[task] += 1
@@ -44,7 +53,7 @@ def _count(replica: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas
 
 @kernel
 def _fill(
-    replica: np.ndarray,
+    replica: PartsRead,
     slots: np.ndarray,
     task_of: np.ndarray,
     at_replica: np.ndarray,
@@ -60,11 +69,10 @@ def _fill(
 
     The own task has all rows: its replicas say which one of them is theirs.
     """
-    parts = replica.shape[1]
     for i in range(len(slots)):
-        last = np.int64(-1)
-        for part in range(parts):
-            there = replica[slots[i], part]
+        first, last = first_cell(replica, slots[i]), np.int64(-1)
+        for cell in range(cells_of(replica, slots[i])):
+            there, part = number_in(replica, first, cell), part_in(replica, first, cell)
             if there < 0:
                 continue
             task = np.int64(task_of[part])
@@ -78,15 +86,16 @@ def _fill(
             row[k] = i if task == own else at_row[task] - 1 - first_row[task]
 
 
-def route_rows(replica: np.ndarray, slots: np.ndarray, at: PartRows) -> list[Replicas]:
+def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
     """For each task the replicas there of the vertices in `slots`, in the order of `slots` and then of parts."""
     tasks, task_of = at.tasks.tasks, at.tasks.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
-    _count(replica, slots, task_of, replicas[1:], rows[1:])
+    of = replica.read
+    _count(of, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
     to, slot, row, sent = np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32)
-    _fill(replica, slots, task_of, ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, to, slot, row, sent)
+    _fill(of, slots, task_of, ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, to, slot, row, sent)
     found = []
     for task in range(tasks):
         mine = slice(ends[task], ends[task + 1])
