@@ -56,6 +56,7 @@ TESTS = {
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
+    "operators/storage/part_columns.py": f"{_STORAGE}part_columns.py {PAGES}",
     "operators/storage/tail.py": PAGES,
     "operators/storage/aggregates/extrema_kernels.py": FOLDS,
     "operators/storage/aggregates/extrema_channels.py": FOLDS,
