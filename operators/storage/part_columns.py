@@ -13,11 +13,13 @@ import numpy as np
 
 from gnn.kernel import inner, kernel
 from operators.storage.part_rows import frozen
-from state.adjacency import Data, Lists, ListsRead, ListsView, append, length_of, place_of, read_alone, remove_at
-from state.prefetch import prefetch
+from state.adjacency import Data, Lists, ListsRead, ListsView, length_of, lengthen, place_of, shorten
+from state.prefetch import prefetch, prefetch_row
 from state.table import ONE_PART, Table, TableSet, View, touch
 from state.task_parts import DENSE_PARTS
 
+_AHEAD = 8  # rows
+_LINE = 16  # int32 in a cache line: half of the lists are longer
 _COPIED_AT_ONCE = 1 << 14  # rows, so that a copy of wide ones stays small
 
 
@@ -45,29 +47,34 @@ def cells_of(of: PartsRead | PartsView, row: int) -> int:
 
 @inner
 def first_cell(of: PartsRead | PartsView, row: int) -> np.int64:
-    """Where the cells of a row begin."""
-    return place_of(of.lists, row) if of.is_sparse else np.int64(row) * of.dense.data.shape[1]
+    """Where the list of a row begins."""
+    return place_of(of.lists, row) if of.is_sparse else np.int64(0)
 
 
 @inner
 def part_in(of: PartsRead | PartsView, first: int, k: int) -> np.int64:
-    """The part of the k-th cell from `first` on; they are in the order of parts."""
+    """The part of the k-th cell of a row, whose list begins at `first`; they are in the order of parts."""
     return np.int64(of.lists.pool.data[first + 2 * k]) if of.is_sparse else np.int64(k)
 
 
 @inner
-def number_in(of: PartsRead | PartsView, first: int, k: int) -> np.int32:
-    """The number of the k-th cell from `first` on, -1 where there is none."""
-    return of.lists.pool.data[first + 2 * k + 1] if of.is_sparse else of.dense.data.reshape(-1)[first + k]
+def number_in(of: PartsRead | PartsView, row: int, first: int, k: int) -> np.int32:
+    """The number of the k-th cell of a row, whose list begins at `first`; -1 where there is none."""
+    return of.lists.pool.data[first + 2 * k + 1] if of.is_sparse else of.dense.data[row, k]
 
 
 @inner
-def prefetch_cells(of: PartsRead, row: int) -> None:
-    """Ask for what says where the cells of a row are, or for these themselves."""
+def prefetch_cells(of: PartsRead | PartsView, rows: np.ndarray, i: int) -> None:
+    """Ask for the cells of the rows after the i-th; of lists first for what says where they are."""
+    near, far = i + _AHEAD, i + 2 * _AHEAD
     if of.is_sparse:
-        prefetch(of.lists.head.data, np.int64(row) * 3)
-    else:
-        prefetch(of.dense.data, np.int64(row) * of.dense.data.shape[1])
+        if far < len(rows):
+            prefetch_row(of.lists.head.data, rows[far])
+        if near < len(rows):
+            prefetch(of.lists.pool.data, place_of(of.lists, rows[near]))
+            prefetch(of.lists.pool.data, place_of(of.lists, rows[near]) + _LINE)
+    elif near < len(rows):
+        prefetch(of.dense.data, np.int64(rows[near]) * of.dense.data.shape[1])
 
 
 @inner
@@ -87,7 +94,7 @@ def number_of(of: PartsRead | PartsView, row: int, part: int) -> np.int32:
         k = _cell_of(of, row, part)
         if k == cells_of(of, row) or part_in(of, first, k) != part:
             return np.int32(-1)
-    return number_in(of, first, k)
+    return number_in(of, row, first, k)
 
 
 @inner
@@ -99,10 +106,8 @@ def put_number(of: PartsView, row: int, part: int, number: int) -> bool:
         return True
     lists, pool, k, many = of.lists, of.lists.pool.data, _cell_of(of, row, part), cells_of(of, row)
     if k == many or part_in(of, first_cell(of, row), k) != part:
-        # a pair has an even place in a chunk of four or more, so the second half has room if the first has
-        if not append(lists, row, part, 0.0):
+        if not lengthen(lists, row, 2):
             return False
-        append(lists, row, number, 0.0)
         first = first_cell(of, row)
         for at in range(first + 2 * many, first + 2 * k, -2):
             touch(lists.pool, at)
@@ -128,13 +133,13 @@ def drop_number(of: PartsView, row: int, part: int) -> None:
     for at in range(first + 2 * k, last, 2):
         touch(of.lists.pool, at)
         pool[at], pool[at + 1] = pool[at + 2], pool[at + 3]
-    remove_at(of.lists, row, last + 1)
-    remove_at(of.lists, row, last)
+    shorten(of.lists, row, 2)
 
 
 @kernel
 def _read_numbers(of: PartsRead, rows: np.ndarray, parts: np.ndarray, out: np.ndarray) -> None:
     for i in range(len(rows)):
+        prefetch_cells(of, rows, i)
         out[i] = number_of(of, rows[i], parts[i])
 
 
@@ -142,6 +147,7 @@ def _read_numbers(of: PartsRead, rows: np.ndarray, parts: np.ndarray, out: np.nd
 def _put_numbers(of: PartsView, start: int, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray) -> int:
     """Put the numbers from `start` on; how far that went before the lists must grow."""
     for i in range(start, len(rows)):
+        prefetch_cells(of, rows, i)
         if not put_number(of, rows[i], parts[i], numbers[i]):
             return i
     return len(rows)
@@ -150,6 +156,7 @@ def _put_numbers(of: PartsView, start: int, rows: np.ndarray, parts: np.ndarray,
 @kernel
 def _drop_numbers(of: PartsView, rows: np.ndarray, parts: np.ndarray) -> None:
     for i in range(len(rows)):
+        prefetch_cells(of, rows, i)
         drop_number(of, rows[i], parts[i])
 
 
@@ -159,7 +166,7 @@ def _count_numbers(of: PartsRead, rows: np.ndarray) -> int:
     for row in rows:
         first = first_cell(of, row)
         for k in range(cells_of(of, row)):
-            count += number_in(of, first, k) >= 0
+            count += number_in(of, row, first, k) >= 0
     return count
 
 
@@ -169,7 +176,7 @@ def _list_numbers(of: PartsRead, rows: np.ndarray, found: np.ndarray, parts: np.
     for row in rows:
         first = first_cell(of, row)
         for k in range(cells_of(of, row)):
-            if number_in(of, first, k) >= 0:
+            if number_in(of, row, first, k) >= 0:
                 found[at], parts[at] = row, part_in(of, first, k)
                 at += 1
 
@@ -188,7 +195,7 @@ def _gather_numbers(of: PartsRead, rows: np.ndarray, shift: int, out: np.ndarray
         first, many = first_cell(of, rows[i]), cells_of(of, rows[i])
         base = np.int32(rows[i] >> of.lists.shift) << np.int32(shift)
         for k in range(out.shape[1]):
-            out[i, k] = base + number_in(of, first, k) if k < many else np.int32(-1)
+            out[i, k] = base + number_in(of, rows[i], first, k) if k < many else np.int32(-1)
 
 
 def _only_read(array: np.ndarray) -> np.ndarray:
@@ -223,7 +230,9 @@ class PartColumns:
     @property
     def read(self) -> PartsRead:
         """The columns as kernels see them that read alone."""
-        return PartsRead(Data(self._table.data), read_alone(self._lists.view), self.is_sparse)
+        head, pool = self._lists.head, self._lists.pool
+        lists = ListsRead(Data(head.data), Data(pool.data), pool.stride, head.part_shift)
+        return PartsRead(Data(self._table.data), lists, self.is_sparse)
 
     def grow(self) -> None:
         """Make room after a kernel said that there is none."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
 from operators.storage.part_columns import (
     PartColumns,
     PartsRead,
@@ -34,21 +34,58 @@ class Replicas(NamedTuple):
     sent: np.ndarray
 
 
-@kernel
-def _count(replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
-    """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
-    n = len(slots)
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch_cells(replica, slots[i + _AHEAD])
+@inner
+def _count_in(
+    replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
+) -> None:
+    for i in range(len(slots)):
+        prefetch_cells(replica, slots, i)
         first, last = first_cell(replica, slots[i]), np.int64(-1)
         for k in range(cells_of(replica, slots[i])):
-            if number_in(replica, first, k) >= 0:
+            if number_in(replica, slots[i], first, k) >= 0:
                 task = np.int64(task_of[part_in(replica, first, k)])
                 replicas[task] += 1
                 if task != last:
                     rows[task] += 1
                     last = task
+
+
+@kernel
+def _count(replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
+    """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
+    if replica.is_sparse:  # said as a constant, each form gets loops of its own
+        _count_in(PartsRead(replica.dense, replica.lists, True), slots, task_of, replicas, rows)
+    else:
+        _count_in(PartsRead(replica.dense, replica.lists, False), slots, task_of, replicas, rows)
+
+
+@inner
+def _fill_in(
+    replica: PartsRead,
+    slots: np.ndarray,
+    task_of: np.ndarray,
+    at_replica: np.ndarray,
+    at_row: np.ndarray,
+    first_row: np.ndarray,
+    own: int,
+    out: Replicas,
+) -> None:
+    for i in range(len(slots)):
+        first, last = first_cell(replica, slots[i]), np.int64(-1)
+        for cell in range(cells_of(replica, slots[i])):
+            there = number_in(replica, slots[i], first, cell)
+            if there < 0:
+                continue
+            part = part_in(replica, first, cell)
+            task = np.int64(task_of[part])
+            if task != last:
+                out.sent[at_row[task]] = i
+                at_row[task] += 1
+                last = task
+            k = at_replica[task]
+            at_replica[task] += 1
+            out.to[k], out.slot[k] = part, there
+            out.row[k] = i if task == own else at_row[task] - 1 - first_row[task]
 
 
 @kernel
@@ -60,30 +97,18 @@ def _fill(
     at_row: np.ndarray,
     first_row: np.ndarray,
     own: int,
-    to: np.ndarray,
-    slot: np.ndarray,
-    row: np.ndarray,
-    sent: np.ndarray,
+    out: Replicas,
 ) -> None:
     """Write the replicas, task by task from `at_replica` on, and the rows that each task is sent from `at_row` on.
 
     The own task has all rows: its replicas say which one of them is theirs.
     """
-    for i in range(len(slots)):
-        first, last = first_cell(replica, slots[i]), np.int64(-1)
-        for cell in range(cells_of(replica, slots[i])):
-            there, part = number_in(replica, first, cell), part_in(replica, first, cell)
-            if there < 0:
-                continue
-            task = np.int64(task_of[part])
-            if task != last:
-                sent[at_row[task]] = i
-                at_row[task] += 1
-                last = task
-            k = at_replica[task]
-            at_replica[task] += 1
-            to[k], slot[k] = part, there
-            row[k] = i if task == own else at_row[task] - 1 - first_row[task]
+    if replica.is_sparse:
+        of = PartsRead(replica.dense, replica.lists, True)
+        _fill_in(of, slots, task_of, at_replica, at_row, first_row, own, out)
+    else:
+        of = PartsRead(replica.dense, replica.lists, False)
+        _fill_in(of, slots, task_of, at_replica, at_row, first_row, own, out)
 
 
 def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
@@ -94,12 +119,14 @@ def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Re
     _count(of, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
-    to, slot, row, sent = np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32)
-    _fill(of, slots, task_of, ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, to, slot, row, sent)
+    out = Replicas(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32))
+    _fill(of, slots, task_of, ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out)
     found = []
     for task in range(tasks):
         mine = slice(ends[task], ends[task + 1])
-        found.append(Replicas(to[mine], slot[mine], row[mine], sent[row_ends[task] : row_ends[task + 1]]))
+        found.append(
+            Replicas(out.to[mine], out.slot[mine], out.row[mine], out.sent[row_ends[task] : row_ends[task + 1]])
+        )
     return found
 
 
