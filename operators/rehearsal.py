@@ -127,7 +127,7 @@ def jobs(folder: Path) -> Iterator[Settings]:
 
 
 def jobs_of(model: Path, dealt: Sequence[tuple[int, ...]], kinds: Sequence[str], folder: Path) -> Iterator[Settings]:
-    """Settings of jobs of one model, for each way to deal parts to tasks and kind of ids; their files lie in `folder`."""
+    """Settings of jobs of one model, for each kind of ids and way to deal parts; their files lie in `folder`."""
     for kind in kinds:
         for number, tasks in enumerate(dealt):
             yield _settings(folder / f"{kind}{number}", kind, tasks, model)
