@@ -133,9 +133,9 @@ def refusal_of(names: Iterable[str], tables: TableSet) -> str:
     if stored == here:
         return ""
     return (
-        f"has tables {stored}, the operator has {here}: an earlier version of Freshet had a column for each part also "
-        f"where there are more than {DENSE_PARTS}. Resume with the version that wrote it, or `freshet export` the "
-        "graph with that one and start afresh from the snapshot"
+        f"has tables {stored}, the operator has {here}: another version of Freshet wrote it (earlier ones had a column "
+        f"for each part also of more than {DENSE_PARTS}). Resume with the version that wrote it, or `freshet export` "
+        "the graph with that one and start afresh from the snapshot"
     )
 
 

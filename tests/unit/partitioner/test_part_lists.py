@@ -141,9 +141,9 @@ def test_a_state_with_columns_is_refused_with_the_way_out(tmp_path: Path) -> Non
     for epoch in (1, 2):
         told(columns, [("add_edge", epoch, 7)], epoch)
         durable.keep(durable.sweeper.mark(epoch))
-    with pytest.raises(UnknownFormatError, match=r"more than 16\. Resume with the version .* or `freshet export`"):
+    with pytest.raises(UnknownFormatError, match=r"more than 16\)\. Resume with the version .* or `freshet export`"):
         Sweeper(make(64, "hybrid").tables).restore(durable.entries.items())
-    with pytest.raises(DamagedImageError, match=r"more than 16\. Resume with the version .* or `freshet export`"):
+    with pytest.raises(DamagedImageError, match=r"more than 16\)\. Resume with the version .* or `freshet export`"):
         load_images(make(64, "hybrid").tables, {0: tmp_path})
 
 
