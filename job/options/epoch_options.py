@@ -23,7 +23,8 @@ class EpochOptions(Options):
         default=None,
         ge=1,
         le=PARTS_MAX,
-        description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism).",
+        description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism): the "
+        "largest parallelism there will ever be. More of them than are used now cost little (docs/parts.md).",
     )
     epoch_events_given: Annotated[Count | None, Option(EPOCHS, Holds.KEPT)] = Field(
         default=None,
