@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.entry_lists import HEAD_WORDS, EntryPool, words_for
+from state.entry_lists import HEAD_WORDS, words_for
 from state.table import TableSet, View
 from state.task_parts import DENSE_PARTS
 
@@ -67,7 +67,7 @@ class GraphView(NamedTuple):
     weight: np.ndarray  # the same as float32
     chain: View  # (slots, P) int32: after a free slot the next free one + 1
     words: View  # (words,) int64: UTF-8 bytes of string ids in chunks of 2**k words
-    replicas: EntryPool  # the lists of parts
+    replicas: View  # (words,) int32: the lists of parts
     is_sparse: bool  # whether vertices have lists
     list_room: int  # words of the pool that placing an edge may take
 
@@ -106,7 +106,7 @@ class GraphTables:
             edge.data.view(np.float32),
             self.chain.view,
             self.words.view,
-            EntryPool(self.lists.view, self.scalars.data[LIST_FREE:], self.scalars.data[LIST_TAIL:]),
+            self.lists.view,
             self.is_sparse,
             self.list_room,
         )

@@ -21,7 +21,7 @@ import numpy as np
 from gnn.kernel import inner
 from partitioner.config import HASH, HDRF, HYBRID
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SRC, GraphView
+from partitioner.graph_tables import AWAY, DST, KEY, LIST_TAIL, LIVE, MASTER, MASTERS, PART, PART_EDGES, SRC, GraphView
 from partitioner.slots import count_end, has_row, home_in_edges, placed_ends
 from state.salt import Salt, mix
 
@@ -176,7 +176,7 @@ def place_edges(g: GraphView, added: np.ndarray, start: int, rule: Rule) -> int:
     """
     edge = g.edge.data
     for i in range(start, len(added)):
-        if g.is_sparse and g.replicas.end[0] + g.list_room > len(g.replicas.words.data):
+        if g.is_sparse and g.scalars[LIST_TAIL] + g.list_room > len(g.replicas.data):
             return i
         row = np.int64(added[i])
         edge[row, PART] = _choose(g, np.int64(edge[row, SRC]), np.int64(edge[row, DST]), rule)

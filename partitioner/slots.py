@@ -13,6 +13,8 @@ from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from partitioner.graph_tables import (
     KEY,
     LIST,
+    LIST_FREE,
+    LIST_TAIL,
     LIVE,
     MASTER,
     PART_ROWS,
@@ -52,8 +54,8 @@ def slot_of(g: GraphView, row: int, part: int) -> np.int64:
         return np.int64(vertex[row, SLOTS + part])
     if vertex[row, MASTER] == part:
         return np.int64(vertex[row, SLOTS])
-    at = find_entry(g.replicas.words, vertex, row, LIST, part)
-    return np.int64(g.replicas.words.data[at + _E_SLOT]) if at >= 0 else np.int64(-1)
+    at = find_entry(g.replicas, vertex, row, LIST, part)
+    return np.int64(g.replicas.data[at + _E_SLOT]) if at >= 0 else np.int64(-1)
 
 
 @inner
@@ -71,7 +73,7 @@ def _set_slot(g: GraphView, row: int, part: int, slot: int) -> None:
     elif vertex[row, MASTER] == part:
         vertex[row, SLOTS] = slot
     else:
-        words = g.replicas.words
+        words = g.replicas
         at = find_entry(words, vertex, row, LIST, part)
         touch(words, at)
         words.data[at + _E_SLOT] = slot
@@ -81,7 +83,7 @@ def _set_slot(g: GraphView, row: int, part: int, slot: int) -> None:
 def _drop_slot(g: GraphView, row: int, part: int) -> None:
     """The vertex is not in the part any more."""
     if g.is_sparse and g.vertex.data[row, MASTER] != part:
-        remove_entry(g.replicas, g.vertex.data, row, LIST, part)
+        remove_entry(g.replicas, g.scalars[LIST_FREE:], g.vertex.data, row, LIST, part)
     else:
         _set_slot(g, row, part, -1)
 
@@ -95,10 +97,10 @@ def count_end(g: GraphView, row: int, part: int, way: int, more: int) -> None:
     elif vertex[row, MASTER] == part:
         vertex[row, SLOTS + 1 + way] += more
     else:
-        words = g.replicas.words
+        words = g.replicas
         at = find_entry(words, vertex, row, LIST, part)
         if at < 0:
-            at = add_entry(g.replicas, vertex, row, LIST, part)
+            at = add_entry(words, g.scalars[LIST_FREE:], g.scalars[LIST_TAIL:], vertex, row, LIST, part)
             words.data[at + _E_SLOT], words.data[at + _E_IN], words.data[at + _E_OUT] = -1, 0, 0
         touch(words, at)
         words.data[at + _E_IN + way] += more
@@ -130,7 +132,7 @@ def places_of(g: GraphView, row: int) -> np.int64:
 @inner
 def part_at(g: GraphView, row: int, k: int) -> np.int64:
     """The part of the k-th place; they are in the order of parts."""
-    return np.int64(g.replicas.words.data[entry_at(g.vertex.data, row, LIST, k)]) if g.is_sparse else np.int64(k)
+    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, LIST, k)]) if g.is_sparse else np.int64(k)
 
 
 @inner
@@ -138,7 +140,7 @@ def _slot_at(g: GraphView, row: int, k: int) -> np.int64:
     """The slot of the vertex in its k-th place, or -1."""
     if not g.is_sparse:
         return np.int64(g.vertex.data[row, SLOTS + k])
-    return np.int64(g.replicas.words.data[entry_at(g.vertex.data, row, LIST, k) + _E_SLOT])
+    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, LIST, k) + _E_SLOT])
 
 
 @inner
@@ -146,7 +148,7 @@ def _ends_at(g: GraphView, row: int, k: int) -> np.int64:
     """How many ends of edges the vertex has in its k-th place."""
     if not g.is_sparse:
         return _ends_in(g, row, k)
-    words, at = g.replicas.words.data, entry_at(g.vertex.data, row, LIST, k)
+    words, at = g.replicas.data, entry_at(g.vertex.data, row, LIST, k)
     return np.int64(words[at + _E_IN]) + np.int64(words[at + _E_OUT])
 
 

@@ -1,12 +1,11 @@
 """Short lists of entries of four words, in the order of the first of these, in a pool of chunks (state/chunks.py).
 
 A list's head is three words of a row of the caller's: the place of its chunk, how many entries it has, and k for a
-chunk of 2**k words (0: none). The caller has touched that row, and the table of `heads` and `end`.
+chunk of 2**k words (0: none). The caller has touched that row, and the table of the pool's `heads` and `end`
+(state/chunks.py; heads (ORDERS,) int64). Pools are (words,) int32.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +18,6 @@ HEAD_WORDS = 3
 _AT, _COUNT, _ORDER = range(HEAD_WORDS)
 _FIRST_ORDER = 2  # a chunk of one entry
 ORDERS = 18  # chunks of up to 32,768 entries
-
-
-class EntryPool(NamedTuple):
-    """What a kernel gets of the pool."""
-
-    words: View  # (words,) int32
-    heads: np.ndarray  # (ORDERS,) int64: of the chains of free chunks
-    end: np.ndarray  # (1,) int64: where the pool was never used yet
 
 
 def words_for(entries: int) -> int:
@@ -72,40 +63,42 @@ def _copy_entry(pool: View, to: int, of: int) -> None:
 
 
 @inner
-def add_entry(pool: EntryPool, rows: np.ndarray, row: int, head: int, key: int) -> np.int64:
+def add_entry(
+    pool: View, heads: np.ndarray, end: np.ndarray, rows: np.ndarray, row: int, head: int, key: int
+) -> np.int64:
     """Where the new entry with this first word begins, whose other words are the caller's to write.
 
     The pool has room for a larger chunk.
     """
-    words, count = pool.words, entries_of(rows, row, head)
-    k, order = entry_from(words, rows, row, head, key), np.int64(rows[row, head + _ORDER])
+    count = entries_of(rows, row, head)
+    k, order = entry_from(pool, rows, row, head, key), np.int64(rows[row, head + _ORDER])
     at = np.int64(rows[row, head + _AT])
     if order == 0 or WORDS * (count + 1) > (1 << order):
         larger = max(order + 1, np.int64(_FIRST_ORDER))
-        old, at = at, hand_out(pool.heads, pool.end, words.data, len(words.data), larger, 0)
+        old, at = at, hand_out(heads, end, pool.data, len(pool.data), larger, 0)
         for i in range(count):
-            _copy_entry(words, at + WORDS * i, old + WORDS * i)
+            _copy_entry(pool, at + WORDS * i, old + WORDS * i)
         if order:
-            touch(words, old)
-            give_back(pool.heads, words.data, old, order, 0)
+            touch(pool, old)
+            give_back(heads, pool.data, old, order, 0)
         rows[row, head + _AT], rows[row, head + _ORDER] = at, larger
     for i in range(count, k, -1):
-        _copy_entry(words, at + WORDS * i, at + WORDS * (i - 1))
+        _copy_entry(pool, at + WORDS * i, at + WORDS * (i - 1))
     rows[row, head + _COUNT] = count + 1
-    touch(words, at + WORDS * k)
-    words.data[at + WORDS * k] = key
+    touch(pool, at + WORDS * k)
+    pool.data[at + WORDS * k] = key
     return at + WORDS * k
 
 
 @inner
-def remove_entry(pool: EntryPool, rows: np.ndarray, row: int, head: int, key: int) -> None:
+def remove_entry(pool: View, heads: np.ndarray, rows: np.ndarray, row: int, head: int, key: int) -> None:
     """Take out the entry with this first word, which is there; an empty list gives its chunk back."""
-    words, count = pool.words, entries_of(rows, row, head) - 1
-    for k in range(entry_from(words, rows, row, head, key), count):
-        _copy_entry(words, entry_at(rows, row, head, k), entry_at(rows, row, head, k + 1))
+    count = entries_of(rows, row, head) - 1
+    for k in range(entry_from(pool, rows, row, head, key), count):
+        _copy_entry(pool, entry_at(rows, row, head, k), entry_at(rows, row, head, k + 1))
     rows[row, head + _COUNT] = count
     if count == 0:
         at = entry_at(rows, row, head, 0)
-        touch(words, at)
-        give_back(pool.heads, words.data, at, np.int64(rows[row, head + _ORDER]), 0)
+        touch(pool, at)
+        give_back(heads, pool.data, at, np.int64(rows[row, head + _ORDER]), 0)
         rows[row, head + _AT] = rows[row, head + _ORDER] = 0
