@@ -40,6 +40,18 @@ class PartsRead(NamedTuple):
 
 
 @inner
+def as_columns(dense: np.ndarray) -> PartsRead:
+    """Columns, in a kernel that reads nothing else: it is handed one array, and no list costs it a thing."""
+    return PartsRead(Data(dense), ListsRead(Data(dense), Data(dense.reshape(-1)), 0, 0), False)
+
+
+@inner
+def as_lists(lists: ListsRead) -> PartsRead:
+    """Lists, in a kernel that reads nothing else."""
+    return PartsRead(Data(lists.head.data), lists, True)
+
+
+@inner
 def cells_of(of: PartsRead | PartsView, row: int) -> int:
     """How many cells a row has; of columns some have no number."""
     return length_of(of.lists, row) >> 1 if of.is_sparse else of.dense.data.shape[1]
@@ -216,6 +228,11 @@ class PartColumns:
     def rows(self) -> Table | Lists:
         """What grows with the rows."""
         return self._lists if self.is_sparse else self._table
+
+    @property
+    def dense(self) -> np.ndarray:
+        """The columns, (rows, parts) int32, -1: none; where there are columns."""
+        return self._table.data
 
     @property
     def part_shift(self) -> int:

@@ -10,6 +10,8 @@ from gnn.kernel import inner, kernel
 from operators.storage.part_columns import (
     PartColumns,
     PartsRead,
+    as_columns,
+    as_lists,
     cells_of,
     first_cell,
     number_in,
@@ -17,6 +19,7 @@ from operators.storage.part_columns import (
     prefetch_cells,
 )
 from operators.storage.part_rows import PartRows
+from state.adjacency import ListsRead
 from state.prefetch import prefetch
 
 _AHEAD = 8
@@ -38,6 +41,7 @@ class Replicas(NamedTuple):
 def _count_in(
     replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
 ) -> None:
+    """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
     for i in range(len(slots)):
         prefetch_cells(replica, slots, i)
         first, last = first_cell(replica, slots[i]), np.int64(-1)
@@ -51,12 +55,15 @@ def _count_in(
 
 
 @kernel
-def _count(replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
-    """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
-    if replica.is_sparse:  # said as a constant, each form gets loops of its own
-        _count_in(PartsRead(replica.dense, replica.lists, True), slots, task_of, replicas, rows)
-    else:
-        _count_in(PartsRead(replica.dense, replica.lists, False), slots, task_of, replicas, rows)
+def _count(dense: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
+    _count_in(as_columns(dense), slots, task_of, replicas, rows)
+
+
+@kernel
+def _count_listed(
+    lists: ListsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
+) -> None:
+    _count_in(as_lists(lists), slots, task_of, replicas, rows)
 
 
 @inner
@@ -70,6 +77,10 @@ def _fill_in(
     own: int,
     out: Replicas,
 ) -> None:
+    """Write the replicas, task by task from `at_replica` on, and the rows that each task is sent from `at_row` on.
+
+    The own task has all rows: its replicas say which one of them is theirs.
+    """
     for i in range(len(slots)):
         first, last = first_cell(replica, slots[i]), np.int64(-1)
         for cell in range(cells_of(replica, slots[i])):
@@ -90,7 +101,7 @@ def _fill_in(
 
 @kernel
 def _fill(
-    replica: PartsRead,
+    dense: np.ndarray,
     slots: np.ndarray,
     task_of: np.ndarray,
     at_replica: np.ndarray,
@@ -99,28 +110,39 @@ def _fill(
     own: int,
     out: Replicas,
 ) -> None:
-    """Write the replicas, task by task from `at_replica` on, and the rows that each task is sent from `at_row` on.
+    _fill_in(as_columns(dense), slots, task_of, at_replica, at_row, first_row, own, out)
 
-    The own task has all rows: its replicas say which one of them is theirs.
-    """
-    if replica.is_sparse:
-        of = PartsRead(replica.dense, replica.lists, True)
-        _fill_in(of, slots, task_of, at_replica, at_row, first_row, own, out)
-    else:
-        of = PartsRead(replica.dense, replica.lists, False)
-        _fill_in(of, slots, task_of, at_replica, at_row, first_row, own, out)
+
+@kernel
+def _fill_listed(
+    lists: ListsRead,
+    slots: np.ndarray,
+    task_of: np.ndarray,
+    at_replica: np.ndarray,
+    at_row: np.ndarray,
+    first_row: np.ndarray,
+    own: int,
+    out: Replicas,
+) -> None:
+    _fill_in(as_lists(lists), slots, task_of, at_replica, at_row, first_row, own, out)
 
 
 def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
     """For each task the replicas there of the vertices in `slots`, in the order of `slots` and then of parts."""
     tasks, task_of = at.tasks.tasks, at.tasks.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
-    of = replica.read
-    _count(of, slots, task_of, replicas[1:], rows[1:])
+    if replica.is_sparse:
+        _count_listed(replica.read.lists, slots, task_of, replicas[1:], rows[1:])
+    else:
+        _count(replica.dense, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
     out = Replicas(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32))
-    _fill(of, slots, task_of, ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out)
+    into = ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out
+    if replica.is_sparse:
+        _fill_listed(replica.read.lists, slots, task_of, *into)
+    else:
+        _fill(replica.dense, slots, task_of, *into)
     found = []
     for task in range(tasks):
         mine = slice(ends[task], ends[task + 1])
