@@ -1,7 +1,8 @@
 """Plays small jobs of every shape in plain Python, and tells which kernels they call: `python -m operators.rehearsal`.
 
-With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several; with `--ids KIND` of
-one kind of ids, and with `--no-topic` without what goes to a topic.
+With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several, and with
+`--many-parts` also in more than have columns (state/task_parts.py); with `--ids KIND` of one kind of ids, and with
+`--no-topic` without what goes to a topic.
 
 What is noted is what `freshet warm-up` compiles, so whatever decides the types that a kernel gets must differ between
 these jobs: kinds of ids, one part or several in a task, weights, a base image, a topic, every activation.
@@ -44,6 +45,7 @@ from state.served.layout import Shape
 from state.served.reader import ChangeReader, TableReader
 from state.served.writer import TableWriter
 from state.table import TableSet
+from state.task_parts import DENSE_PARTS
 
 _WIDTH = 3
 _KINDS = (INT, STRING)
@@ -100,7 +102,9 @@ _SHAPES = (
     ("int", (2, 1), 2),
     ("int", (2, 1), 3),
     ("int", (2, 1), 4),
+    ("int", (DENSE_PARTS, 1), 0),
 )
+_SEVERAL, _MANY = ((2, 1), (2,), (1, 1)), ((DENSE_PARTS, 1),)
 
 
 def save_models(folder: Path) -> list[Path]:
@@ -122,10 +126,10 @@ def jobs(folder: Path) -> Iterator[Settings]:
         yield _settings(folder / str(number), kind, tasks, models[model])
 
 
-def jobs_of(model: Path, several_parts: bool, kinds: Sequence[str], folder: Path) -> Iterator[Settings]:
-    """Settings of jobs of one model, with these kinds of ids; their files lie in `folder`."""
+def jobs_of(model: Path, dealt: Sequence[tuple[int, ...]], kinds: Sequence[str], folder: Path) -> Iterator[Settings]:
+    """Settings of jobs of one model, for each kind of ids and way to deal parts; their files lie in `folder`."""
     for kind in kinds:
-        for number, tasks in enumerate(((2, 1), (2,), (1, 1)) if several_parts else ((1,),)):
+        for number, tasks in enumerate(dealt):
             yield _settings(folder / f"{kind}{number}", kind, tasks, model)
 
 
@@ -222,6 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--several-parts", action="store_true")
+    parser.add_argument("--many-parts", action="store_true")
     parser.add_argument("--ids", choices=_KINDS, action="append")
     parser.add_argument("--no-topic", action="store_true")
     options = parser.parse_args()
@@ -229,7 +234,8 @@ def main() -> None:
     notes, kinds = Notes(), options.ids or _KINDS
     with tempfile.TemporaryDirectory() as folder:
         if options.model:
-            for settings in jobs_of(options.model, options.several_parts, kinds, Path(folder)):
+            dealt = (_SEVERAL if options.several_parts else ((1,),)) + (_MANY if options.many_parts else ())
+            for settings in jobs_of(options.model, dealt, kinds, Path(folder)):
                 play(settings, not options.no_topic)
                 notes.print_new()
         else:

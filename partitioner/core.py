@@ -15,7 +15,7 @@ from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING,
 from partitioner.hash_index import grown, index_edges, index_keys, make_index
 from partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
-from partitioner.net_change import BORN, VERTEX_ROW, EpochChange, make_records
+from partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, make_records
 from partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
 from partitioner.placement import Rule
 from partitioner.splitter import split
@@ -96,6 +96,7 @@ class Partitioner:
         tables.reserve_edges(0)
         tables.reserve_slots(0)
         tables.reserve_words(0)
+        tables.reserve_lists()
         self._log = empty_log()
         self._keys = make_index(self._salt, 2 * tables.scalar(t.VERTICES))
         view = tables.view
@@ -223,7 +224,11 @@ class Partitioner:
         balance, epsilon = float(config.hdrf_lambda), float(config.hdrf_epsilon)
         rule = Rule(config.strategy_code, balance, epsilon, config.hybrid_threshold, self._salt)
         strings = config.id_kind == STRING
-        close_epoch(self._t.view, self._log, self._records, self._keys, self._edges, strings, config.key_bits, rule)
+        of = self._log, self._records, self._keys, self._edges, strings, config.key_bits, rule
+        placed = -1
+        while placed < self._records.counts[ADDED]:
+            self._t.reserve_lists()
+            placed = close_epoch(max(placed, 0), self._t.view, *of)
 
     def _reserve_records(self, *needs: int) -> None:
         if max(self._room) and sum(self._room) > max(_SCRATCH_KEPT, 16 * sum(needs)):

@@ -25,7 +25,6 @@ from partitioner.graph_tables import (
     LOOPS,
     MASTER,
     PEAK,
-    SLOTS,
     SRC,
     SUM,
     TYPE,
@@ -46,6 +45,7 @@ from partitioner.net_change import (
     X_ROW,
     Records,
 )
+from partitioner.slots import home_slot
 
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 
@@ -113,7 +113,7 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
             continue
         was_live, was_split, x = log.vertices[k, V_WAS_LIVE], log.vertices[k, V_WAS_SPLIT], log.vertices[k, V_X]
         part = vertex[row, MASTER]
-        slot = vertex[row, SLOTS + part]
+        slot = home_slot(g, row)
         if log.vertices[k, V_CONTEXT] or not was_live:
             at = counts[CONTEXTS]
             counts[CONTEXTS] += 1

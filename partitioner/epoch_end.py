@@ -25,7 +25,6 @@ from partitioner.graph_tables import (
     MASTERS,
     OUT_HEAD,
     PART,
-    SLOTS,
     SRC,
     TYPE,
     WEIGHT,
@@ -44,23 +43,36 @@ from partitioner.net_change import (
     Records,
 )
 from partitioner.placement import Rule, count_edge, place_edges, place_isolated
-from partitioner.slots import assign_slots, give_back_slots
+from partitioner.slots import assign_slots, give_back_slots, slot_of
 from partitioner.string_ids import free_name, stored_hash
 from state.salt import mix
 
 
 @kernel
 def close_epoch(
-    g: GraphView, log: Log, out: Records, keys: HashIndex, edges: HashIndex, strings: bool, bits: int, rule: Rule
-) -> None:
+    start: int,
+    g: GraphView,
+    log: Log,
+    out: Records,
+    keys: HashIndex,
+    edges: HashIndex,
+    strings: bool,
+    bits: int,
+    rule: Rule,
+) -> int:
     """Write the net change of the logged epoch to `out`, and bring all tables to the state after it.
 
     Loads lose what goes before new edges are placed. Dropped slots are given back last: records still name them.
+    Returns the number of added edges, or at how many it stopped because lists need room, to be called again from there;
+    the room that there is on every call is enough for one edge.
     """
-    out.counts[:] = 0
-    _emit_old_edges(g, log, out)
-    _unload_dead(g, log)
-    place_edges(g, out.added_rows[: out.counts[ADDED]], rule)
+    if start == 0:
+        out.counts[:] = 0
+        _emit_old_edges(g, log, out)
+        _unload_dead(g, log)
+    placed = place_edges(g, out.added_rows[: out.counts[ADDED]], start, rule)
+    if placed < out.counts[ADDED]:
+        return placed
     place_isolated(g, log, rule)
     assign_slots(g, log, out)
     _emit_added_edges(g, out)
@@ -68,6 +80,7 @@ def close_epoch(
     give_back_slots(g, out)
     _free_edges(g, log, edges)
     _free_vertices(g, log, keys, strings, bits)
+    return placed
 
 
 @inner
@@ -91,14 +104,14 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
         elif now:
             at = counts[REWEIGHTED]
             counts[REWEIGHTED] += 1
-            _emit_edge(out.reweighted, at, vertex, edge, row)
+            _emit_edge(out.reweighted, at, g, row)
             reweighted[EDGE_WEIGHT, at], reweighted[NEW_WEIGHT, at] = old, new
         else:
             at = counts[DELETED]
             counts[DELETED] += 1
-            _emit_edge(out.deleted, at, vertex, edge, row)
+            _emit_edge(out.deleted, at, g, row)
             deleted[EDGE_WEIGHT, at] = old
-            count_edge(g.parts, vertex, edge, row, -1)
+            count_edge(g, row, -1)
 
 
 @inner
@@ -107,17 +120,18 @@ def _emit_added_edges(g: GraphView, out: Records) -> None:
     added = out.added.view(np.float32)
     for k in range(out.counts[ADDED]):
         row = out.added_rows[k]
-        _emit_edge(out.added, k, g.vertex.data, g.edge.data, row)
+        _emit_edge(out.added, k, g, row)
         added[EDGE_WEIGHT, k] = g.weight[row, WEIGHT]
 
 
 @inner
-def _emit_edge(records: np.ndarray, at: int, vertex: np.ndarray, edge: np.ndarray, row: int) -> None:
+def _emit_edge(records: np.ndarray, at: int, g: GraphView, row: int) -> None:
     """Where the edge lives: the part, and the slots of its ends there."""
-    part = edge[row, PART]
+    edge = g.edge.data
+    part = np.int64(edge[row, PART])
     records[TO, at] = part
-    records[SLOT, at] = vertex[edge[row, SRC], SLOTS + part]
-    records[DST_SLOT, at] = vertex[edge[row, DST], SLOTS + part]
+    records[SLOT, at] = slot_of(g, np.int64(edge[row, SRC]), part)
+    records[DST_SLOT, at] = slot_of(g, np.int64(edge[row, DST]), part)
 
 
 @inner

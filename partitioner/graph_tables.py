@@ -16,13 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from state.entry_lists import HEAD_WORDS, words_for
 from state.table import TableSet, View
+from state.task_parts import DENSE_PARTS
 
 # Rows of `scalars` (int64).
 VERTEX_ROWS, FREE_VERTEX, VERTICES, EDGE_ROWS, FREE_EDGE, EDGES = range(6)
 # 6 to 9 held counters in states of older versions. ATTR_WIDTH: 1 + the numbers in attr, 0: still open.
 TYPES, NAME_TAIL, ATTR_WIDTH = range(10, 13)
+LIST_TAIL = 13  # the first word of the pool of lists that was never used yet
 NAME_FREE = 16  # + k heads the chain of free name chunks of 2**k words
+LIST_FREE = 46  # + k heads that of free list chunks of 2**k words
 SCALARS = 64
 
 # Columns of `vertex` (int32). A free row is not LIVE and keeps the next free row + 1 in OUT_HEAD.
@@ -30,8 +34,10 @@ SCALARS = 64
 # MARK is the row's entry in the epoch's log + 1, and 0 between epochs. NAME_AT is the name's first word.
 OUT_HEAD, IN_HEAD, OUT_DEGREE, IN_DEGREE, LOOPS, MASTER, AWAY, LIVE, MARK, NAME_AT, NAME_BYTES = range(11)
 # For each of P parts, SLOTS + part: the slot there, or -1; SLOTS + P + part: the in-edges that live there;
-# SLOTS + 2 P + part: the out-edges that live there.
-SLOTS = 18
+# SLOTS + 2 P + part: the out-edges that live there. Of more than DENSE_PARTS parts these three columns are the master's
+# part's, and at LIST is the head of a list (state/entry_lists.py) of the same for each other part where the vertex is.
+SLOTS, LIST = 18, 21
+SPARSE_WIDTH = LIST + HEAD_WORDS
 
 # Columns of the same rows, read as 64-bit values: int64, and float64 for the weighted in-degree and the largest
 # magnitude that it had since it was last summed afresh.
@@ -54,13 +60,16 @@ class GraphView(NamedTuple):
 
     scalars: np.ndarray  # (64,) int64
     parts: np.ndarray  # (P, 8) int64
-    vertex: View  # (vertices, 18 + 3 P or one more) int32
+    vertex: View  # (vertices, 18 + 3 P or one more; 24 with lists) int32
     wide: np.ndarray  # the same as int64
     real: np.ndarray  # the same as float64
     edge: View  # (edges, 10) int32
     weight: np.ndarray  # the same as float32
     chain: View  # (slots, P) int32: after a free slot the next free one + 1
     words: View  # (words,) int64: UTF-8 bytes of string ids in chunks of 2**k words
+    replicas: View  # (words,) int32: the lists of parts
+    is_sparse: bool  # whether vertices have lists
+    list_room: int  # words of the pool that placing an edge may take
 
 
 class GraphTables:
@@ -71,12 +80,15 @@ class GraphTables:
         self.set = tables = TableSet()
         self.scalars = tables.add("scalars", "i8")
         self.parts = tables.add("parts", "i8", 8)
-        width = SLOTS + 3 * parts
+        self.is_sparse = parts > DENSE_PARTS
+        width = SPARSE_WIDTH if self.is_sparse else SLOTS + 3 * parts
         self.vertex = tables.add("vertex", "i4", width + width % 2)
         self.edge = tables.add("edge", "i4", EDGE_WIDTH)
         self.chain = tables.add("chain", "i4", parts)
         self.words = tables.add("words", "i8")
         self.types = tables.add("types", "i4", TYPE_WIDTH)
+        self.lists = (tables if self.is_sparse else TableSet()).add("lists", "i4")
+        self.list_room = 2 * words_for(parts)
         self.scalars.reserve(SCALARS)
         self.parts.reserve(parts)
 
@@ -94,6 +106,9 @@ class GraphTables:
             edge.data.view(np.float32),
             self.chain.view,
             self.words.view,
+            self.lists.view,
+            self.is_sparse,
+            self.list_room,
         )
 
     @property
@@ -125,6 +140,11 @@ class GraphTables:
     def reserve_words(self, more: int) -> None:
         """Room for that many more words of names."""
         self.words.reserve(self.scalar(NAME_TAIL) + more)
+
+    def reserve_lists(self) -> None:
+        """Room for what placing one more edge may add to lists, and for more once that grows."""
+        if self.is_sparse:
+            self.lists.reserve(self.scalar(LIST_TAIL) + self.list_room)
 
     def live_vertices(self) -> np.ndarray:
         """Rows of all live vertices, ascending."""

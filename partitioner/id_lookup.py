@@ -31,7 +31,7 @@ MORE = 4  # entries that one event may add to the index: two vertices, each unde
 
 
 @inner
-def _new_row(scalars: np.ndarray, parts: int, vertex: View, log: Log) -> int:
+def _new_row(scalars: np.ndarray, slots: int, vertex: View, log: Log) -> int:
     """A vertex row, not alive yet, and in the log."""
     data = vertex.data
     if scalars[FREE_VERTEX]:
@@ -44,8 +44,8 @@ def _new_row(scalars: np.ndarray, parts: int, vertex: View, log: Log) -> int:
     data[row, :] = 0
     for column in (OUT_HEAD, IN_HEAD, MASTER):
         data[row, column] = -1
-    for part in range(parts):
-        data[row, SLOTS + part] = -1
+    for column in range(SLOTS, SLOTS + slots):
+        data[row, column] = -1
     log_vertex(log, data, row)
     return row
 
@@ -63,7 +63,7 @@ def resolve_ints(
     rows_b: np.ndarray,
 ) -> int:
     """Rows of the ids of the events from `start` on, -1 for unknown ids; returns where room ran out, or n."""
-    scalars, vertex, wide, parts = g.scalars, g.vertex, g.wide, len(g.parts)
+    scalars, vertex, wide, slots = g.scalars, g.vertex, g.wide, 1 if g.is_sparse else len(g.parts)
     for i in range(start, len(op)):
         if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
@@ -75,7 +75,7 @@ def resolve_ints(
             wanted = b[i] if end else a[i]
             row = find_key(index, wide, wanted)
             if row < 0 and creates:
-                row = _new_row(scalars, parts, vertex, log)
+                row = _new_row(scalars, slots, vertex, log)
                 wide[row, KEY] = wanted
                 put(index, mix(index.salt, wanted), row)
             if end:
@@ -101,7 +101,8 @@ def resolve_names(
     bits: int,
 ) -> int:
     """`resolve_ints` for string ids."""
-    scalars, vertex, wide, words, parts = g.scalars, g.vertex, g.wide, g.words, len(g.parts)
+    scalars, vertex, wide, words = g.scalars, g.vertex, g.wide, g.words
+    slots = 1 if g.is_sparse else len(g.parts)
     for i in range(start, len(op)):
         longest = max(a_offsets[i + 1] - a_offsets[i], b_offsets[i + 1] - b_offsets[i])
         if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
@@ -117,7 +118,7 @@ def resolve_names(
             hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
             row = find_name(index, vertex.data, words.data, hashed, data, offsets[i], offsets[i + 1])
             if row < 0 and creates:
-                row = _new_row(scalars, parts, vertex, log)
+                row = _new_row(scalars, slots, vertex, log)
                 store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
                 wide[row, KEY] = free_key(index, wide, hashed)
                 index_name(index, row, hashed, wide[row, KEY])

@@ -73,7 +73,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGra
         ids,
         keys,
         master,
-        tables.vertex.data[rows, t.SLOTS + master],
+        tables.vertex.data[rows, t.SLOTS + (0 if tables.is_sparse else master)],
         place[edge[:, t.SRC]],
         place[edge[:, t.DST]],
         tables.weights()[edges],

@@ -21,7 +21,8 @@ import numpy as np
 from gnn.kernel import inner
 from partitioner.config import HASH, HDRF, HYBRID
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from partitioner.graph_tables import AWAY, DST, KEY, LIVE, MASTER, MASTERS, PART, PART_EDGES, SLOTS, SRC, GraphView
+from partitioner.graph_tables import AWAY, DST, KEY, LIST_TAIL, LIVE, MASTER, MASTERS, PART, PART_EDGES, SRC, GraphView
+from partitioner.slots import count_end, has_row, home_in_edges, placed_ends
 from state.salt import Salt, mix
 
 LOAD_SLACK = 1.1
@@ -38,18 +39,13 @@ class Rule(NamedTuple):
 
 
 @inner
-def edges_at(vertex: np.ndarray, n: int, row: int, part: int) -> int:
-    """How many ends of edges the vertex has in one of the n parts; a self-loop counts twice."""
-    return vertex[row, SLOTS + n + part] + vertex[row, SLOTS + 2 * n + part]
-
-
-@inner
-def count_edge(parts: np.ndarray, vertex: np.ndarray, edge: np.ndarray, row: int, more: int) -> None:
+def count_edge(g: GraphView, row: int, more: int) -> None:
     """Count a placed edge (`more` 1) or one that goes (-1) in its ends and in its part's load."""
-    n, src, dst, part = len(parts), edge[row, SRC], edge[row, DST], edge[row, PART]
-    vertex[dst, SLOTS + n + part] += more
-    vertex[src, SLOTS + 2 * n + part] += more
-    parts[part, PART_EDGES] += more
+    vertex, edge = g.vertex.data, g.edge.data
+    src, dst, part = np.int64(edge[row, SRC]), np.int64(edge[row, DST]), np.int64(edge[row, PART])
+    count_end(g, dst, part, 0, more)
+    count_end(g, src, part, 1, more)
+    g.parts[part, PART_EDGES] += more
     if vertex[dst, MASTER] != part:
         vertex[dst, AWAY] += more
 
@@ -73,9 +69,9 @@ def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> N
 
 
 @inner
-def _placed_in_edges(parts: np.ndarray, vertex: np.ndarray, row: int) -> int:
+def _placed_in_edges(g: GraphView, row: int) -> int:
     """How many in-edges of a vertex with a master have a part."""
-    return vertex[row, SLOTS + len(parts) + vertex[row, MASTER]] + vertex[row, AWAY]
+    return home_in_edges(g, row) + g.vertex.data[row, AWAY]
 
 
 @inner
@@ -100,15 +96,16 @@ def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) ->
 
 
 @inner
-def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
+def _master_locality(g: GraphView, src: int, dst: int) -> None:
     """Algorithm 1: a new source joins a destination of high in-degree, else the least loaded part takes what is new."""
+    parts, vertex = g.parts, g.vertex.data
     part = _least_loaded(parts)
     if vertex[dst, MASTER] >= 0:
         edges = masters = 0
         for p in range(len(parts)):
             edges += parts[p, PART_EDGES]
             masters += parts[p, MASTERS]
-        if _placed_in_edges(parts, vertex, dst) * masters > 2 * edges:
+        if _placed_in_edges(g, dst) * masters > 2 * edges:
             part = vertex[dst, MASTER]
     else:
         _set_master(parts, vertex, dst, part)
@@ -117,41 +114,37 @@ def _master_locality(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) 
 
 
 @inner
-def _has_row(vertex: np.ndarray, n: int, row: int, part: int) -> bool:
-    """Whether the vertex has a row in the part, or gets one this epoch."""
-    return vertex[row, SLOTS + part] >= 0 or vertex[row, MASTER] == part or edges_at(vertex, n, row, part) > 0
-
-
-@inner
-def _hdrf(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int, rule: Rule) -> int:
+def _hdrf(g: GraphView, src: int, dst: int, rule: Rule) -> int:
     """The part with the highest score."""
-    n = len(parts)
-    src_degree = dst_degree = 1
+    parts, masters = g.parts, g.vertex.data[:, MASTER]
+    n, src_degree, dst_degree = len(parts), 1 + placed_ends(g, src), 1 + placed_ends(g, dst)
     most = least = parts[0, PART_EDGES]
     for p in range(n):
-        src_degree += edges_at(vertex, n, src, p)
-        dst_degree += edges_at(vertex, n, dst, p)
         most = max(most, parts[p, PART_EDGES])
         least = min(least, parts[p, PART_EDGES])
     share = src_degree / (src_degree + dst_degree)
     best, best_score = 0, -1.0
+    src_rows = dst_rows = np.int64(0)  # beside the masters'
     for p in range(n):
         size = parts[p, PART_EDGES]
         score = rule.balance * (most - size) / (rule.epsilon + (most - least))
-        if _has_row(vertex, n, src, p):
+        if has_row(g, src, p, src_rows):
             score += 2.0 - share
-        if _has_row(vertex, n, dst, p):
+            src_rows += masters[src] != p
+        if has_row(g, dst, p, dst_rows):
             score += 1.0 + share
+            dst_rows += masters[dst] != p
         if score > best_score or (score == best_score and size < parts[best, PART_EDGES]):
             best, best_score = p, score
     return best
 
 
 @inner
-def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, dst: int, rule: Rule) -> int:
+def _choose(g: GraphView, src: int, dst: int, rule: Rule) -> int:
     """The part of a new edge; masters its ends where they have none."""
+    parts, vertex = g.parts, g.vertex.data
     if rule.strategy == HDRF:
-        part = _hdrf(parts, vertex, src, dst, rule)
+        part = _hdrf(g, src, dst, rule)
         for end in (src, dst):
             if vertex[end, MASTER] < 0:
                 _set_master(parts, vertex, end, part)
@@ -159,13 +152,13 @@ def _choose(parts: np.ndarray, vertex: np.ndarray, wide: np.ndarray, src: int, d
     if rule.strategy == HASH:
         for end in (src, dst):
             if vertex[end, MASTER] < 0:
-                _set_master(parts, vertex, end, hash_part(rule.salt, wide[end, KEY], len(parts)))
+                _set_master(parts, vertex, end, hash_part(rule.salt, g.wide[end, KEY], len(parts)))
     elif rule.strategy == HYBRID:
         _master_hybrid(parts, vertex, src, dst)
-        if _placed_in_edges(parts, vertex, dst) >= rule.threshold:
-            return _hdrf(parts, vertex, src, dst, rule)
+        if _placed_in_edges(g, dst) >= rule.threshold:
+            return _hdrf(g, src, dst, rule)
     else:
-        _master_locality(parts, vertex, src, dst)
+        _master_locality(g, src, dst)
     return vertex[dst, MASTER]
 
 
@@ -176,12 +169,19 @@ def hash_part(salt: Salt, key: int, parts: int) -> np.int64:
 
 
 @inner
-def place_edges(g: GraphView, added: np.ndarray, rule: Rule) -> None:
-    """Give each of the added edges a part, and their ends masters. All rows are logged."""
-    parts, vertex, edge = g.parts, g.vertex.data, g.edge.data
-    for row in added:
-        edge[row, PART] = _choose(parts, vertex, g.wide, edge[row, SRC], edge[row, DST], rule)
-        count_edge(parts, vertex, edge, row, 1)
+def place_edges(g: GraphView, added: np.ndarray, start: int, rule: Rule) -> int:
+    """Give each of the added edges from `start` on a part, and their ends masters. All rows are logged.
+
+    Returns where it stopped for want of room for lists of parts, or how many there are.
+    """
+    edge = g.edge.data
+    for i in range(start, len(added)):
+        if g.is_sparse and g.scalars[LIST_TAIL] + g.list_room > len(g.replicas.data):
+            return i
+        row = np.int64(added[i])
+        edge[row, PART] = _choose(g, np.int64(edge[row, SRC]), np.int64(edge[row, DST]), rule)
+        count_edge(g, row, 1)
+    return len(added)
 
 
 @inner

@@ -1,4 +1,8 @@
-"""Slots: a vertex's row numbers in its master part and in every part where one of its edges lives."""
+"""What is known of a vertex in each part: its row number there (slot), and how many edges of it live there.
+
+Up to DENSE_PARTS parts a vertex has three columns for each. Past that a vertex is in few of them: its master's part has
+three columns, and a list (state/entry_lists.py) has each other part where the vertex is. Both tell the same.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,19 @@ import numpy as np
 
 from gnn.kernel import inner
 from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from partitioner.graph_tables import KEY, LIVE, MASTER, PART_ROWS, SLOT_FREE, SLOT_TAIL, SLOTS, GraphView
+from partitioner.graph_tables import (
+    KEY,
+    LIST,
+    LIST_FREE,
+    LIST_TAIL,
+    LIVE,
+    MASTER,
+    PART_ROWS,
+    SLOT_FREE,
+    SLOT_TAIL,
+    SLOTS,
+    GraphView,
+)
 from partitioner.net_change import (
     BORN,
     DEAD,
@@ -24,8 +40,137 @@ from partitioner.net_change import (
     VERTEX_ROW,
     Records,
 )
-from partitioner.placement import edges_at
+from state.entry_lists import add_entry, entries_of, entry_at, find_entry, remove_entry
 from state.table import touch
+
+_E_SLOT, _E_IN, _E_OUT = 1, 2, 3  # of an entry, whose first word is the part
+
+
+@inner
+def slot_of(g: GraphView, row: int, part: int) -> np.int64:
+    """The slot of a vertex that has a master in a part, -1 where it has none."""
+    vertex = g.vertex.data
+    if not g.is_sparse:
+        return np.int64(vertex[row, SLOTS + part])
+    if vertex[row, MASTER] == part:
+        return np.int64(vertex[row, SLOTS])
+    at = find_entry(g.replicas, vertex, row, LIST, part)
+    return np.int64(g.replicas.data[at + _E_SLOT]) if at >= 0 else np.int64(-1)
+
+
+@inner
+def home_slot(g: GraphView, row: int) -> np.int64:
+    """The slot of a vertex in its master's part."""
+    return np.int64(g.vertex.data[row, SLOTS if g.is_sparse else SLOTS + g.vertex.data[row, MASTER]])
+
+
+@inner
+def _set_slot(g: GraphView, row: int, part: int, slot: int) -> None:
+    """Write the slot of a vertex in its master's part, or where edges of it live."""
+    vertex = g.vertex.data
+    if not g.is_sparse:
+        vertex[row, SLOTS + part] = slot
+    elif vertex[row, MASTER] == part:
+        vertex[row, SLOTS] = slot
+    else:
+        words = g.replicas
+        at = find_entry(words, vertex, row, LIST, part)
+        touch(words, at)
+        words.data[at + _E_SLOT] = slot
+
+
+@inner
+def _drop_slot(g: GraphView, row: int, part: int) -> None:
+    """The vertex is not in the part any more."""
+    if g.is_sparse and g.vertex.data[row, MASTER] != part:
+        remove_entry(g.replicas, g.scalars[LIST_FREE:], g.vertex.data, row, LIST, part)
+    else:
+        _set_slot(g, row, part, -1)
+
+
+@inner
+def count_end(g: GraphView, row: int, part: int, way: int, more: int) -> None:
+    """Count an edge that comes (`more` 1) or goes (-1) in its destination (`way` 0) or source (1), in its part."""
+    vertex = g.vertex.data
+    if not g.is_sparse:
+        vertex[row, SLOTS + (1 + way) * len(g.parts) + part] += more
+    elif vertex[row, MASTER] == part:
+        vertex[row, SLOTS + 1 + way] += more
+    else:
+        words = g.replicas
+        at = find_entry(words, vertex, row, LIST, part)
+        if at < 0:
+            at = add_entry(words, g.scalars[LIST_FREE:], g.scalars[LIST_TAIL:], vertex, row, LIST, part)
+            words.data[at + _E_SLOT], words.data[at + _E_IN], words.data[at + _E_OUT] = -1, 0, 0
+        touch(words, at)
+        words.data[at + _E_IN + way] += more
+
+
+@inner
+def home_in_edges(g: GraphView, row: int) -> np.int64:
+    """How many in-edges of a vertex live in its master's part."""
+    vertex = g.vertex.data
+    return np.int64(vertex[row, SLOTS + 1 if g.is_sparse else SLOTS + len(g.parts) + vertex[row, MASTER]])
+
+
+@inner
+def _ends_in(g: GraphView, row: int, part: int) -> np.int64:
+    """How many ends of edges a vertex with columns has in a part; a self-loop counts twice."""
+    vertex, n = g.vertex.data, len(g.parts)
+    return np.int64(vertex[row, SLOTS + n + part]) + np.int64(vertex[row, SLOTS + 2 * n + part])
+
+
+# Of each of a vertex's places: with columns all parts are places, with lists those where it is but its master's.
+
+
+@inner
+def places_of(g: GraphView, row: int) -> np.int64:
+    """How many places the vertex has."""
+    return entries_of(g.vertex.data, row, LIST) if g.is_sparse else np.int64(len(g.parts))
+
+
+@inner
+def part_at(g: GraphView, row: int, k: int) -> np.int64:
+    """The part of the k-th place; they are in the order of parts."""
+    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, LIST, k)]) if g.is_sparse else np.int64(k)
+
+
+@inner
+def _slot_at(g: GraphView, row: int, k: int) -> np.int64:
+    """The slot of the vertex in its k-th place, or -1."""
+    if not g.is_sparse:
+        return np.int64(g.vertex.data[row, SLOTS + k])
+    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, LIST, k) + _E_SLOT])
+
+
+@inner
+def _ends_at(g: GraphView, row: int, k: int) -> np.int64:
+    """How many ends of edges the vertex has in its k-th place."""
+    if not g.is_sparse:
+        return _ends_in(g, row, k)
+    words, at = g.replicas.data, entry_at(g.vertex.data, row, LIST, k)
+    return np.int64(words[at + _E_IN]) + np.int64(words[at + _E_OUT])
+
+
+@inner
+def placed_ends(g: GraphView, row: int) -> np.int64:
+    """How many ends of edges that have a part the vertex has."""
+    vertex, ends = g.vertex.data, np.int64(0)
+    for k in range(places_of(g, row)):
+        ends += _ends_at(g, row, k)
+    if g.is_sparse:
+        ends += np.int64(vertex[row, SLOTS + 1]) + np.int64(vertex[row, SLOTS + 2])
+    return ends
+
+
+@inner
+def has_row(g: GraphView, row: int, part: int, k: int) -> bool:
+    """Whether the vertex has a row in the part, or gets one this epoch; `k`: before how many others that are true."""
+    if g.vertex.data[row, MASTER] == part:
+        return True
+    if g.is_sparse:
+        return k < places_of(g, row) and part_at(g, row, k) == part
+    return g.vertex.data[row, SLOTS + part] >= 0 or _ends_in(g, row, part) > 0
 
 
 @inner
@@ -47,14 +192,14 @@ def _change_master(g: GraphView, out: Records, row: int) -> None:
     if not vertex[row, LIVE]:
         at = counts[DEAD]
         counts[DEAD] += 1
-        out.dead[TO, at], out.dead[SLOT, at] = master, vertex[row, SLOTS + master]
+        out.dead[TO, at], out.dead[SLOT, at] = master, home_slot(g, row)
         out.dead_keys[at] = g.wide[row, KEY]
         _note_dropped(out, row, master)
-    elif vertex[row, SLOTS + master] < 0:
-        vertex[row, SLOTS + master] = _hand_out_slot(g.parts, g.chain.data, master)
+    elif home_slot(g, row) < 0:
+        _set_slot(g, row, master, _hand_out_slot(g.parts, g.chain.data, master))
         at = counts[BORN]
         counts[BORN] += 1
-        out.born[TO, at], out.born[SLOT, at] = master, vertex[row, SLOTS + master]
+        out.born[TO, at], out.born[SLOT, at] = master, home_slot(g, row)
         out.born[VERTEX_ROW, at] = row
         out.born_keys[at] = g.wide[row, KEY]
 
@@ -63,18 +208,18 @@ def _change_master(g: GraphView, out: Records, row: int) -> None:
 def _change_replicas(g: GraphView, out: Records, row: int) -> None:
     """The vertex has a replica in every part but its master's where one of its edges lives, and nowhere else."""
     parts, vertex, counts = g.parts, g.vertex.data, out.counts
-    n, master = len(parts), np.int64(vertex[row, MASTER])
-    home = vertex[row, SLOTS + master]
-    for part in range(n):
-        slot = vertex[row, SLOTS + part]
-        wanted = edges_at(vertex, n, row, part) > 0
+    master, home = np.int64(vertex[row, MASTER]), home_slot(g, row)
+    for k in range(places_of(g, row)):
+        part, wanted = part_at(g, row, k), _ends_at(g, row, k) > 0
+        slot = _slot_at(g, row, k)
         if part == master or wanted == (slot >= 0):
             continue
         if wanted:
-            vertex[row, SLOTS + part] = _hand_out_slot(parts, g.chain.data, part)
+            slot = _hand_out_slot(parts, g.chain.data, part)
+            _set_slot(g, row, part, slot)
             at = counts[REPLICAS]
             counts[REPLICAS] += 1
-            out.replicas[TO, at], out.replicas[SLOT, at] = part, vertex[row, SLOTS + part]
+            out.replicas[TO, at], out.replicas[SLOT, at] = part, slot
             out.replicas[HOME_PART, at], out.replicas[HOME_SLOT, at] = master, home
             continue
         at = counts[FREED]
@@ -111,12 +256,12 @@ def _hand_out_slot(parts: np.ndarray, chain: np.ndarray, part: int) -> int:
 @inner
 def give_back_slots(g: GraphView, out: Records) -> None:
     """Free the dropped slots; they are handed out again from the next epoch on."""
-    parts, vertex, chain = g.parts, g.vertex.data, g.chain
+    parts, chain = g.parts, g.chain
     for k in range(out.counts[DROPPED]):
-        row, part = out.dropped[DROPPED_ROW, k], out.dropped[DROPPED_PART, k]
-        slot = vertex[row, SLOTS + part]
+        row, part = np.int64(out.dropped[DROPPED_ROW, k]), np.int64(out.dropped[DROPPED_PART, k])
+        slot = slot_of(g, row, part)
         touch(chain, slot)
         chain.data[slot, part] = parts[part, SLOT_FREE]
         parts[part, SLOT_FREE] = slot + 1
         parts[part, PART_ROWS] -= 1
-        vertex[row, SLOTS + part] = -1
+        _drop_slot(g, row, part)

@@ -56,6 +56,7 @@ TESTS = {
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
     "operators/storage/owner.py": PAGES,
+    "operators/storage/part_columns.py": f"{_STORAGE}part_columns.py {PAGES}",
     "operators/storage/tail.py": PAGES,
     "operators/storage/aggregates/extrema_kernels.py": FOLDS,
     "operators/storage/aggregates/extrema_channels.py": FOLDS,
@@ -151,7 +152,16 @@ MUTATIONS = [
     Mutation("a lost epoch goes unnoticed", "operators/stage.py", "epoch != self.epoch + 1", "epoch <= self.epoch"),
     Mutation("blocks come in the order of arrival", "operators/inbox.py", "in sorted(complete)]", "in complete]"),
     Mutation(
-        "a replica's row is not durable", "operators/storage/owner.py", "        self.replica.touch_rows(added)\n"
+        "a replica's row is not durable",
+        "operators/storage/part_columns.py",
+        "            self._table.touch_rows(rows)\n            self._table.data[rows, parts] = numbers\n",
+        "            self._table.data[rows, parts] = numbers\n",
+    ),
+    Mutation(
+        "a replica in a list is not durable",
+        "operators/storage/part_columns.py",
+        "            touch(lists.pool, at)\n            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]\n",
+        "            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]\n",
     ),
     Mutation(
         "what a dropped master held stays durable",

@@ -63,6 +63,12 @@ def place_of(lists: ListsView | ListsRead, row: int) -> np.int64:
 
 
 @inner
+def length_of(lists: ListsView | ListsRead, row: int) -> np.int64:
+    """How many entries the list of `row` has."""
+    return np.int64(lists.head.data[row, _LENGTH])
+
+
+@inner
 def base_of(lists: ListsView | ListsRead, row: int) -> int:
     """The row of the first slot of this row's part: lists hold slots, everything else rows."""
     return (row >> lists.shift) << lists.shift
@@ -108,20 +114,40 @@ def _grow(lists: ListsView, row: int) -> bool:
     return True
 
 
+@inner
+def lengthen(lists: ListsView, row: int, more: int) -> bool:
+    """Have up to FIRST_CAPACITY more entries, to be written; False, with nothing changed, when the pool must grow."""
+    head = lists.head.data
+    if head[row, _LENGTH] + more > head[row, _CAPACITY] and not _grow(lists, row):
+        return False
+    touch(lists.head, row)
+    head[row, _LENGTH] += more
+    return True
+
+
+@inner
+def shorten(lists: ListsView, row: int, less: int) -> None:
+    """Have so many entries less, the last ones. An empty list gives its chunk back."""
+    head = lists.head.data
+    touch(lists.head, row)
+    head[row, _LENGTH] -= less
+    if head[row, _LENGTH] == 0:
+        _leave_chunk(lists, row, np.int64(head[row, _AT]), head[row, _CAPACITY])
+        head[row, _AT] = 0
+        head[row, _CAPACITY] = 0
+
+
 @kernel
 def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     """Add an entry to the list of `row`; False, with nothing changed, when the pool must grow first."""
-    head = lists.head.data
-    if head[row, _LENGTH] == head[row, _CAPACITY] and not _grow(lists, row):
+    if not lengthen(lists, row, 1):
         return False
-    at = place_of(lists, row) + head[row, _LENGTH]
+    at = place_of(lists, row) + lists.head.data[row, _LENGTH] - 1
     touch(lists.pool, at)
     lists.pool.data[at] = value
     if lists.weighted:
         touch(lists.weight, at)
         lists.weight.data[at] = weight
-    touch(lists.head, row)
-    head[row, _LENGTH] += 1
     return True
 
 
@@ -155,12 +181,7 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
     if lists.weighted:
         touch(lists.weight, place)
         lists.weight.data[place] = lists.weight.data[last]
-    touch(lists.head, row)
-    head[row, _LENGTH] -= 1
-    if head[row, _LENGTH] == 0:
-        _leave_chunk(lists, row, np.int64(head[row, _AT]), head[row, _CAPACITY])
-        head[row, _AT] = 0
-        head[row, _CAPACITY] = 0
+    shorten(lists, row, 1)
 
 
 @kernel

@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from state.codec import UnknownFormatError
 from state.memory.mapped_file import MappedFile
 from state.page_checksums import PAGE_BYTES, PageChecksums
 from state.table import Table, TableSet
+from state.task_parts import DENSE_PARTS
 
 IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)
@@ -120,11 +121,22 @@ def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
         known = " and ".join(map(str, FORMATS_READ))
         msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {known})"
         raise UnknownFormatError(msg)
-    wanted = {table.name for table in tables}
-    if set(manifest["tables"]) != wanted:
-        msg = f"base image {folder}: has tables {sorted(manifest['tables'])}, the operator has {sorted(wanted)}"
+    if refusal := refusal_of(manifest["tables"], tables):
+        msg = f"base image {folder}: {refusal}"
         raise DamagedImageError(msg)
     return manifest
+
+
+def refusal_of(names: Iterable[str], tables: TableSet) -> str:
+    """Why what was written of tables of these names is not read into these; empty where it is of the same."""
+    stored, here = sorted(names), sorted(table.name for table in tables)
+    if stored == here:
+        return ""
+    return (
+        f"has tables {stored}, the operator has {here}: another version of Freshet wrote it (earlier ones had a column "
+        f"for each part also of more than {DENSE_PARTS}). Resume with the version that wrote it, or `freshet export` "
+        "the graph with that one and start afresh from the snapshot"
+    )
 
 
 def image_id(folder: Path) -> bytes:

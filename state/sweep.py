@@ -25,7 +25,7 @@ import orjson
 
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
-from state.image import DamagedImageError, image_id, load_images
+from state.image import DamagedImageError, image_id, load_images, refusal_of
 from state.table import Table, TableSet
 
 STATE_FORMAT = 2
@@ -214,7 +214,7 @@ class Sweeper:
         """Load the newest complete cut, given each part's entries; returns the epoch that the tables stand at.
 
         Raises:
-            UnknownFormatError: the state was written in a format that this version does not read.
+            UnknownFormatError: the state was written in a format, or of tables, that this version does not read.
             DamagedImageError: a base image is not the one that the state builds on.
             UnevenPartsError: the parts' states are of different epochs, or of different jobs.
         """
@@ -223,6 +223,9 @@ class Sweeper:
         self.preload()
         if self.marker:
             metas = [one.meta for one in self._parts]
+            if refusal := refusal_of(metas[0]["rows"], self.tables):
+                msg = f"state of epoch {metas[0]['epoch']}: {refusal}"
+                raise UnknownFormatError(msg)
             for table in self.tables:  # for all parts at once: room that grows page by page is copied again and again
                 table.reserve(np.array([meta["rows"].get(table.name, 0) for meta in metas], np.int64))
             self.epoch = metas[0]["epoch"]

@@ -24,7 +24,7 @@ from state.memory.table_memory import PrivateMap, allocate, lay_out, spread
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
-_ONE_PART = 31  # rows are int32, so this shift gives 0 for all of them
+ONE_PART = 31  # rows are int32, so this shift gives 0 for all of them
 _STRIDE_MIN = 16
 _ROOM = 16  # what a single part that is mapped may grow to, in multiples of its size
 _VALUES_AT_ONCE = 1 << 16
@@ -121,7 +121,7 @@ class Table:
     @property
     def part_shift(self) -> int:
         """`row >> part_shift` is the part of a row."""
-        return _ONE_PART if self.parts == 1 else self.stride.bit_length() - 1
+        return ONE_PART if self.parts == 1 else self.stride.bit_length() - 1
 
     def part(self, part: int) -> np.ndarray:
         """The rows of one part (a view); stale after `reserve`."""

@@ -9,6 +9,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+DENSE_PARTS = 16  # with more parts, what is known of a vertex in each of them stands in lists; part of the state format
+
 
 def key_group_of(part: int, parts: int, key_groups: int) -> int:
     """The key group of a part: the parts' groups are spread evenly."""

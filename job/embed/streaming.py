@@ -23,8 +23,9 @@ from partitioner.config import PartitionerConfig
 HASH_SEED = "hash seed"  # in what was told
 _MIB = 1 << 20
 # While the graph is placed: of an edge its rows, log, record and column of a block, and its entries of the hash index;
-# of a replica the record; of a vertex its log, record and columns. Measured by scripts/bench_image.py.
-_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES = 64, 48, 120
+# of a vertex its log, record and columns; of each part that it may have a row in the record. Measured by
+# scripts/bench_image.py.
+_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES, _ROW_BYTES = 64, 48, 120, 16
 _EVENT_BYTES = 33  # on the disk
 
 
@@ -63,7 +64,8 @@ class Placement:
 def placing_memory(needs: Needs, parts: int) -> int:
     """The private memory of the step that takes most: the graph's topology is placed as a whole."""
     edge = _EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1)
-    return edge * needs.edges + (_VERTEX_BYTES + 16 * parts) * needs.vertices + 2 * needs.text + 4 * _MIB
+    rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
+    return edge * needs.edges + _VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB
 
 
 def memory_lines(needs: Needs, memory: int, parts: int) -> list[str]:

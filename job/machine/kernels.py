@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,18 +43,20 @@ class Compiled(NamedTuple):
 class Jobs(NamedTuple):
     """The jobs that kernels are to be compiled for: those of a model, in one part or several.
 
-    `id_kind`: "int" or "string", None for both; `to_topic`: whether embeddings go to a topic.
+    `id_kind`: "int" or "string", None for both; `to_topic`: whether embeddings go to a topic; `many_parts`: whether
+    there are more than have columns each.
     """
 
     model: Path
     several_parts: bool
     id_kind: str | None = None
     to_topic: bool = True
+    many_parts: bool = False
 
     @property
     def options(self) -> list[str]:
         """Those of the rehearsal."""
-        several = ["--several-parts"] if self.several_parts else []
+        several = ["--several-parts"] * self.several_parts + ["--many-parts"] * self.many_parts
         ids = ["--ids", self.id_kind] if self.id_kind else []
         return ["--model", str(self.model.absolute()), *several, *ids, *([] if self.to_topic else ["--no-topic"])]
 
@@ -66,8 +69,8 @@ class Jobs(NamedTuple):
     @property
     def wider(self) -> list[Jobs]:
         """These jobs, and those that need all that these do, and more."""
-        kinds, topics = {self.id_kind, None}, {self.to_topic, True}
-        return [self._replace(id_kind=kind, to_topic=topic) for kind in kinds for topic in topics]
+        every = product({self.id_kind, None}, {self.to_topic, True}, {self.many_parts, self.several_parts})
+        return [self._replace(id_kind=kind, to_topic=topic, many_parts=many) for kind, topic, many in every]
 
 
 def are_ready(jobs: Jobs | None = None) -> bool:

@@ -23,8 +23,9 @@ class EpochOptions(Options):
         default=None,
         ge=1,
         le=PARTS_MAX,
-        description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism, "
-        "divided by --pipeline where that is given).",
+        description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism, divided by "
+        "--pipeline where that is given): the most subtasks a layer can ever have. More of them than are used now cost "
+        "little (docs/parts.md).",
     )
     epoch_events_given: Annotated[Count | None, Option(EPOCHS, Holds.KEPT)] = Field(
         default=None,

@@ -36,6 +36,7 @@ from job.run.topic_start import put_start
 from job.serving.embedded import server_of_run
 from operators.factory import load_plan
 from operators.snapshot.reader import id_kind_of
+from state.task_parts import DENSE_PARTS
 
 
 def run(config: RunConfig) -> int:
@@ -72,7 +73,8 @@ def _warm_up(config: RunConfig) -> None:
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
         kind = config.id_kind if config.snapshot is None else id_kind_of(config.snapshot)
-        jobs = Jobs(config.model, config.part_count > 1, kind, to_topic=config.embeddings_to is not None)
+        parts, to_topic = config.part_count, config.embeddings_to is not None
+        jobs = Jobs(config.model, parts > 1, kind, to_topic=to_topic, many_parts=parts > DENSE_PARTS)
     if not are_ready(jobs):
         say("compiling kernels, once per machine: about twenty seconds on two cores (see `freshet warm-up`)")
         try:

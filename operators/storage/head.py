@@ -76,7 +76,7 @@ def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replica
         return Replicas(topology.get("ra_part"), added, added, added)
     new = np.flatnonzero((owner.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
     slots, parts = added[new], topology.get("ra_part")[new]
-    return Replicas(parts, owner.replica.data[slots, parts], slots, slots[:0])
+    return Replicas(parts, owner.replica.numbers(slots, parts), slots, slots[:0])
 
 
 def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Replicas) -> list[Columns]:
@@ -86,10 +86,10 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
     """
     layer, at = owner.following, owner.at
     assert layer is not None
-    width, replica, tasks = layer.message_width, owner.replica.data, at.tasks
+    width, tasks = layer.message_width, at.tasks
     coming = grouped(tasks.task_of[new.to], tasks.tasks)
     found: list[Columns] = []
-    for task, replicas in enumerate(route_rows(replica, changed, at)):
+    for task, replicas in enumerate(route_rows(owner.replica, changed, at)):
         is_own, more = task == at.task, coming[task]
         columns: Columns = {"z_to": replicas.to, "z_slot": replicas.slot, "z_row": replicas.row}
         sent = replicas.sent

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gnn.plan import Context, LayerPlan
+from operators.storage.part_columns import PartColumns
 from operators.storage.part_rows import PartRows
 from operators.storage.row_kernels import choose, store
 from state.codec import Block
@@ -26,7 +27,7 @@ _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0
 class Owner:
     """The masters of a task's parts as one operator sees them, and the rows of those whose flags are `owned`.
 
-    Shapes: x (rows, width) float32; replica (rows, parts) int32, the slot there, -1 where there is none.
+    Shapes: x (rows, width) float32; replica: of each row the slots in the parts where its vertex has a replica.
     Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
     """
 
@@ -50,14 +51,14 @@ class Owner:
         self.count = tables.add("count", "i4")
         self.degree = tables.add("degree", "f8")
         self.loop = tables.add("loop", "f4", fill=float("nan"))
-        self.replica = tables.add("replica", "i4", parts, fill=-1)
+        self.replica = PartColumns(tables, "replica", parts)
         kept = [self.x, self.key, self.flags]
         if self._reads_context or self._sends_context:
             kept += [self.count, self.degree, self.loop]
-        if parts > 1 and following is not None:
-            kept.append(self.replica)
-        self._kept = tuple(kept)
+        self._kept, self._replicates = tuple(kept), parts > 1 and following is not None
         at.keep(*kept)
+        if self._replicates:
+            at.keep(self.replica.rows)
         self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
         self._among = np.zeros(0, bool)  # by slot, all False between calls
 
@@ -95,17 +96,15 @@ class Owner:
             for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
                 table.touch_rows(slots)
                 table.data[slots] = block.get(name)
-        if self.replica in self._kept:
+        if self._replicates:
             self._replica_sets(block)
 
     def _replica_sets(self, block: Block) -> None:
         gone, added = self.at.of(block, "rd"), self.at.of(block, "ra")
         if gone.size:
-            self.replica.touch_rows(gone)
-            self.replica.data[gone, block.get("rd_part")] = -1
+            self.replica.drop(gone, block.get("rd_part"))
         if added.size:
-            self.replica.touch_rows(added)
-            self.replica.data[added, block.get("ra_part")] = block.get("ra_rslot")
+            self.replica.put(added, block.get("ra_part"), block.get("ra_rslot"))
 
     def clear(self, block: Block) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
@@ -113,6 +112,8 @@ class Owner:
         for table in self._kept if dead.size else ():
             table.touch_rows(dead)
             table.data[dead] = table.fill
+        if self._replicates and dead.size:
+            self.replica.clear(dead)
 
     @property
     def is_tail(self) -> bool:

@@ -6,8 +6,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import inner, kernel
+from operators.storage.part_columns import (
+    PartColumns,
+    PartsRead,
+    as_columns,
+    as_lists,
+    cells_of,
+    first_cell,
+    number_in,
+    part_in,
+    prefetch_cells,
+)
 from operators.storage.part_rows import PartRows
+from state.adjacency import ListsRead
 from state.prefetch import prefetch
 
 _AHEAD = 8
@@ -25,17 +37,17 @@ class Replicas(NamedTuple):
     sent: np.ndarray
 
 
-@kernel
-def _count(replica: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
+@inner
+def _count_in(
+    replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
+) -> None:
     """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
-    n, parts = len(slots), replica.shape[1]
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(replica, np.int64(slots[i + _AHEAD]) * parts)
-        last = np.int64(-1)
-        for part in range(parts):
-            if replica[slots[i], part] >= 0:
-                task = np.int64(task_of[part])
+    for i in range(len(slots)):
+        prefetch_cells(replica, slots, i)
+        first, last = first_cell(replica, slots[i]), np.int64(-1)
+        for k in range(cells_of(replica, slots[i])):
+            if number_in(replica, slots[i], first, k) >= 0:
+                task = np.int64(task_of[part_in(replica, first, k)])
                 replicas[task] += 1
                 if task != last:
                     rows[task] += 1
@@ -43,54 +55,100 @@ def _count(replica: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas
 
 
 @kernel
-def _fill(
-    replica: np.ndarray,
+def _count(dense: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
+    _count_in(as_columns(dense), slots, task_of, replicas, rows)
+
+
+@kernel
+def _count_listed(
+    lists: ListsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
+) -> None:
+    _count_in(as_lists(lists), slots, task_of, replicas, rows)
+
+
+@inner
+def _fill_in(
+    replica: PartsRead,
     slots: np.ndarray,
     task_of: np.ndarray,
     at_replica: np.ndarray,
     at_row: np.ndarray,
     first_row: np.ndarray,
     own: int,
-    to: np.ndarray,
-    slot: np.ndarray,
-    row: np.ndarray,
-    sent: np.ndarray,
+    out: Replicas,
 ) -> None:
     """Write the replicas, task by task from `at_replica` on, and the rows that each task is sent from `at_row` on.
 
     The own task has all rows: its replicas say which one of them is theirs.
     """
-    parts = replica.shape[1]
     for i in range(len(slots)):
-        last = np.int64(-1)
-        for part in range(parts):
-            there = replica[slots[i], part]
+        first, last = first_cell(replica, slots[i]), np.int64(-1)
+        for cell in range(cells_of(replica, slots[i])):
+            there = number_in(replica, slots[i], first, cell)
             if there < 0:
                 continue
+            part = part_in(replica, first, cell)
             task = np.int64(task_of[part])
             if task != last:
-                sent[at_row[task]] = i
+                out.sent[at_row[task]] = i
                 at_row[task] += 1
                 last = task
             k = at_replica[task]
             at_replica[task] += 1
-            to[k], slot[k] = part, there
-            row[k] = i if task == own else at_row[task] - 1 - first_row[task]
+            out.to[k], out.slot[k] = part, there
+            out.row[k] = i if task == own else at_row[task] - 1 - first_row[task]
 
 
-def route_rows(replica: np.ndarray, slots: np.ndarray, at: PartRows) -> list[Replicas]:
+@kernel
+def _fill(
+    dense: np.ndarray,
+    slots: np.ndarray,
+    task_of: np.ndarray,
+    at_replica: np.ndarray,
+    at_row: np.ndarray,
+    first_row: np.ndarray,
+    own: int,
+    out: Replicas,
+) -> None:
+    _fill_in(as_columns(dense), slots, task_of, at_replica, at_row, first_row, own, out)
+
+
+@kernel
+def _fill_listed(
+    lists: ListsRead,
+    slots: np.ndarray,
+    task_of: np.ndarray,
+    at_replica: np.ndarray,
+    at_row: np.ndarray,
+    first_row: np.ndarray,
+    own: int,
+    out: Replicas,
+) -> None:
+    _fill_in(as_lists(lists), slots, task_of, at_replica, at_row, first_row, own, out)
+
+
+def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
     """For each task the replicas there of the vertices in `slots`, in the order of `slots` and then of parts."""
     tasks, task_of = at.tasks.tasks, at.tasks.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
-    _count(replica, slots, task_of, replicas[1:], rows[1:])
+    if replica.is_sparse:
+        _count_listed(replica.read.lists, slots, task_of, replicas[1:], rows[1:])
+    else:
+        _count(replica.dense, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
-    to, slot, row, sent = np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32)
-    _fill(replica, slots, task_of, ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, to, slot, row, sent)
+    out = Replicas(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32))
+    into = ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out
+    if replica.is_sparse:
+        _fill_listed(replica.read.lists, slots, task_of, *into)
+    else:
+        _fill(replica.dense, slots, task_of, *into)
     found = []
     for task in range(tasks):
         mine = slice(ends[task], ends[task + 1])
-        found.append(Replicas(to[mine], slot[mine], row[mine], sent[row_ends[task] : row_ends[task + 1]]))
+        found.append(
+            Replicas(out.to[mine], out.slot[mine], out.row[mine], out.sent[row_ends[task] : row_ends[task + 1]])
+        )
     return found
 
 

@@ -15,6 +15,7 @@ from operators.storage.capability import capability_of
 from operators.storage.head import hand_on
 from operators.storage.layer import EMPTY_SLOTS, LayerShape
 from operators.storage.owner import MASTER, SPLIT, Owner
+from operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from operators.storage.part_rows import PartRows
 from state.codec import Block
 from state.table import TableSet, View, align, touch
@@ -24,7 +25,7 @@ _USED, _FREE = 0, 1
 
 @kernel
 def _place(
-    index: View,
+    index: PartsView,
     chain: View,
     scalars: View,
     slots: np.ndarray,
@@ -32,36 +33,38 @@ def _place(
     counts: np.ndarray,
     shifts: tuple[int, int, int],
     rows: np.ndarray,
-) -> None:
+    start: int,
+) -> int:
     """The row of each (slot, source part), given or taken back as `counts` says; -1 for what is taken back.
 
     `shifts` are those of slots, rows and scalars: the bits below each count within a part, and so does the index.
+    From `start` on; returns how far it went before the index must grow.
     """
-    for i in range(len(slots)):
+    for i in range(start, len(slots)):
         slot, source = slots[i], sources[i]
         part = np.int64(slot >> shifts[0])
         base, first = part << shifts[1], part << shifts[2]
-        row = np.int64(index.data[slot, source])
+        row = np.int64(number_of(index, slot, source))
         touch(scalars, first)
         if counts[i] == 0:
             if row >= 0:
-                touch(index, slot)
-                index.data[slot, source] = -1
+                drop_number(index, slot, source)
                 touch(chain, base + row)
                 chain.data[base + row] = scalars.data[first + _FREE]
                 scalars.data[first + _FREE] = row + 1
             rows[i] = -1
             continue
         if row < 0:
-            if scalars.data[first + _FREE]:
-                row = np.int64(scalars.data[first + _FREE] - 1)
+            free, used = scalars.data[first + _FREE], scalars.data[first + _USED]
+            row = np.int64(free - 1 if free else used)
+            if not put_number(index, slot, source, row):
+                return i
+            if free:
                 scalars.data[first + _FREE] = chain.data[base + row]
             else:
-                row = np.int64(scalars.data[first + _USED])
-                scalars.data[first + _USED] += 1
-            touch(index, slot)
-            index.data[slot, source] = row
+                scalars.data[first + _USED] = used + 1
         rows[i] = base + row
+    return len(slots)
 
 
 @kernel
@@ -77,8 +80,8 @@ def _keep(partial: View, places: np.ndarray, kept: np.ndarray, rows: np.ndarray)
 class LayerTail(Core):
     """Tail l: merges partials, updates its split vertices.
 
-    Shapes: partial (rows, synopsis_width) float32; index (slots, parts) int32 into those of the slot's part; own
-    (slots, self width) float32.
+    Shapes: partial (rows, synopsis_width) float32; index: of each slot the rows of its parts' partials, among those of
+    the slot's part; own (slots, self width) float32.
     Invariant: a row of `partial` exists for exactly the (split master of this task, part with in-edges of it).
     """
 
@@ -93,10 +96,10 @@ class LayerTail(Core):
         self.chain = tables.add("chain", "i4")
         self.scalars = tables.add("scalars", "i8")
         self.scalars.reserve(2)
-        self.index = tables.add("index", "i4", shape.tasks.parts, fill=-1)
+        self.index = PartColumns(tables, "index", shape.tasks.parts)
         self.own_width = layer.message_width if layer.self_is_message else layer.self_width
         self.own = tables.add("own", "f4", max(1, self.own_width))
-        self.at.keep(self.index, self.own)
+        self.at.keep(self.index.rows, self.own)
         self._merge_partials = capability_of(layer.synopsis).merge_partials
         self.touched = 0
 
@@ -146,7 +149,9 @@ class LayerTail(Core):
         """UPDATE these split vertices; slots and rows of those that changed, or are forced."""
         layer, owner = self.shape.layer, self.owner
         merged = np.empty((active.size, layer.synopsis_width), np.float32)
-        self._merge_partials(self.index.data, self.partial.data, active, merged, *self._shifts[:2])
+        below = self.chain.part_shift
+        for some, index, at, shift in self.index.columns(active, below):
+            self._merge_partials(index, self.partial.data, at, merged[some], shift, below)
         x = layer.update(merged, self.own.data[active, : self.own_width], owner.read_context(active))
         return owner.store(active, x, forced)
 
@@ -167,18 +172,20 @@ class LayerTail(Core):
         return self.index.part_shift, self.chain.part_shift, self.scalars.part_shift
 
     def _place(self, slots: np.ndarray, sources: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        rows = np.empty(slots.size, np.int32)
+        rows, sources = np.empty(slots.size, np.int32), sources.astype(np.int16)
         tables = self.index.view, self.chain.view, self.scalars.view
-        _place(*tables, slots, sources.astype(np.int16), counts, self._shifts, rows)
+        done = 0
+        while (done := _place(*tables, slots, sources, counts, self._shifts, rows, done)) < slots.size:
+            self.index.grow()
+            tables = self.index.view, *tables[1:]
         return rows
 
     def _drop(self, slots: np.ndarray) -> None:
         """These vertices are not split any more: their rows go."""
         if not slots.size:
             return
-        parts = self.shape.tasks.parts
-        nothing = np.zeros(slots.size * parts, np.int32)
-        self._place(np.repeat(slots, parts), np.tile(np.arange(parts), slots.size), nothing)
+        held, sources = self.index.held(slots)
+        self._place(held, sources, np.zeros(held.size, np.int32))
         for table in (self.own, self.owner.x):
             table.touch_rows(slots)
             table.data[slots] = table.fill

@@ -49,6 +49,7 @@ def test_a_second_warm_up_compiles_nothing(cache: Path) -> None:
         ("int", ("--runtime", "local", "--parts", "4", "--undirected")),
         ("string", ("--runtime", "local", "--parts", "1", "--partitioner", "hdrf")),
         ("string", ("--runtime", "local", "--parts", "4")),
+        ("int", ("--runtime", "local", "--parts", "20")),
         ("int", ("--runtime", "flink", "--parts", "3", "--parallelism", "2")),
         ("string", ("--runtime", "flink", "--parts", "2", "--parallelism", "1")),
     ],

@@ -22,7 +22,7 @@ from tests.support.models import random_model
 @given(
     graph=graphs(),
     seed=st.integers(0, 199),
-    parts=st.sampled_from([1, 1, 2, 4]),
+    parts=st.sampled_from([1, 1, 2, 4, 20]),
     strategy=st.sampled_from(STRATEGIES),
     undirected=st.booleans(),
     strings=st.booleans(),

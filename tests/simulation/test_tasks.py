@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import chain, repeat
+from unittest.mock import patch
 
 import pytest
 
 from gnn.plan import compile_plan
 from operators.epochs.cut_log import CutLog
+from operators.storage import part_columns
+from partitioner import graph_tables
 from tests.support.cuts import copied
 from tests.support.dealt_tasks import check_tasks
 from tests.support.models import IN_WIDTH, all_small_models
@@ -19,6 +22,12 @@ from tests.support.simulation import Faults, Simulation
 from tests.support.streams import random_records, to_events
 
 PARTS = 64
+LISTED = [
+    "graph_conv-sum-2-layers",
+    "sage_conv-several-moments-2-layers",
+    "graph_conv-max-2-layers",
+    "gat_conv-4-heads",
+]
 
 
 def simulated(name: str, tasks: Iterator[int], faults: Faults, log: CutLog) -> Simulation:
@@ -40,6 +49,26 @@ def test_64_parts_on_any_number_of_tasks(name: str) -> None:
     alone = simulated(name, repeat(1), NO_FAULTS, log).rows()
     for tasks in (2, 4):
         assert simulated(name, repeat(tasks), NO_FAULTS, copied(log)).rows() == alone, f"{tasks} tasks"
+
+
+def tables_of(simulation: Simulation) -> set[str]:
+    """The names of all operators' tables."""
+    stages = [simulation._partitioner, *simulation._stages.values()]
+    return {table.name for stage in stages for table in stage.core.tables}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_lists_of_parts_have_the_bits_of_columns(name: str) -> None:
+    """On several tasks, and through crashes."""
+    log = CutLog()
+    with patch.object(graph_tables, "DENSE_PARTS", PARTS), patch.object(part_columns, "DENSE_PARTS", PARTS):
+        columns = simulated(name, repeat(2), NO_FAULTS, log)
+    assert {"lists", "replica.head"}.isdisjoint(tables_of(columns))
+    faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.004)
+    lists = simulated(name, repeat(3), faults, copied(log))
+    assert {"lists", "replica.head", "index.head"} <= tables_of(lists)
+    assert lists.crashes == 3
+    assert lists.rows() == columns.rows()
 
 
 def test_a_job_goes_on_with_other_tasks() -> None:

@@ -63,6 +63,11 @@ def test_what_is_ready_for_both_kinds_of_ids_and_a_topic_is_ready_for_one_and_no
     assert kernels.are_ready(narrow)
     for other in ({"id_kind": "string"}, {"id_kind": None}, {"to_topic": True}, {"several_parts": True}):
         assert not kernels.are_ready(narrow._replace(**other)), other
+    several = narrow._replace(several_parts=True)
+    kernels.compile_ahead(jobs=several)
+    assert kernels.are_ready(several) and not kernels.are_ready(several._replace(many_parts=True))
+    kernels.compile_ahead(jobs=several._replace(id_kind="string", many_parts=True))
+    assert kernels.are_ready(several._replace(id_kind="string")), "many parts are several"
     kernels.compile_ahead(jobs=narrow._replace(id_kind=None, to_topic=True))
     assert kernels.are_ready(narrow._replace(id_kind="string"))
 
