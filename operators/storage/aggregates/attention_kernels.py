@@ -173,8 +173,8 @@ def change(
         more |= inexact(before, term, after) << (np.int64(c) & np.int64(31))
     if lossy | more:
         note_loss(s, att.note.data, v, lossy | _lossy_from(first, more), 0.0)
-    empty, little = att.held.data[v, k] == 0, little_is_left(s[v, first - np.uint64(1)])
-    suspect_where(att, v, (lossy | more) != 0 or empty or little, serial)
+    # of a side whose last message goes nothing is left, or something was lost
+    suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
 
 @apart
