@@ -82,7 +82,7 @@ def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
 @inner
 def _list_flips(
     att: Attention, pool: np.ndarray, base: int, at: int, end: int, v: int, h: int, old: float, new: float, count: int
-) -> tuple[np.uint64, np.int64]:
+) -> tuple[int, int]:
     """List the messages among the in-edges from `at` to `end` whose terms are above one of two numbers alone.
 
     Returns where it stopped, as the list may be full, and how many are listed.
