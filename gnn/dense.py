@@ -7,7 +7,8 @@ made of blocks of one shape, the last one padded: one shape, one kernel, and ins
 A block has 64 rows where OpenBLAS sums all of them in the same order. Its kernels for Haswell (and AMD's Zen 1 to 3) do
 not: of twelve rows they sum six in another order than the other six, in the first and the last eight columns. There a
 block has 60 rows, and the product a margin of eight columns on either side; wide products are cut in another way
-(`block_of`).
+(`block_of`). BLAS copies the right side of each product to where it wants it, so several such blocks are one product
+where that gives the same bits (`_blocks_at_once`): that takes a sixth less time for 42 columns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gnn.blas import take_work_memory, use_one_thread
 Rows = NDArray[np.float32]
 
 _TRIALS = 8
-_AT_A_TIME = 16  # blocks with margins: what comes in between stays in the cache
+_AT_ONCE = (8, 4, 2)  # blocks with margins in one product: what comes in between stays in the cache
 
 use_one_thread()  # here, so that nobody can multiply without it
 take_work_memory()
@@ -111,11 +112,39 @@ def _multiply(x: Rows, w: Rows, out: Rows, block: Block) -> None:
 
 
 def _multiply_with_margin(blocks: Rows, w: Rows, results: Rows, margin: int) -> None:
+    padded, at, left = _with_margin(w, margin), 0, len(blocks)
+    for many in _blocks_at_once(*w.shape, Block(blocks.shape[1], margin)):
+        size = many * blocks.shape[1]
+        wide = np.empty((size, padded.shape[1]), np.float32)
+        while left >= many:
+            np.matmul(blocks[at : at + many].reshape(size, -1), padded, out=wide)
+            results[at : at + many] = wide[:, margin : margin + w.shape[1]].reshape(many, blocks.shape[1], -1)
+            at, left = at + many, left - many
+
+
+def _with_margin(w: Rows, margin: int) -> Rows:
     k, m = w.shape
     padded = np.zeros((k, 2 * margin + -(-m // margin) * margin), np.float32)
     padded[:, margin : margin + m] = w
-    wide = np.empty((min(_AT_A_TIME, len(blocks)), blocks.shape[1], padded.shape[1]), np.float32)
-    for at in range(0, len(blocks), _AT_A_TIME):
-        some = blocks[at : at + _AT_A_TIME]
-        np.matmul(some, padded, out=wide[: len(some)])
-        results[at : at + _AT_A_TIME] = wide[: len(some), :, margin : margin + m]
+    return padded
+
+
+@lru_cache(maxsize=256)
+def _blocks_at_once(k: int, m: int, block: Block) -> tuple[int, ...]:
+    """How many blocks with margins may be one product: equal rows come out as in a block alone, tried on random ones.
+
+    Shapes: of products (n, k) by (k, m).
+    """
+    random, found = np.random.default_rng(0), []
+    for many in _AT_ONCE:
+        for _ in range(_TRIALS):
+            row, w = random.standard_normal((1, k), np.float32), random.standard_normal((k, m), np.float32)
+            padded = _with_margin(w, block.margin)
+            alone = np.repeat(row, block.rows, axis=0) @ padded
+            together = np.repeat(row, many * block.rows, axis=0) @ padded
+            inside = slice(block.margin, block.margin + m)
+            if (together[:, inside].view(np.int32) != alone[0, inside].view(np.int32)).any():
+                break
+        else:
+            found.append(many)
+    return *found, 1

@@ -10,7 +10,7 @@ from gnn.attend import AttentionEpilogue
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
 from operators.storage.aggregates.attention_epoch import arrive, leave
-from operators.storage.aggregates.attention_kernels import Attention, InEdges
+from operators.storage.aggregates.attention_kernels import TOUCHED, Attention, InEdges
 from operators.storage.aggregates.attention_reading import finish_attention, read_attention
 from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
 from operators.storage.edge_messages import Edges, Messages, Moves
@@ -33,7 +33,7 @@ class AttentionFold:
         self.held = tables.add(f"{name}held", "i4", sums)
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
-        self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, width), np.float64)
+        self._counter, self._fresh = np.zeros(2, np.int64), np.empty((2, width), np.float64)
         self._flips = np.empty((FLIPS_AT_ONCE, 3), np.int32)
         self._scratch = np.empty(score.channels + 2, np.float32)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -65,7 +65,7 @@ class AttentionFold:
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
     ) -> None:
         """Begin an epoch: unmake messages that are gone, and replace those of moved sources; nothing has weights."""
-        self._counter[0] = 0
+        self._counter[:] = 0
         slots = len(edges.z.data)
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
@@ -78,7 +78,7 @@ class AttentionFold:
         Those are the rows that any message came for, or whose own term has changed.
         """
         arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
-        return self._touched[: self._counter[0]].copy()
+        return self._touched[: self._counter[TOUCHED]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write [m | D | N] of every head to `out`."""

@@ -11,9 +11,12 @@ from operators.storage.aggregates.attention_kernels import (
     AFRESH,
     AHEAD,
     REREAD,
+    SUSPECT,
+    TOUCHED,
     Attention,
     InEdges,
     clear_side,
+    little_is_left,
     places_of,
     score_on,
     side_in,
@@ -31,14 +34,12 @@ from operators.storage.exact_sums import (
 from state.adjacency import base_of, place_of
 from state.prefetch import prefetch, prefetch_row
 
-_LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the shift is nothing beside this
-
 
 @inner
 def _little_is_left(att: Attention, row: int) -> bool:
-    """Whether a denominator is small beside its shift, or not finite, though there are messages."""
+    """Whether little is left of a side that has messages."""
     for k in range(att.held.data.shape[1]):
-        if att.held.data[row, k] > 0 and not att.s.data[row, k * (1 + att.terms.channels)] >= _LEAST:
+        if att.held.data[row, k] > 0 and little_is_left(att.s.data[row, k * (1 + att.terms.channels)]):
             return True
     return False
 
@@ -96,30 +97,27 @@ def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
 
 
 @inner
-def _prefetch_denominators(att: Attention, edges: InEdges, row: int) -> None:
-    sums = att.held.data.shape[1]
-    prefetch(edges.in_edges, row)
-    prefetch(att.note.data, row * 4)
-    prefetch(att.held.data, row * sums)
-    for k in range(sums):
-        prefetch(att.s.data, row * att.s.data.shape[1] + k * (1 + att.terms.channels))
-
-
-@inner
 def settle(att: Attention, edges: InEdges, serial: int) -> None:
-    """At the end of an epoch, clear the sums of nothing and make those afresh that have to be."""
-    for i in range(att.counter[0]):
-        if i + AHEAD < att.counter[0]:
-            _prefetch_denominators(att, edges, np.int64(att.touched[i + AHEAD]))
+    """At the end of an epoch, clear the sums of nothing and make those afresh that have to be.
+
+    Of the touched rows only suspects need a look: those that are to be summed afresh, that have lost something, that
+    had a side without messages in this epoch, or one with a small denominator.
+    """
+    n, note = att.counter[TOUCHED], att.note.data
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch(note, np.int64(att.touched[i + AHEAD]) * 4)
         row = att.touched[i]
+        if note[row, SUSPECT] != serial:
+            continue
         if edges.in_edges[row] == 0:
             for k in range(att.held.data.shape[1]):
                 att.held.data[row, k] = 0
             _clear_sides(att, row)
             clear_sum(att.s, row)
-            forget_loss(att.note.data, row)
+            forget_loss(note, row)
             continue
         if att.renew[row] != serial:
             _clear_sides(att, row)
-        if att.renew[row] == serial or _little_is_left(att, row) or is_worn(att.s.data, att.note.data, row):
+        if att.renew[row] == serial or _little_is_left(att, row) or is_worn(att.s.data, note, row):
             _sum_afresh(att, edges, row)

@@ -24,14 +24,17 @@ import numpy as np
 from gnn.kernel import apart, inner
 from gnn.scores import ADDITIVE, Terms, score_of, side_of
 from operators.storage.edge_messages import Messages, Moves, turns
-from operators.storage.exact_sums import LAST_SERIAL, add_term, inexact, note_loss
+from operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, add_term, inexact, note_loss
 from state.adjacency import ListsRead
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages, messages, messages, rows, messages
+TOUCHED, RENEWED = range(2)  # of the counter
+SUSPECT = IN_EDGES  # of a note, which has no use for their number: the last epoch that has the row looked at in its end
 AHEAD = 8
 _HIGHEST = 30.0  # of a score above the shift
+_LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the shift is nothing beside this
 
 
 class Attention(NamedTuple):
@@ -44,7 +47,7 @@ class Attention(NamedTuple):
     near: View  # (rows, heads) float32: of additive scores the source's terms once more, for scans of in-edges
     renew: np.ndarray  # (rows,) int32: the serial of the last epoch that has the row summed afresh
     touched: np.ndarray  # (rows,) int32
-    counter: np.ndarray  # (1,) int64: how many rows are touched
+    counter: np.ndarray  # (2,) int64: how many rows are touched, and of them summed afresh
     fresh: np.ndarray  # (2, sides * heads * (1 + channels)) float64
     flips: np.ndarray  # (n, 3) int32: source, destination and head of messages that are about to change sides
     counts: np.ndarray  # (5,) int64
@@ -77,16 +80,49 @@ def side_in(att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h: 
 
 
 @inner
+def suspect_where(att: Attention, row: int, condition: bool, serial: int) -> None:
+    """Have the row looked at when the epoch ends, if so: sums may have to be cleared, or made afresh.
+
+    Written in either case, to a line of memory that is there by now: a call for the few rows, or a branch, takes a
+    tenth longer for all of them.
+    """
+    note = att.note.data
+    note[row, SUSPECT] = np.int32(serial) if condition else note[row, SUSPECT]
+
+
+@inner
+def renew(att: Attention, row: int, serial: int) -> None:
+    """Have the row summed afresh when the epoch ends."""
+    if att.renew[row] != serial:
+        att.renew[row] = serial
+        att.counter[RENEWED] += 1
+        suspect_where(att, row, True, serial)
+
+
+@inner
+def is_renewed(att: Attention, row: int, serial: int) -> bool:
+    """Whether the row will be summed afresh; in most epochs none is, and nothing has to be read for that."""
+    return att.counter[RENEWED] > 0 and att.renew[row] == serial
+
+
+@inner
+def little_is_left(denominator: float) -> bool:
+    """Whether the denominator of messages is small beside its shift, or not finite."""
+    return not denominator >= _LEAST
+
+
+@inner
 def mark(att: Attention, row: int, serial: int) -> None:
     """Note that the sums of `row` change in this epoch."""
     if att.note.data[row, LAST_SERIAL] != serial:
         touch(att.note, row)
         att.note.data[row, LAST_SERIAL] = serial
-        att.touched[att.counter[0]] = row
-        att.counter[0] += 1
+        att.touched[att.counter[TOUCHED]] = row
+        att.counter[TOUCHED] += 1
         touch(att.s, row)
         touch(att.shift, row)
         touch(att.held, row)
+        suspect_where(att, row, att.note.data[row, LOSSY] != 0, serial)
 
 
 @inner
@@ -124,7 +160,7 @@ def change(
     att.held.data[v, k] += np.int32(sign)
     above = score - np.float64(att.shift.data[v, k])
     if not above <= _HIGHEST:
-        att.renew[v] = serial
+        renew(att, v, serial)
         return
     p = np.float32(math.exp(above))
     s, (first, value) = att.s.data, places_of(att, k, h)
@@ -137,6 +173,8 @@ def change(
         more |= inexact(before, term, after) << (np.int64(c) & np.int64(31))
     if lossy | more:
         note_loss(s, att.note.data, v, lossy | _lossy_from(first, more), 0.0)
+    # of a side whose last message goes nothing is left, or something was lost
+    suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
 
 @apart
@@ -172,7 +210,7 @@ def _replace(
     shift = np.float64(att.shift.data[v, k])
     above, now = score_on(att, old, u, z, v, h, side) - shift, score_on(att, new, row, z, v, h, side) - shift
     if not (above <= _HIGHEST and now <= _HIGHEST):
-        att.renew[v] = serial
+        renew(att, v, serial)
         return
     p, q = np.float32(math.exp(above)), np.float32(math.exp(now))
     s, (first, value) = att.s.data, places_of(att, k, h)
@@ -190,6 +228,7 @@ def _replace(
         at, many = np.int64(value), att.terms.channels
         size = _bound_of_terms(old, u, p, at, many) + _bound_of_terms(new, row, q, at, many)
         note_loss(s, att.note.data, v, lossy | _lossy_from(first, more), size)
+    suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
 
 @inner
@@ -204,7 +243,6 @@ def prefetch_side(att: Attention, v: int, k: int) -> None:
 def _prefetch_sums(att: Attention, z: np.ndarray, u: int, v: int) -> None:
     """Ask for the sums that a message from u to v changes."""
     prefetch(att.note.data, np.int64(v) * 4)
-    prefetch(att.held.data, np.int64(v) * att.held.data.shape[1])
     prefetch(att.shift.data, np.int64(v) * att.held.data.shape[1])
     for h in range(att.terms.heads):
         prefetch_side(att, v, side_in(att, z, u, z, v, h) * att.terms.heads + h)
@@ -223,9 +261,10 @@ def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, 
             prefetch(z, np.int64(messages.dst[i + 2 * AHEAD]) * z.shape[1] + att.terms.target)
         if i + AHEAD < n:
             _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
+            prefetch(att.held.data, np.int64(messages.dst[i + AHEAD]) * att.held.data.shape[1])
         u, v = messages.src[i], messages.dst[i]
         mark(att, v, serial)
-        if att.renew[v] == serial:
+        if is_renewed(att, v, serial):
             continue
         att.counts[DELTAS] += 1
         for h in range(att.terms.heads):
@@ -251,7 +290,7 @@ def replace_messages(
         while moves.slots[at] != u:
             at += 1
         mark(att, v, serial)
-        if att.renew[v] == serial:
+        if is_renewed(att, v, serial):
             continue
         att.counts[DELTAS] += 1
         for h in range(att.terms.heads):
@@ -266,4 +305,4 @@ def turn_targets(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray,
         v = moves.slots[i]
         if edges.in_edges[v] > 0 and turns(edges.z.data, v, rows, moves.places[i], first, width):
             mark(att, v, serial)
-            att.renew[v] = serial
+            renew(att, v, serial)

@@ -29,10 +29,18 @@ def _shift_of(att: Attention, z: np.ndarray, row: int, h: int, side: int) -> np.
 
 
 @inner
+def _has_messages(att: Attention, row: int, k: int) -> bool:
+    """Whether a side has any: between epochs its denominator is 0 without them, and 2^-80 at least, or NaN, with them.
+
+    So it says what `held` does, in a line of memory that is read anyway.
+    """
+    return att.s.data[row, k * (1 + att.terms.channels)] != 0
+
+
+@inner
 def _prefetch(att: Attention, z: np.ndarray, row: int) -> None:
     prefetch_sum(att.s.data, row)
-    prefetch(att.held.data, row * att.held.data.shape[1])
-    prefetch(att.shift.data, row * att.held.data.shape[1])
+    prefetch(att.shift.data, row * att.shift.data.shape[1])
     prefetch(z, row * z.shape[1] + att.terms.target)
 
 
@@ -40,9 +48,9 @@ def _prefetch(att: Attention, z: np.ndarray, row: int) -> None:
 def _read_head(att: Attention, z: np.ndarray, row: int, h: int, out: np.ndarray, at: int) -> None:
     """Write [m | D | N] of a head of a row to the flat `out`, from `at` on, the sides put together."""
     heads, most, some = att.terms.heads, np.float64(0), False
-    sides = att.held.data.shape[1] // heads
+    sides = att.shift.data.shape[1] // heads
     for side in range(sides):
-        if att.held.data[row, side * heads + h] > 0:
+        if _has_messages(att, row, side * heads + h):
             shift = _shift_of(att, z, row, h, side)
             most = max(most, shift) if some else shift
             some = True
@@ -52,7 +60,7 @@ def _read_head(att: Attention, z: np.ndarray, row: int, h: int, out: np.ndarray,
         out[behind + c] = np.float32(0)
     for side in range(sides):
         k = side * heads + h
-        if att.held.data[row, k] > 0:
+        if _has_messages(att, row, k):
             first, _ = places_of(att, k, np.int64(0))
             # relative to the shift as it is written
             factor = exp_of(_shift_of(att, z, row, h, side) - np.float64(out[at]))

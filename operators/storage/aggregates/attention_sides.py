@@ -16,6 +16,7 @@ from operators.storage.aggregates.attention_kernels import (
     Attention,
     InEdges,
     change,
+    is_renewed,
     mark,
     prefetch_side,
     side_in,
@@ -25,9 +26,10 @@ from state.adjacency import base_of, place_of
 from state.prefetch import prefetch, prefetch_row
 from state.table import touch
 
-FLIPS_AT_ONCE = 1024
+FLIPS_AT_ONCE = 8192
 _SOURCES_OF_A_LINE = 16
 _STRIDE = 32
+_FAR = 512  # in-edges between asking for a long list and reading it
 
 
 @inner
@@ -60,8 +62,17 @@ def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
     """Have the listed messages change sides; the table has the old terms of their targets."""
     z = edges.z.data
     for i in range(count):
+        if i + 2 * AHEAD < count:
+            prefetch_row(z, np.int64(att.flips[i + 2 * AHEAD, 0]))
+        if i + AHEAD < count:
+            v, h = att.flips[i + AHEAD, 1], np.int64(att.flips[i + AHEAD, 2])
+            prefetch_side(att, v, h)
+            prefetch_side(att, v, att.terms.heads + h)
+            prefetch(att.held.data, np.int64(v) * att.held.data.shape[1])
+            prefetch(att.shift.data, np.int64(v) * att.shift.data.shape[1])
+            prefetch(z, np.int64(v) * z.shape[1] + att.terms.target)
         u, v, h = att.flips[i, 0], att.flips[i, 1], np.int64(att.flips[i, 2])
-        if att.renew[v] != serial:
+        if not is_renewed(att, v, serial):
             att.counts[FLIPPED] += 1
             side = side_in(att, z, u, z, v, h)
             change(att, z, u, z, v, h, side, -1, serial)
@@ -69,35 +80,42 @@ def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
 
 
 @inner
-def _list_flip(att: Attention, edges: InEdges, count: int, u: int, v: int, h: int, serial: int) -> int:
-    """List a message that changes sides, and ask for what it is made of; returns how many are listed."""
-    att.flips[count, 0], att.flips[count, 1], att.flips[count, 2] = u, v, h
-    prefetch_row(edges.z.data, np.int64(u))
-    prefetch_side(att, v, h)
-    prefetch_side(att, v, att.terms.heads + h)
-    if count + 1 < FLIPS_AT_ONCE:
-        return count + 1
-    _flip(att, edges, count + 1, serial)
-    return 0
+def _list_flips(
+    att: Attention, pool: np.ndarray, base: int, at: int, end: int, v: int, h: int, old: float, new: float, count: int
+) -> tuple[int, int]:
+    """List the messages among the in-edges from `at` to `end` whose terms are above one of two numbers alone.
+
+    Returns where it stopped, as the list may be full, and how many are listed.
+    """
+    near, heads = att.near.data.reshape(-1), np.uint64(att.terms.heads)
+    first = np.uint64(base) * heads + np.uint64(h)
+    while at < end and count + _STRIDE <= FLIPS_AT_ONCE:
+        if at + np.uint64(_FAR + _STRIDE) < end:
+            prefetch(pool, np.int64(at) + _FAR)
+            prefetch(pool, np.int64(at) + _FAR + _SOURCES_OF_A_LINE)
+        stop, hit = min(at + np.uint64(_STRIDE), end), False
+        for j in range(at, stop):
+            hit |= _changes_side(near, first, pool[j], heads, old, new)
+        for j in range(at, stop if hit else at):  # nearly always none
+            if _changes_side(near, first, pool[j], heads, old, new):
+                att.flips[count, 0], att.flips[count, 1], att.flips[count, 2] = base + pool[j], v, h
+                count += 1
+        at = stop
+    return at, count
 
 
 @inner
 def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row: int, count: int, serial: int) -> int:
     """List the messages of a target that change sides when its terms become those of `then[row]`."""
-    near, pool, heads = att.near.data.reshape(-1), edges.inn.pool.data, np.uint64(att.terms.heads)
-    base, at = np.int64(base_of(edges.inn, v)), np.uint64(place_of(edges.inn, v))
-    end = at + np.uint64(edges.inn.head.data[v, 1])
+    pool, base, begin = edges.inn.pool.data, np.int64(base_of(edges.inn, v)), np.uint64(place_of(edges.inn, v))
+    end = begin + np.uint64(edges.inn.head.data[v, 1])
     att.counts[SCANNED] += edges.inn.head.data[v, 1]
     for h in range(att.terms.heads):
         old, new = -edges.z.data[v, att.terms.target + h], -then[row, att.terms.target + h]
-        first = np.uint64(base) * heads + np.uint64(h)
-        for k in range(at, end, np.uint64(_STRIDE)):
-            stop, hit = min(k + np.uint64(_STRIDE), end), False
-            for j in range(k, stop):
-                hit |= _changes_side(near, first, pool[j], heads, old, new)
-            for j in range(k, stop if hit else k):  # nearly always none
-                if _changes_side(near, first, pool[j], heads, old, new):
-                    count = _list_flip(att, edges, count, base + pool[j], v, h, serial)
+        at, count = _list_flips(att, pool, base, begin, end, v, h, old, new, count)
+        while at < end:
+            _flip(att, edges, count, serial)
+            at, count = _list_flips(att, pool, base, at, end, v, h, old, new, np.int64(0))
     return count
 
 

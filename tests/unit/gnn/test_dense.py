@@ -38,10 +38,10 @@ def test_a_row_alone_has_the_bits_of_the_row_among_many(k: int, m: int) -> None:
 @pytest.mark.parametrize(("k", "m"), SHAPES)
 def test_shuffles_and_batches_of_any_size_keep_every_row(k: int, m: int) -> None:
     rng = np.random.default_rng(3)
-    x, w = rows(1, 300, k), rows(2, k, m)
+    x, w = rows(1, 1100, k), rows(2, k, m)
     together = matmul(x, w)
-    for size in (2, 63, 64, 65, 128, 299, 300):
-        pick = rng.permutation(300)[:size]
+    for size in (2, 63, 64, 65, 128, 299, 300, 1100):
+        pick = rng.permutation(1100)[:size]
         np.testing.assert_array_equal(bits(matmul(x[pick], w)), bits(together[pick]))
 
 
@@ -164,8 +164,8 @@ def test_a_row_has_its_bits_with_all_kernels(core: str) -> None:
     script = (
         "import numpy as np; from gnn.dense import block_of, matmul; r = np.random.default_rng(0).standard_normal\n"
         f"for k, m in {[*SHAPES, (128, 512)]}:\n"
-        "    x, w = r((130, k)).astype('f4'), r((k, m)).astype('f4'); y = matmul(x, w)\n"
-        "    for i in (0, 5, 6, 11, 12, 63, 64, 127, 128, 129):\n"
+        "    x, w = r((730, k)).astype('f4'), r((k, m)).astype('f4'); y = matmul(x, w)\n"
+        "    for i in (0, 5, 6, 11, 12, 63, 64, 127, 128, 129, 479, 480, 599, 719, 729):\n"
         "        assert (matmul(x[i:i + 1], w)[0] == y[i]).all(), (k, m, i)\n"
         "    assert (matmul(x[::-1], w)[::-1] == y).all() and abs(y - x @ w).max() < 1e-3, (k, m)\n"
         "print(block_of(128, 80).rows)"

@@ -19,7 +19,7 @@ from operators.storage import row_kernels
 from operators.storage.aggregates import attention_kernels as kernels
 from operators.storage.aggregates.attention import AttentionFold
 from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
-from operators.storage.exact_sums import LOSSY
+from operators.storage.exact_sums import LAST_SERIAL, LOSSY
 from state.table import TableSet
 from tests.support.models import Spec, conv
 from tests.support.twin import Edge, Twin, twin_of
@@ -242,6 +242,30 @@ def test_a_huge_value_that_is_replaced_leaves_nothing_behind() -> None:
     kept.apply(kept.edges, {3: values[3]})
     assert_same(kept)
     assert fold_of(kept).counts[kernels.AFRESH] > 0
+
+
+def test_what_is_lost_is_there_again_at_the_end_of_the_same_epoch() -> None:
+    """A row that had lost nothing before: one message, exact, is replaced by one that vanishes beside it."""
+    kept = twin_of(KINDS["gat"], ROWS)
+    values = gat_rows(kept, dict.fromkeys(range(4), 0.25))
+    kept.apply(star([1]), values | {1: [2.0**60] * 4 + values[1][4:]})
+    assert fold_of(kept).note.data[0, LOSSY] == 0
+    counts = fold_of(kept).counts
+    counts[:] = 0
+    kept.apply(kept.edges, {1: [0.1] * 4 + values[1][4:]})
+    assert_same(kept)
+    assert counts[kernels.AFRESH] == 1
+
+
+def test_a_row_that_needs_nothing_is_not_looked_at_when_the_epoch_ends() -> None:
+    kept = twin_of(KINDS["gat"], ROWS)
+    kept.apply(star([1, 2]), gat_rows(kept, dict.fromkeys(range(4), 0.25)))
+    kept.apply(star([1, 2, 3]), gat_rows(kept, {1: 0.5}))
+    note = fold_of(kept).note.data
+    assert note[0, kernels.SUSPECT] != note[0, LAST_SERIAL]
+    kept.apply({}, {})
+    assert note[0, kernels.SUSPECT] == note[0, LAST_SERIAL], "sums of nothing are cleared"
+    assert not kept.read().any()
 
 
 @pytest.mark.parametrize("name", sorted(ENDS_OF_LAYERS))
