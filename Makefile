@@ -10,10 +10,10 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench lock clean
+.PHONY: help install demo test check bench bench-matrix lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 install: $(ALL) ## .venv with all that the other targets need (Java and torch included)
 
@@ -29,6 +29,9 @@ check: $(ALL) ## linters and types
 
 bench: $(ALL) ## throughput and latency of both runtimes on an arxiv-shaped stream
 	$(BIN)/python scripts/bench.py $(ARGS)
+
+bench-matrix: $(ALL) ## parts x processes x sizes of an epoch on two graphs; hours, goes on after a stop (ARGS=--help)
+	$(BIN)/python scripts/bench_matrix.py $(ARGS)
 
 lock: $(ALL) ## requirements.lock anew from pyproject.toml (ARGS=--upgrade for the newest versions)
 	$(BIN)/python scripts/lock.py $(ARGS)

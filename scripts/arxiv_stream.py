@@ -22,6 +22,7 @@ VERTICES, EDGES, WIDTH, HIDDEN, OUT = 169_343, 1_170_000, 128, 128, 40
 IN_DEGREE_MAX, OUT_DEGREE_MAX = 13_000, 440
 ADD, DELETE, FEATURES = "add_edge", "del_edge", "set_features"
 ROWS_PER_GROUP = 65_536
+ARXIV = "arxiv"  # the name of the graph that is generated
 
 
 def expected_degrees(
@@ -152,12 +153,19 @@ def generate(folder: Path, events: int, seed: int = 7, graph: Path | None = None
     write_model(folder / "model", seed + 2)
 
 
+def graph_name(graph: Path | None) -> str:
+    """What a graph is called: `edges.parquet` as its folder; None: arxiv's shape."""
+    if graph is None:
+        return ARXIV
+    return graph.resolve().parent.name if graph.stem == "edges" else graph.stem
+
+
 def generate_once(
     folder: Path, events: int, more: Callable[[Path], None] = lambda folder: None, graph: Path | None = None
 ) -> Path:
     """What the benchmark reads, and `more` made of it, unless it is there; returns the absolute folder."""
     folder = folder.absolute()
-    stamp = folder / (f"events-{events}" if graph is None else f"events-{events}-{graph.resolve().parent.name}")
+    stamp = folder / (f"events-{events}" if graph is None else f"events-{events}-{graph_name(graph)}")
     if not stamp.exists():
         print(f"generating {events:,} events", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
@@ -165,6 +173,18 @@ def generate_once(
         more(folder)
         stamp.touch()
     return folder
+
+
+def first_events(folder: Path, count: int) -> Path:
+    """The file with the first so many events of a generated stream, which has as many."""
+    whole, first = folder / "events.parquet", folder / f"events-first-{count}.parquet"
+    if pq.read_metadata(whole).num_rows == count:
+        return whole
+    if not first.exists():
+        unfinished = first.with_suffix(".tmp")
+        pq.write_table(pq.read_table(whole).slice(0, count), unfinished, ROWS_PER_GROUP, compression="none")
+        unfinished.rename(first)
+    return first
 
 
 def main() -> None:

@@ -4,6 +4,10 @@ GraphConv-sum 128-128-40 on 169,343 vertices and 1.17 M edges, 80% as the snapsh
 and feature changes from Parquet (when nearly all edges are there, additions and deletions by turns), with the full
 change log written. Each line is one `freshet run` with its defaults save for the epoch size. The profile says where the
 time of an epoch goes, by operator.
+
+More: `make bench-matrix` has every number of parts and processes with every size of an epoch, on two graphs, and the
+engine alone beside other systems; scripts/bench_parts.py other mixtures of these, scripts/bench_layers.py other layers,
+scripts/bench_kafka.py the same from Kafka, scripts/bench_latency.py latencies at an offered rate.
 """
 
 from __future__ import annotations
@@ -34,9 +38,9 @@ def machine() -> str:
     return f"{cores} cores, {memory_gib:.0f} GiB, {platform.machine()}, Python {platform.python_version()}"
 
 
-def inputs_in(folder: Path) -> list[str | Path]:
+def inputs_in(folder: Path, events: str = "events.parquet") -> list[str | Path]:
     """The options of a run, or of its check, that name what it reads."""
-    return ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / "events.parquet"]
+    return ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / events]
 
 
 def run(folder: Path, runtime: str, epoch_events: int, options: list[str]) -> dict[str, Any]:

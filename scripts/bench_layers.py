@@ -70,6 +70,7 @@ LAYERS: dict[str, Kind] = {
 PEERS = {"recompute": "RC", "ripple": "RP"}
 OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
 TOLERANCE = 1e-4
+EPOCHS_MIN = 300  # that are timed, where there are events enough
 COUNTED = 5_000  # events of the run that is counted and not timed
 DELETED = 2_000  # edges after it
 
@@ -235,7 +236,7 @@ def rates(batch: Callable[[int, int], Any], sizes: list[int], start: int, events
     """Events a second of processor time at each size of an epoch; and where in the stream it ended."""
     found = {}
     for size in sizes:
-        many = max(3, min(events, events * size // max(sizes)) // size)
+        many = max(3, min(events // size, max(events // max(sizes), EPOCHS_MIN)))
         gc.collect()
         begin = time.process_time()
         for k in range(many):
@@ -367,7 +368,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, required=True, help="folder with graphs.py, recompute.py and ripple.py")
     parser.add_argument("--layers", nargs="+", choices=list(LAYERS), default=list(LAYERS))
     parser.add_argument("--epochs", nargs="+", type=int, default=[1000, 100, 10, 1], metavar="EVENTS")
-    parser.add_argument("--events", type=int, default=30_000, help="of the largest epochs; of smaller ones fewer")
+    parser.add_argument("--events", type=int, default=30_000, help="of an epoch's size; of small ones fewer")
     parser.add_argument("--graph", default="arxiv")
     parser.add_argument("--hub", type=int, metavar="IN_EDGES", help="what it costs to take one of so many away")
     options = parser.parse_args()
