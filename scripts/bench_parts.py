@@ -13,7 +13,7 @@ Where a pipeline was run with several numbers of processes, and with as many par
 4:4, or 1:2:2 2:4:2), a second table says what 8, 16 and 64 cores (`--cores`) would reach. It takes the processor time
 of an event to grow with the processes in a straight line through what was measured (and never to shrink), a process to
 keep as many cores busy as one of the fewest did, and parts to be equal. The Partitioner stays one thread, so no job
-takes more events than it alone could. That caches, memory and network have to be shared is left out.
+takes more events than that could alone. That caches, memory and network have to be shared is left out.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ ADAPTIVE = "adaptive"
 LATENCY_TARGET = "50ms"
 LOOK_S = 0.2
 RUN_S_MAX = 900.0
+STOPPED = 130, 143  # how freshet run ends after a signal
 
 
 class Mixture(NamedTuple):
@@ -172,6 +173,8 @@ def run(place: Path, graph: Path | None, stream: int, mixture: Mixture, more: Ma
             process.communicate()
             msg = f"not through after {RUN_S_MAX:.0f} s; give fewer --events (or --epochs-max)"
             raise MeasurementError(msg) from None
+    if process.returncode in STOPPED:  # a signal that was meant for all of this
+        raise KeyboardInterrupt
     if process.returncode:
         msg = f"{' '.join(map(str, command))}\nexit {process.returncode}\n{(folder / 'said.log').read_text()[-3000:]}"
         raise MeasurementError(msg)
@@ -235,7 +238,7 @@ def forecast(measured: Mapping[int, Mapping[str, float]], cores: int) -> Forecas
     if slope < 0 or first + slope * step <= 0:  # more processes do not take less
         slope, first = 0.0, alone["cpu_us_per_event"]
     busy = alone["cpu_us_per_event"] * alone["events_per_s"] / 1e6 / step
-    partitioner = 1e6 / max(measured[number]["partitioner_us_per_event"] for number in numbers)
+    partitioner = 1e6 / min(measured[number]["partitioner_us_per_event"] for number in numbers)  # least disturbed
     counts = range(step, max(step, cores) + 1, step)
     rates = {n: min(1e6 * min(cores, n * busy) / (first + slope * n), partitioner) for n in counts}
     best = next(n for n in counts if rates[n] > 0.99 * max(rates.values()))  # the fewest that are about as good
@@ -244,7 +247,7 @@ def forecast(measured: Mapping[int, Mapping[str, float]], cores: int) -> Forecas
 
 def report_forecasts(found: Found, cores: Sequence[int]) -> None:
     """The second table, and a line of JSON for each of its rows."""
-    table = Table(title="from these figures: one part for each subtask of a layer, as many processes as are best")
+    table = Table(title="forecast: a part for each subtask of a layer, the best number of processes")
     for name in ("graph", "epoch", "pipeline", "cores", "processes", "events/s", "of the fewest measured"):
         table.add_column(name, justify="right")
     for graph, epoch, pipeline in dict.fromkeys((m.graph, m.epoch, m.pipeline) for m in found):

@@ -158,6 +158,9 @@ def test_forecast_by_hand() -> None:
 
 def test_no_forecast_takes_more_events_than_the_partitioner() -> None:
     assert parts.forecast(measured((1, 1.0, 10.0), (2, 2.0, 10.0)), 64) == (64, 10, pytest.approx(1e6))
+    crowded = measured((1, 2.0, 10.0), (2, 4.0, 40.0))  # its thread waits for others
+    crowded[2]["partitioner_us_per_event"] = 20.0
+    assert parts.forecast(crowded, 8).events_per_s == pytest.approx(200_000)  # what one process has shown
 
 
 def test_noise_does_not_make_processes_take_less() -> None:
