@@ -295,6 +295,14 @@ def finish(
         print(f"picture: {options.plot}", file=sys.stderr)
 
 
+def size_of(epoch: str) -> str:
+    """What --epochs takes, as it is."""
+    if epoch != ADAPTIVE and not (epoch.isdecimal() and int(epoch)):
+        msg = f"{epoch!r}: expected a number of events, or {ADAPTIVE!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return epoch
+
+
 def options_for(parser: argparse.ArgumentParser) -> None:
     """The options of every benchmark of mixtures."""
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench_parts", help="of inputs and outputs")
@@ -302,7 +310,9 @@ def options_for(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs-max", type=int, default=10_000, help="epochs that a run takes at most (default: %(default)s)"
     )
-    parser.add_argument("--epochs", nargs="+", default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}")
+    parser.add_argument(
+        "--epochs", nargs="+", type=size_of, default=["1000", ADAPTIVE], help=f"events of an epoch, or {ADAPTIVE!r}"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="0: tell of what --results has (default: %(default)s)")
     parser.add_argument("--runtime", choices=["flink", "local"], default="flink")
     parser.add_argument("--partitioner", default="hybrid")

@@ -233,3 +233,10 @@ def test_the_first_events_of_a_stream(tmp_path: Path) -> None:
     assert first_events(folder, 70_000) == folder / "events.parquet"
     for count in (10, 65_540):  # past a group of rows
         assert pq.read_table(first_events(folder, count)).equals(whole.slice(0, count))
+
+
+def test_sizes_of_epochs_are_numbers_or_adaptive() -> None:
+    assert [parts.size_of(epoch) for epoch in ("10", "adaptive")] == ["10", "adaptive"]
+    for wrong in ("0", "1k", "-1", "Adaptive"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a number of events, or 'adaptive'"):
+            parts.size_of(wrong)
