@@ -118,7 +118,7 @@ class LayerImages:
         active = owner.choose(0, [touched, block.get("m_slot")])
         active.sort()
         size = self._rows(layer.synopsis_width, layer.message_width, layer.self_width, 3 * layer.out_width)
-        chunks = ((some, core.new_rows(some, some)[1]) for some in in_chunks(active, size))
+        chunks = ((some, core.new_rows(some, some).x) for some in in_chunks(active, size))
         sums = self._send(core, part, number, chunks, following)
         if self._settings.parts > 1:
             self._write_partials(core, part, number, block, touched)
@@ -191,7 +191,7 @@ class LayerImages:
         active.sort()
         out = SplitRows(self._work, number, part)
         for some in in_chunks(active, size):
-            slots, x = core.new_rows(some, some)
+            slots, x, *_ = core.new_rows(some, some)
             out.put(slots, x if following is None else following.send(x, owner.send_context(slots)))
             core.tables.let_go()
         out.finish()

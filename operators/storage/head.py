@@ -8,14 +8,14 @@ import numpy as np
 
 from operators.dataflow import SINK, STORAGE
 from operators.outcome import Message
-from operators.storage.owner import Owner
+from operators.storage.owner import Changed, Owner
 from operators.storage.part_rows import frozen
 from operators.storage.routing import Replicas, route_rows
-from operators.storage.row_kernels import gather, pick
+from operators.storage.row_kernels import deal, gather, pick
 from partitioner.events import STRING, Ids
 from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from state.codec import Block, Header, seal
-from state.task_parts import grouped, in_groups
+from state.task_parts import grouped
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 
@@ -29,15 +29,14 @@ def _some_of(block: Block, names: Iterable[str]) -> Columns:
     return {name: block.columns[name] for name in names if name in block.columns}
 
 
-def hand_on(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block) -> list[Message]:
+def hand_on(owner: Owner, epoch: int, changed: Changed, topology: Block) -> list[Message]:
     """The blocks that an epoch sends on: to each task of the next layer's Storage, or to each part of the Sink.
 
     A tail sends rows alone; the storage of the same task passes on what comes from the Partitioner.
-    Shapes: changed (n,) int32, slots whose rows changed; x (n, width) float32, those rows.
     """
     if owner.following is None:
-        return _publish(owner, epoch, changed, x, None if owner.is_tail else topology)
-    return _fan_out(owner, epoch, changed, x, topology)
+        return _publish(owner, epoch, changed, None if owner.is_tail else topology)
+    return _fan_out(owner, epoch, changed.slots, changed.x, topology)
 
 
 def _header(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
@@ -112,28 +111,37 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
     return found
 
 
-def _publish(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block | None) -> list[Message]:
+def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None) -> list[Message]:
     """To each sink part the embeddings of its changed vertices; with the topology also what was deleted."""
-    keys = np.empty(changed.size, np.int64)
-    pick(owner.key.data, changed, keys)
     header, parts = _header(owner, ROWS, epoch, owner.number), owner.at.tasks.parts
+    slots, x, begins, ends = _dealt(owner, changed)
+    assert begins is not None and ends is not None
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
-    ends, dead_ends = (np.array([0, of.size]) for of in (keys, dead))
-    if parts > 1:  # a vertex has the sink part of its key
-        order, ends = in_groups((keys % parts).astype(np.int16), parts)
-        keys, x = keys[order], gather(frozen(x), frozen(order.astype(np.int32)))
-        order, dead_ends = in_groups((dead % parts).astype(np.int16), parts)
-        dead = dead[order]
     messages = []
-    for part in range(parts):
+    for part, gone in enumerate(grouped(dead % parts, parts)):  # a vertex has the sink part of its key
         columns: Columns = {}
         if topology is not None:
             columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
             columns |= names_of(topology, part, parts)
-        mine, gone = slice(*ends[part : part + 2]), slice(*dead_ends[part : part + 2])
-        columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[gone]}
+        mine = slice(begins[part], ends[part])
+        keys = np.empty(ends[part] - begins[part], np.int64)
+        pick(owner.key.data, slots[mine], keys)
+        columns |= {"key": keys, "row": x[mine], "del_key": dead[gone]}
         messages.append(Message(SINK, part, epoch, seal(header, columns)))
     return messages
+
+
+def _dealt(owner: Owner, changed: Changed) -> Changed:
+    """The same rows, those of each part of the Sink together."""
+    if changed.ends is not None:
+        return changed
+    parts, slots = owner.at.tasks.parts, changed.slots
+    if parts == 1:
+        return changed._replace(begins=np.zeros(1, np.int64), ends=np.array([slots.size]))
+    group, begins = np.empty(slots.size, np.int16), np.zeros(parts, np.int64)
+    deal(slots, owner.key.data, group, begins)
+    order = np.argsort(group, kind="stable").astype(np.int32)
+    return Changed(slots[order], gather(frozen(changed.x), frozen(order)), begins, np.append(begins[1:], slots.size))
 
 
 def names_of(topology: Block, part: int, parts: int) -> Columns:

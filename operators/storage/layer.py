@@ -12,7 +12,7 @@ from operators.dataflow import TAIL
 from operators.outcome import Message
 from operators.storage.capability import capability_of
 from operators.storage.head import hand_on, topology_of
-from operators.storage.owner import SPLIT, Owner
+from operators.storage.owner import SPLIT, Changed, Owner
 from operators.storage.part_rows import PartRows
 from operators.storage.root_rows import RootRows
 from operators.storage.routing import route_partials
@@ -48,14 +48,14 @@ class FeatureStorage(Core):
         owner.topology(block)
         slots, x = at.of(block, "x0"), block.get("x0")
         born = at.of(block, "m")
-        changed, values = slots, x.reshape(-1, owner.x.data.shape[1])
+        changed = Changed(slots, x.reshape(-1, owner.x.data.shape[1]))
         if slots.size:
-            changed, values = owner.store(slots, x, born)
+            changed = owner.store(slots, x, born)
         if born.size and (featureless := born[~owner.are_in(born, slots)]).size:
-            zeros = np.zeros((featureless.size, values.shape[1]), np.float32)
-            changed, values = np.concatenate([changed, featureless]), np.concatenate([values, zeros])
-        self.touched = int(changed.size)
-        messages = hand_on(owner, epoch, changed, values, block)
+            zeros = np.zeros((featureless.size, changed.x.shape[1]), np.float32)
+            changed = Changed(np.concatenate([changed.slots, featureless]), np.concatenate([changed.x, zeros]))
+        self.touched = int(changed.slots.size)
+        messages = hand_on(owner, epoch, changed, block)
         owner.clear(block)
         return messages
 
@@ -144,17 +144,19 @@ class LayerStorage(Core):
             candidates.append(self.at.of(topology, "c"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        changed, x = self.new_rows(active, np.concatenate([born, whole_again]), keep_roots=epoch > 0)
-        return hand_on(owner, epoch, changed, x, topology)
+        dealt = owner.following is None and self.shape.tasks.parts > 1
+        changed = self.new_rows(active, np.concatenate([born, whole_again]), keep_roots=epoch > 0, dealt=dealt)
+        return hand_on(owner, epoch, changed, topology)
 
     def new_rows(
-        self, active: np.ndarray, forced: np.ndarray, *, keep_roots: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """UPDATE these whole vertices; slots and rows of those that changed, or are forced."""
+        self, active: np.ndarray, forced: np.ndarray, *, keep_roots: bool = False, dealt: bool = False
+    ) -> Changed:
+        """UPDATE these whole vertices; those that changed, or are forced, if possible `dealt` to the Sink's parts."""
         layer, owner = self.shape.layer, self.owner
         if layer.epilogue is not None:
             own = self.synopses.z if self.own is None else self.own
-            return owner.finish(active, forced, self.synopses.finisher(layer.epilogue, own, owner.count))
+            finisher = self.synopses.finisher(layer.epilogue, own, owner.count)
+            return owner.finish(active, forced, finisher, dealt=dealt)
         synopses, context = self.synopses.read(active), owner.read_context(active)
         if self.roots is not None and keep_roots:
             x = layer.update_from_root(synopses, self.roots.read(active, self.synopses.z.data), context)
@@ -175,8 +177,8 @@ class LayerStorage(Core):
         splits = at.of(topology, "s")
         slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]]) if splits.size else touched
         partials = route_partials(slots, flags, owner.owned | SPLIT, self.home.data, at)
-        mine = np.unique(np.concatenate([own, splits]))
-        mine = mine[flags[mine] == owner.owned | SPLIT]
+        mine = np.concatenate([own, splits])
+        mine = np.unique(mine[flags[mine] == owner.owned | SPLIT])
         header = Header(PARTIAL, epoch, self.shape.number, self.shape.task)
         messages = []
         for task in range(tasks.tasks):

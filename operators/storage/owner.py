@@ -8,20 +8,35 @@ split ones. All of them know every master of their parts. What becomes of change
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from gnn.plan import Context, LayerPlan
 from operators.storage.part_columns import PartColumns
 from operators.storage.part_rows import PartRows
-from operators.storage.row_kernels import choose, store
+from operators.storage.row_kernels import choose, deal, store
 from state.codec import Block
 from state.table import TableSet, View
 
-# UPDATEs these slots, of which some are forced, in the table; writes the slots and rows that changed; says how many.
-Finish = Callable[[np.ndarray, np.ndarray, View, np.ndarray, np.ndarray], int]
+# UPDATEs in the table slots, of which some are forced, each of a group; writes the slots and rows that changed, those
+# of a group from its place on (row_kernels.finish).
+Finish = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, View, np.ndarray, np.ndarray], None]
 MASTER, SPLIT = 1, 2
 _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
+
+
+class Changed(NamedTuple):
+    """Rows that changed, in the order in which they were asked for, or dealt to the Sink's parts.
+
+    Then those of part k are from `begins[k]` to `ends[k]`, and there is nothing between them.
+    Shapes: slots (n,) int32; x (n, width) float32; begins, ends (parts,) int64.
+    """
+
+    slots: np.ndarray
+    x: np.ndarray
+    begins: np.ndarray | None = None
+    ends: np.ndarray | None = None
 
 
 class Owner:
@@ -143,15 +158,19 @@ class Owner:
         chosen = np.empty(slots.size, np.int32)
         return chosen[: choose(slots, self._stamp, epoch + 1, flags, self.owned, chosen)]
 
-    def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Store new rows; returns slots and rows whose bits changed, and those that are forced. Order is kept."""
+    def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> Changed:
+        """Store new rows; those whose bits changed, and those that are forced. Order is kept."""
         changed = self.are_in(slots, forced)
         store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
-        return (slots, x) if changed.all() else (slots[changed], x[changed])
+        return Changed(slots, x) if changed.all() else Changed(slots[changed], x[changed])
 
-    def finish(self, slots: np.ndarray, forced: np.ndarray, update: Finish) -> tuple[np.ndarray, np.ndarray]:
+    def finish(self, slots: np.ndarray, forced: np.ndarray, update: Finish, *, dealt: bool = False) -> Changed:
         """UPDATE from the tables of synopses and self inputs, and `store`, in one pass."""
         again = self.are_in(slots, forced)
+        group, begins = np.zeros(slots.size, np.int16), np.zeros(self.at.tasks.parts if dealt else 1, np.int64)
+        if dealt:
+            deal(slots, self.key.data, group, begins)
         changed, x = np.empty(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
-        count = update(slots, again, self.x.view, changed, x)
-        return changed[:count], x[:count]
+        ends = begins.copy()
+        update(slots, again, group, ends, self.x.view, changed, x)
+        return Changed(changed, x, begins, ends) if dealt else Changed(changed[: ends[0]], x[: ends[0]])

@@ -65,6 +65,24 @@ def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray,
 
 
 @kernel
+def deal(slots: np.ndarray, key: np.ndarray, group: np.ndarray, at: np.ndarray) -> None:
+    """The group of each slot, which is its key modulo the number of groups, and where each group's rows begin.
+
+    Shapes: slots (n,) int32; key (rows,) int64; group (n,) int16; at (groups,) int64, zeros.
+    """
+    n, count = len(slots), len(at)
+    for i in range(n):
+        if i + _FAR < n:
+            prefetch(key, np.int64(slots[i + _FAR]))
+        group[i] = key[slots[i]] % count
+        at[group[i]] += 1
+    end = n
+    for k in range(count - 1, -1, -1):
+        end -= at[k]
+        at[k] = end
+
+
+@kernel
 def put(table: View, slots: np.ndarray, rows: np.ndarray, first: int) -> None:
     """Write the columns from `first` on of `rows` to the table's rows `slots`."""
     data, n = table.data, len(slots)
@@ -103,25 +121,29 @@ def finish(
     relu: bool,
     slots: np.ndarray,
     forced: np.ndarray,
+    group: np.ndarray,
+    at: np.ndarray,
     table: View,
     out_slots: np.ndarray,
     out: np.ndarray,
-) -> int:
+) -> None:
     """UPDATE by an `Epilogue` for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
 
-    Every row of the tables is read once while the next ones are on their way. Returns how many changed.
+    Every row of the tables is read once while the next ones are on their way. Those that changed go to `out`, those of
+    group k from `at[k]` on, which then says where they end.
     Shapes: s (rows, width) float64; own and the table's data (rows, width) float32; counts (rows,) int32, read for a
-    mean; slots (n,) int32, distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
+    mean; slots (n,) int32, distinct; forced (n,) bool; group (n,) int16; at (groups,) int64; out_slots (n,) int32; out
+    (n, width) float32.
     """
     n, width, x = len(slots), s.shape[1], table.data
-    bits, out_bits, count = x.view(np.int32), out.view(np.int32), 0
+    bits, out_bits = x.view(np.int32), out.view(np.int32)
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
             prefetch_sum(s, ahead)
             prefetch_row(own, ahead)
             prefetch_row(x, ahead)
-        row = slots[i]
+        row, count = slots[i], at[group[i]]
         if mean and counts[row] == 0:
             for j in range(width):
                 out[count, j] = np.float32(0) + own[row, j]
@@ -139,8 +161,7 @@ def finish(
                 out[count, j] = np.float32(0) if out[count, j] <= 0 else out[count, j]
         if replace_row(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row
-            count += 1
-    return count
+            at[group[i]] += 1
 
 
 @kernel

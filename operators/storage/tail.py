@@ -14,7 +14,7 @@ from operators.outcome import Message
 from operators.storage.capability import capability_of
 from operators.storage.head import hand_on
 from operators.storage.layer import EMPTY_SLOTS, LayerShape
-from operators.storage.owner import MASTER, SPLIT, Owner
+from operators.storage.owner import MASTER, SPLIT, Changed, Owner
 from operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from operators.storage.part_rows import PartRows
 from state.codec import Block
@@ -134,8 +134,7 @@ class LayerTail(Core):
             candidates.append(at.of(topology, "c"))
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
-        changed, x = self.new_rows(active, splits)
-        messages = hand_on(owner, epoch, changed, x, topology)
+        messages = hand_on(owner, epoch, self.new_rows(active, splits), topology)
         owner.clear(topology)
         return messages
 
@@ -145,8 +144,8 @@ class LayerTail(Core):
         self.owner.topology(topology)
         self._drop(np.concatenate([self.at.of(topology, "u"), self.at.of(topology, "d")]))
 
-    def new_rows(self, active: np.ndarray, forced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """UPDATE these split vertices; slots and rows of those that changed, or are forced."""
+    def new_rows(self, active: np.ndarray, forced: np.ndarray) -> Changed:
+        """UPDATE these split vertices; those that changed, or are forced."""
         layer, owner = self.shape.layer, self.owner
         merged = np.empty((active.size, layer.synopsis_width), np.float32)
         below = self.chain.part_shift

@@ -99,24 +99,24 @@ def finish_attention(
     scratch: np.ndarray,
     slots: np.ndarray,
     forced: np.ndarray,
+    group: np.ndarray,
+    at: np.ndarray,
     table: View,
     out_slots: np.ndarray,
     out: np.ndarray,
-) -> int:
-    """UPDATE by an epilogue for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
+) -> None:
+    """UPDATE by an epilogue for these rows, and `store`, as `row_kernels.finish` has it.
 
-    Every row of the tables is read once while the next ones are on their way. Returns how many changed.
-    Shapes: z and own (rows of the tables, their widths) float32; scratch (channels + 2,) float32; slots (n,) int32,
-    distinct; forced (n,) bool; out_slots (n,) int32; out (n, width) float32.
+    Shapes: z and own (rows of the tables, their widths) float32; scratch (channels + 2,) float32; the others as there.
     """
-    count, n, bits, out_bits = 0, len(slots), table.data.view(np.int32), out.view(np.int32)
+    n, bits, out_bits = len(slots), table.data.view(np.int32), out.view(np.int32)
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
             _prefetch(att, z, ahead)
             prefetch_row(own, ahead)
             prefetch_row(table.data, ahead)
-        row = slots[i]
+        row, count = slots[i], at[group[i]]
         for c in range(0 if end.concat else out.shape[1]):
             out[count, c] = np.float32(0)
         for h in range(att.terms.heads):
@@ -125,8 +125,7 @@ def finish_attention(
         _end_row(out[count], own, row, end)
         if replace_row(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row
-            count += 1
-    return count
+            at[group[i]] += 1
 
 
 @kernel

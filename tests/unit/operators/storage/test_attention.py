@@ -292,9 +292,14 @@ def test_update_in_one_pass_is_update_and_store(name: str, seed: int, scale: flo
     row_kernels.store(tables[0].view, tables[0].data.view(np.int32), slots, new.view(np.int32), changed)
     out_slots, out = np.empty(5, np.int32), np.empty((5, layer.out_width), np.float32)
     finish = kept.store.finisher(layer.epilogue, table, kept.store.z)
-    count = finish(slots, forced, tables[1].view, out_slots, out)
-    assert out_slots[:count].tolist() == slots[changed].tolist()
-    assert out[:count].tobytes() == new[changed].tobytes()
+    group, at = rng.integers(0, 2, 5).astype(np.int16), np.zeros(2, np.int64)
+    begins = np.array([0, np.count_nonzero(group == 0)])
+    at[:] = begins
+    finish(slots, forced, group, at, tables[1].view, out_slots, out)
+    for k in range(2):
+        mine, some = changed & (group == k), slice(begins[k], at[k])
+        assert out_slots[some].tolist() == slots[mine].tolist()
+        assert out[some].tobytes() == new[mine].tobytes()
     assert tables[1].data.tobytes() == tables[0].data.tobytes()
 
 

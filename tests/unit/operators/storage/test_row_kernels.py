@@ -32,8 +32,8 @@ def plan_of(stack: list) -> LayerPlan:
 
 
 @pytest.mark.parametrize("name", STACKS)
-@given(seed=st.integers(0, 2**32 - 1), chosen=st.integers(0, ROWS))
-def test_finish_is_update_and_store(name: str, seed: int, chosen: int) -> None:
+@given(seed=st.integers(0, 2**32 - 1), chosen=st.integers(0, ROWS), groups=st.integers(1, 3))
+def test_finish_is_update_and_store(name: str, seed: int, chosen: int, groups: int) -> None:
     layer, rng = plan_of(STACKS[name]), np.random.default_rng(seed)
     assert layer.epilogue is not None
 
@@ -55,9 +55,14 @@ def test_finish_is_update_and_store(name: str, seed: int, chosen: int) -> None:
     row_kernels.store(tables[0].view, tables[0].data.view(np.int32), slots, new.view(np.int32), changed)
     out_slots, out = np.empty(chosen, np.int32), np.empty((chosen, WIDTH), np.float32)
     bias, mean, relu = layer.epilogue
-    count = row_kernels.finish(s, own, counts, bias, mean, relu, slots, forced, tables[1].view, out_slots, out)
-    assert out_slots[:count].tolist() == slots[changed].tolist()
-    assert out[:count].tobytes() == new[changed].tobytes()
+    group, at, keys = np.empty(chosen, np.int16), np.zeros(groups, np.int64), rng.integers(0, 2**40, ROWS)
+    row_kernels.deal(slots, keys, group, at)
+    begins = at.copy()
+    row_kernels.finish(s, own, counts, bias, mean, relu, slots, forced, group, at, tables[1].view, out_slots, out)
+    for k in range(groups):
+        mine, some = changed & (keys[slots] % groups == k), slice(begins[k], at[k])
+        assert out_slots[some].tolist() == slots[mine].tolist()
+        assert out[some].tobytes() == new[mine].tobytes()
     assert tables[1].data.tobytes() == tables[0].data.tobytes()
 
 
