@@ -116,6 +116,8 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
     header, parts = _header(owner, ROWS, epoch, owner.number), owner.at.tasks.parts
     slots, x, begins, ends = _dealt(owner, changed)
     assert begins is not None and ends is not None
+    keys = np.empty(slots.size, np.int64)
+    pick(owner.key.data, slots, keys)
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
     messages = []
     for part, gone in enumerate(grouped(dead % parts, parts)):  # a vertex has the sink part of its key
@@ -124,9 +126,7 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
             columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
             columns |= names_of(topology, part, parts)
         mine = slice(begins[part], ends[part])
-        keys = np.empty(ends[part] - begins[part], np.int64)
-        pick(owner.key.data, slots[mine], keys)
-        columns |= {"key": keys, "row": x[mine], "del_key": dead[gone]}
+        columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[gone]}
         messages.append(Message(SINK, part, epoch, seal(header, columns)))
     return messages
 

@@ -29,7 +29,7 @@ _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0
 class Changed(NamedTuple):
     """Rows that changed, in the order in which they were asked for, or dealt to the Sink's parts.
 
-    Then those of part k are from `begins[k]` to `ends[k]`, and there is nothing between them.
+    Then those of part k are from `begins[k]` to `ends[k]`; between them are other slots of the tables, without rows.
     Shapes: slots (n,) int32; x (n, width) float32; begins, ends (parts,) int64.
     """
 
@@ -170,7 +170,7 @@ class Owner:
         group, begins = np.zeros(slots.size, np.int16), np.zeros(self.at.tasks.parts if dealt else 1, np.int64)
         if dealt:
             deal(slots, self.key.data, group, begins)
-        changed, x = np.empty(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
+        changed, x = np.zeros(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
         ends = begins.copy()
         update(slots, again, group, ends, self.x.view, changed, x)
         return Changed(changed, x, begins, ends) if dealt else Changed(changed[: ends[0]], x[: ends[0]])

@@ -71,10 +71,11 @@ def deal(slots: np.ndarray, key: np.ndarray, group: np.ndarray, at: np.ndarray) 
     Shapes: slots (n,) int32; key (rows,) int64; group (n,) int16; at (groups,) int64, zeros.
     """
     n, count = len(slots), len(at)
+    mask = count - 1 if count & (count - 1) == 0 else 0  # a division takes as long as all else
     for i in range(n):
         if i + _FAR < n:
             prefetch(key, np.int64(slots[i + _FAR]))
-        group[i] = key[slots[i]] % count
+        group[i] = key[slots[i]] & mask if mask else key[slots[i]] % count
         at[group[i]] += 1
     end = n
     for k in range(count - 1, -1, -1):
