@@ -35,7 +35,7 @@ from state.table import View, touch
 _WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 _ALL_CHANNELS = 0xFFFFFFFF
 _AHEAD = 12  # messages between asking for a row and using it
-SCRUBBED_PER_EPOCH = 16  # rows that the scrubber looks at in an epoch, in all parts: 170,000 in a few minutes
+SCRUBBED_PER_EPOCH = 2  # rows that the scrubber looks at in an epoch, parts by turns: 170,000 in some minutes
 OK, MISSING_EDGE = 0, 1
 
 
@@ -234,14 +234,14 @@ def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarra
 
 
 @inner
-def end_epoch(syn: Synopses, serial: int, epoch: int, totals: np.ndarray, again: np.ndarray, found: np.ndarray) -> int:
-    """Scrub some of each part's `totals` rows and settle all touched ones; returns how many are to be recomputed."""
-    for part in range(len(totals)):
-        total = totals[part]
-        if total > 0:
-            # by the epoch alone, so that a replay looks at the same ones
-            first = part << syn.out.shift if part > 0 else part
-            scrub(syn, first, (epoch * syn.scrubbed) % total, syn.scrubbed, total, serial, found)
+def end_epoch(
+    syn: Synopses, serial: int, due: tuple[int, int], totals: np.ndarray, again: np.ndarray, found: np.ndarray
+) -> int:
+    """Scrub some of the rows that are due and settle all touched ones; returns how many are to be recomputed."""
+    part, turn = due
+    if 0 <= part < len(totals) and totals[part] > 0:
+        first = part << syn.out.shift if part > 0 else part
+        scrub(syn, first, (turn * syn.scrubbed) % totals[part], syn.scrubbed, totals[part], serial, found)
     return settle(syn, again)
 
 
@@ -257,7 +257,7 @@ def merge_epoch(
     added: tuple[np.ndarray, np.ndarray, np.ndarray],
     at: int,
     serial: int,
-    epoch: int,
+    due: tuple[int, int],
     totals: np.ndarray,
     again: np.ndarray,
     found: np.ndarray,
@@ -266,7 +266,8 @@ def merge_epoch(
     """Merge an epoch, all in one call: each call waits for the interpreter lock.
 
     `sources` are slots, places and rows (see `update_sources`), `selves` slots and rows of own inputs, in the columns
-    after the message's. `result` gets the status, how many edges are added (all, or a pool must grow and the epoch goes
+    after the message's. `due` is the part here, if it is here, that the scrubber looks at, and how often it has done so;
+    `totals` the rows of each. `result` gets the status, how many edges are added (all, or a pool must grow and the epoch goes
     on in another call, with that number for `at`: it is -1 at first), and how many rows are to be recomputed.
     """
     if at < 0:
@@ -281,7 +282,7 @@ def merge_epoch(
             put(own, selves[0], selves[1], syn.z.data.shape[1])
     result[1] = add_edges(syn, added[0], added[1], added[2], max(at, 0), serial)
     if result[1] == len(added[0]):
-        result[2] = end_epoch(syn, serial, epoch, totals, again, found)
+        result[2] = end_epoch(syn, serial, due, totals, again, found)
 
 
 @kernel

@@ -47,8 +47,6 @@ class SumStore:
         self._result = np.zeros(3, np.int64)
         self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
         self._touched = self._again = _NO_SLOTS
-        # the rows that are looked at in an epoch follow the job, not how its parts are dealt to tasks
-        self._scrubs = max(1, sum_kernels.SCRUBBED_PER_EPOCH // rows.tasks.parts)
         self.recomputed = 0
         self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
 
@@ -66,7 +64,7 @@ class SumStore:
             self._scratch,
             self._layer.weighted,
             self._layer.skip_loops,
-            self._scrubs,
+            sum_kernels.SCRUBBED_PER_EPOCH,
         )
 
     def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
@@ -77,6 +75,8 @@ class SumStore:
         """
         self._counter[:] = 0
         serial = stamp_of(epoch)
+        # by the epoch alone, so that a replay looks at the same rows, however parts are dealt to tasks
+        turn, part = divmod(epoch, self._rows.tasks.parts)
         get, rows_of = topology.get, self._rows.of
         added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), get("add_w")
         first, *others = sources.selves or [_NO_SELVES]
@@ -99,7 +99,7 @@ class SumStore:
                 added,
                 at,
                 serial,
-                epoch,
+                (part - self._rows.first, turn),
                 self._rows.needs,
                 self._again,
                 self._scrubbed,
