@@ -120,7 +120,8 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
     pick(owner.key.data, slots, keys)
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
     messages = []
-    for part, gone in enumerate(grouped(dead % parts, parts)):  # a vertex has the sink part of its key
+    gone_from = grouped(dead % parts, parts) if dead.size else [slice(0)] * parts
+    for part, gone in enumerate(gone_from):  # a vertex has the sink part of its key
         columns: Columns = {}
         if topology is not None:
             columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))

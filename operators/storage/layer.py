@@ -16,7 +16,7 @@ from operators.storage.owner import SPLIT, Changed, Owner
 from operators.storage.part_rows import PartRows
 from operators.storage.root_rows import RootRows
 from operators.storage.routing import route_partials
-from operators.storage.row_kernels import gather
+from operators.storage.row_kernels import gather, keep_flagged
 from operators.storage.sources import read_sources
 from operators.telemetry.sum_report import SumReport
 from state.block_columns import PARTIAL, Columns
@@ -178,18 +178,20 @@ class LayerStorage(Core):
         slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]]) if splits.size else touched
         partials = route_partials(slots, flags, owner.owned | SPLIT, self.home.data, at)
         mine = np.concatenate([own, splits])
-        mine = np.unique(mine[flags[mine] == owner.owned | SPLIT])
+        mine = np.unique(mine[: keep_flagged(mine, flags, owner.owned | SPLIT, mine)])
         header = Header(PARTIAL, epoch, self.shape.number, self.shape.task)
         messages = []
         for task in range(tasks.tasks):
             chosen = slice(*partials.ends[task : task + 2])
             rows = partials.rows[chosen]
-            columns: Columns = {"p_slot": partials.slot[chosen], "p": self.synopses.read(rows)}
-            columns["p_count"] = self.synopses.in_edges(rows)
-            if len(tasks.parts_of[task]) > 1:
-                columns["p_to"] = partials.to[chosen]
-            if not tasks.is_one_each:
-                columns["p_from"] = partials.source[chosen]
+            columns: Columns = {}
+            if rows.size:
+                columns = {"p_slot": partials.slot[chosen], "p": self.synopses.read(rows)}
+                columns["p_count"] = self.synopses.in_edges(rows)
+                if len(tasks.parts_of[task]) > 1:
+                    columns["p_to"] = partials.to[chosen]
+                if not tasks.is_one_each:
+                    columns["p_from"] = partials.source[chosen]
             if task == self.shape.task:
                 columns |= {**topology_of(topology), **at.place_columns("t", mine), "t": self._own_rows(mine)}
             messages.append(Message(TAIL, task, epoch, seal(header, columns)))

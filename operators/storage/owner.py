@@ -14,8 +14,8 @@ import numpy as np
 
 from gnn.plan import Context, LayerPlan
 from operators.storage.part_columns import PartColumns
-from operators.storage.part_rows import PartRows
-from operators.storage.row_kernels import choose, deal, store
+from operators.storage.part_rows import PartRows, frozen
+from operators.storage.row_kernels import choose, deal, find_among, store
 from state.codec import Block
 from state.table import TableSet, View
 
@@ -141,9 +141,8 @@ class Owner:
             return np.zeros(slots.size, bool)
         if self._among.size < self.flags.data.size:
             self._among = np.zeros(self.flags.data.size, bool)
-        self._among[others] = True
-        found = self._among[slots]
-        self._among[others] = False
+        found = np.empty(slots.size, bool)
+        find_among(frozen(slots.view()), frozen(others.view()), self._among, found)
         return found
 
     def mine(self, slots: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel import quick
 from state.adjacency import Lists
 from state.codec import Block
 from state.table import Table, align
@@ -18,6 +19,24 @@ def frozen(array: np.ndarray) -> np.ndarray:
     """The array, made read-only as the columns of blocks are: kernels are compiled for one kind of array only."""
     array.flags.writeable = False
     return array
+
+
+@quick
+def _rows_of(to: np.ndarray, slots: np.ndarray, first: int, shift: int, rows: np.ndarray) -> None:
+    for i in range(len(slots)):
+        rows[i] = ((to[i] - first) << shift) + slots[i]
+
+
+@quick
+def _need(to: np.ndarray, slots: np.ndarray, first: int, needs: np.ndarray) -> None:
+    for i in range(len(slots)):
+        needs[to[i] - first] = max(needs[to[i] - first], slots[i] + 1)
+
+
+@quick
+def _places_of(rows: np.ndarray, first: int, shift: int, slots: np.ndarray, parts: np.ndarray) -> None:
+    for i in range(len(rows)):
+        slots[i], parts[i] = rows[i] & ((1 << shift) - 1), first + (rows[i] >> shift)
 
 
 class PartRows:
@@ -56,7 +75,7 @@ class PartRows:
             if len(needs) == 1:
                 needs[0] = max(needs[0], int(slots.max()) + 1)
             else:
-                np.maximum.at(needs, block.get(f"{name}_to") - self.first, slots + np.int64(1))
+                _need(block.get(f"{name}_to"), slots, self.first, needs)
         if (needs > self.needs).any():
             self._reserve(needs)
 
@@ -72,17 +91,14 @@ class PartRows:
         slots = block.get(f"{name}_{column}")
         if len(self.needs) == 1 or not slots.size:
             return slots
-        return frozen(((block.get(f"{name}_to") - np.int32(self.first)) << np.int32(self.shift)) + slots)
-
-    def part_of(self, rows: np.ndarray) -> np.ndarray:
-        """The part of each row, (n,) int16."""
-        return (self.first + (rows >> np.int32(self.shift))).astype(np.int16)
-
-    def slot_of(self, rows: np.ndarray) -> np.ndarray:
-        """The slot of each row, (n,) int32."""
-        return rows if len(self.needs) == 1 else rows & np.int32((1 << self.shift) - 1)
+        rows = np.empty(slots.size, np.int32)
+        _rows_of(block.get(f"{name}_to"), slots, self.first, self.shift, rows)
+        return frozen(rows)
 
     def place_columns(self, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The columns by which the own task addresses these rows again."""
-        columns = {f"{name}_slot": self.slot_of(rows)}
-        return columns if len(self.needs) == 1 else columns | {f"{name}_to": self.part_of(rows)}
+        if len(self.needs) == 1:
+            return {f"{name}_slot": rows}
+        slots, parts = np.empty(rows.size, np.int32), np.empty(rows.size, np.int16)
+        _places_of(frozen(rows.view()), self.first, self.shift, slots, parts)
+        return {f"{name}_slot": slots, f"{name}_to": parts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import inner, kernel, quick
 from operators.storage.exact_sums import prefetch_sum
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -60,6 +60,31 @@ def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray,
         if stamp[slot] != serial and flags[slot] == owned:
             stamp[slot] = serial
             out[count] = slot
+            count += 1
+    return count
+
+
+@kernel
+def find_among(slots: np.ndarray, others: np.ndarray, among: np.ndarray, found: np.ndarray) -> None:
+    """Which of the slots are among the others.
+
+    Shapes: slots (n,) and others (m,) int32; among (rows,) bool, all False, now and afterwards; found (n,) bool.
+    """
+    for i in range(len(others)):
+        among[others[i]] = True
+    for i in range(len(slots)):
+        found[i] = among[slots[i]]
+    for i in range(len(others)):
+        among[others[i]] = False
+
+
+@quick
+def keep_flagged(slots: np.ndarray, flags: np.ndarray, wanted: int, out: np.ndarray) -> int:
+    """Those of the slots whose flags are `wanted`, to `out`; returns how many."""
+    count = 0
+    for i in range(len(slots)):
+        if flags[slots[i]] == wanted:
+            out[count] = slots[i]
             count += 1
     return count
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.kernel import quick
 from operators.storage.part_rows import PartRows, frozen
 from state.codec import Block
 
@@ -31,36 +32,62 @@ class Sources(NamedTuple):
         return slots[0] if len(slots) == 1 else np.concatenate([_NO_SLOTS, *slots])
 
 
+@quick
+def _lay(
+    to: np.ndarray,
+    slots: np.ndarray,
+    first: int,
+    shift: int,
+    row: np.ndarray,
+    begin: int,
+    rows: np.ndarray,
+    keys: np.ndarray,
+) -> None:
+    """The rows of these slots, and keys that sort by them and end with the place of each one's value.
+
+    `to` is empty where the task has one part alone, `row` where values are as many as slots.
+    """
+    for i in range(len(slots)):
+        rows[i] = slots[i] if len(to) == 0 else ((to[i] - first) << shift) + slots[i]
+        place = begin + (row[i] if len(row) > 0 else np.int32(i))
+        keys[i] = np.int64(rows[i]) << 32 | np.int64(place)
+
+
+@quick
+def _take_apart(keys: np.ndarray, slots: np.ndarray, places: np.ndarray) -> None:
+    for i in range(len(keys)):
+        slots[i], places[i] = keys[i] >> 32, keys[i] & 0xFFFFFFFF
+
+
 def read_sources(blocks: list[Block], at: PartRows, width: int) -> Sources:
     """The sources of an epoch's blocks; `width` is that of messages.
 
     A job of several parts orders them by slot: then sums, which may be rounded, depend neither on who sent them nor on
     which parts are in the same task.
     """
-    slots, places, matrices, selves = [], [], [], []
-    begin = 0
-    for block in blocks:
-        matrix = block.columns.get("zo", block.columns.get("z"))
-        if matrix is None:
-            continue
-        masters, replicas = at.of(block, "o"), at.of(block, "z")
-        if masters.size:
-            slots.append(masters)
-            places.append(np.arange(begin, begin + masters.size, dtype=np.int32))
-            selves.append((masters, matrix))
-        if replicas.size:
-            row = block.columns.get("z_row")
-            slots.append(replicas)
-            places.append(np.arange(begin, begin + replicas.size, dtype=np.int32) if row is None else row + begin)
-        matrices.append(matrix)
-        begin += len(matrix)
-    if not matrices:
+    found = [block for block in blocks if "zo" in block.columns or "z" in block.columns]
+    if not found:
         return Sources(_NO_SLOTS, _NO_SLOTS, frozen(np.empty((0, width), np.float32)), [])
+    matrices = [block.columns["zo" if "zo" in block.columns else "z"] for block in found]
     rows = matrices[0]
+    if at.tasks.parts == 1:  # and one sender
+        masters = found[0].get("o_slot")
+        return Sources(masters, frozen(np.arange(masters.size, dtype=np.int32)), rows, [(masters, rows)])
+    keys = np.empty(sum(block.get("o_slot").size + block.get("z_slot").size for block in found), np.int64)
+    selves, done, begin = [], 0, 0
+    for block, matrix in zip(found, matrices, strict=True):
+        for name, row in (("o", _NO_SLOTS), ("z", block.get("z_row"))):
+            slots = block.get(f"{name}_slot")
+            if slots.size:
+                here = np.empty(slots.size, np.int32)
+                _lay(block.get(f"{name}_to"), slots, at.first, at.shift, row, begin, here, keys[done:])
+                done += slots.size
+                if name == "o":
+                    selves.append((frozen(here), matrix))
+        begin += len(matrix)
+    keys.sort()
+    slots, places = np.empty(keys.size, np.int32), np.empty(keys.size, np.int32)
+    _take_apart(keys, slots, places)
     if len(matrices) > 1:
         rows = frozen(np.concatenate([matrix[:, :width] for matrix in matrices]))
-    if at.tasks.parts == 1:  # and one sender
-        return Sources(slots[0], frozen(places[0]), rows, selves)
-    slot, place = np.concatenate(slots), np.concatenate(places)
-    order = np.argsort(slot)
-    return Sources(frozen(slot[order]), frozen(place[order]), rows, selves)
+    return Sources(frozen(slots), frozen(places), rows, selves)

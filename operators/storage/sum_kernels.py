@@ -266,9 +266,10 @@ def merge_epoch(
     """Merge an epoch, all in one call: each call waits for the interpreter lock.
 
     `sources` are slots, places and rows (see `update_sources`), `selves` slots and rows of own inputs, in the columns
-    after the message's. `due` is the part here, if it is here, that the scrubber looks at, and how often it has done so;
-    `totals` the rows of each. `result` gets the status, how many edges are added (all, or a pool must grow and the epoch goes
-    on in another call, with that number for `at`: it is -1 at first), and how many rows are to be recomputed.
+    after the message's. `due` is the part that the scrubber looks at, if it is here, and how often it has done so;
+    `totals` the rows of each part. `result` gets the status, how many edges are added (all, or a pool must grow and the
+    epoch goes on in another call, with that number for `at`: it is -1 at first), and how many rows are to be
+    recomputed.
     """
     if at < 0:
         result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
@@ -326,3 +327,17 @@ def sum_edges(
 def settle_epoch(syn: Synopses, again: np.ndarray) -> int:
     """Settle all touched sums, where nothing is scrubbed; returns how many are to be recomputed."""
     return settle(syn, again)
+
+
+@kernel
+def clear_rows(z: View, s: View, note: View, rows: np.ndarray) -> None:
+    """Zero these rows of the tables."""
+    for row in rows:
+        touch(z, row)
+        touch(s, row)
+        touch(note, row)
+        for j in range(z.data.shape[1]):
+            z.data[row, j] = 0
+            s.data[row, j] = 0
+        for j in range(note.data.shape[1]):
+            note.data[row, j] = 0

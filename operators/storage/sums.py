@@ -178,9 +178,7 @@ class SumStore:
 
     def clear(self, slots: np.ndarray) -> None:
         """These slots hold nothing any more."""
-        for table in (self.z, self.s, self.note):
-            table.touch_rows(slots)
-            table.data[slots] = table.fill
+        sum_kernels.clear_rows(self.z.view, self.s.view, self.note.view, slots)
 
     @property
     def report(self) -> SumReport:

@@ -25,8 +25,6 @@ def test_a_row_goes_there_and_back() -> None:
     block = topology(1, m_to=[4, 3, 4], m_slot=[0, 7, 40], m_key=[1, 2, 3])
     at.reserve(block, "m")
     rows = at.of(block, "m")
-    assert at.part_of(rows).tolist() == [4, 3, 4]
-    assert at.slot_of(rows).tolist() == [0, 7, 40]
     assert at.needs.tolist() == [8, 41]
     assert {len(table.data) for table in tables} == {2 * 64}, "every table has the same stride"
     columns = at.place_columns("o", rows)
@@ -49,7 +47,6 @@ def test_a_part_alone_has_slots_for_rows() -> None:
     block = topology(1, m_slot=[9, 4], m_key=[1, 2])
     at.reserve(block, "m")
     assert at.of(block, "m").tolist() == [9, 4]
-    assert at.part_of(at.of(block, "m")).tolist() == [2, 2]
     assert list(at.place_columns("o", at.of(block, "m"))) == ["o_slot"]
 
 
