@@ -67,6 +67,23 @@ def test_an_epoch_that_comes_in_pieces_lies_in_one_row(tmp_path, offsets):
     assert len(epochs_in(tmp_path / "a.tail")) == 2
 
 
+@pytest.mark.parametrize("at_once", [None, 7, 1000])
+def test_records_of_many_pieces_written_a_little_at_a_time(tmp_path, monkeypatch, at_once):
+    keys = [np.arange(k, k + 1) for k in range(3000)]
+    rows = EpochRows(1, keys, [np.full((1, 3), k, np.float32) for k in range(3000)], 3000, 0, None)
+    whole = os.pwritev
+    if at_once:  # as a signal may have it, or a disk that is nearly full
+        monkeypatch.setattr(writer.os, "pwritev", lambda file, some, at: whole(file, [some[0][:at_once]], at))
+    header = writer.header_of(part=0, number=0, width=3, strings=False, job=WORD, first_epoch=1)
+    file = writer.TailFile(tmp_path / "a.tail", header)
+    regions, counts = writer.regions_of(rows)
+    file.append(1, 0, regions, counts)
+    file.close()
+    [one] = epochs_in(tmp_path / "a.tail")
+    assert one.ids.tolist() == list(range(3000))
+    assert one.rows[:, 0].tolist() == list(range(3000))
+
+
 def test_an_epoch_is_readable_as_soon_as_it_was_applied(tmp_path):
     sink, _ = tailed(tmp_path)
     sink.apply(1, [block(1, [7, 9], control=control(arrival=5), positions=[(0, 0, 2, 2)])])
