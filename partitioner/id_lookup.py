@@ -22,12 +22,14 @@ from partitioner.graph_tables import (
     VERTEX_ROWS,
     GraphView,
 )
-from partitioner.hash_index import HashIndex, find_key, has_room, put
+from partitioner.hash_index import HashIndex, find_key, has_room, home_of, put, row_at
 from partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
+from state.prefetch import prefetch
 from state.salt import mix
 from state.table import View, touch
 
 MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key
+_AHEAD = 8  # events between asking for where an id may stand and reading it
 
 
 @inner
@@ -50,6 +52,16 @@ def _new_row(scalars: np.ndarray, slots: int, vertex: View, log: Log) -> int:
     return row
 
 
+@inner
+def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, i: int) -> None:
+    """Ask for the entry at which the search for an id begins, and for the key of a nearer one's."""
+    if i + 2 * _AHEAD < len(ids):
+        prefetch(index.entries, home_of(index, mix(index.salt, ids[i + 2 * _AHEAD])))
+    if i + _AHEAD < len(ids):
+        row = row_at(index, home_of(index, mix(index.salt, ids[i + _AHEAD])))
+        prefetch(wide, max(row, np.int64(0)) * wide.shape[1] + KEY)
+
+
 @kernel
 def resolve_ints(
     start: int,
@@ -69,6 +81,8 @@ def resolve_ints(
             return i
         if log.counts[LOGGED_VERTICES] + 2 > len(log.vertices):
             return i
+        _prefetch_keys(index, wide, a, i)
+        _prefetch_keys(index, wide, b, i)
         creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):

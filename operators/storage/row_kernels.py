@@ -56,6 +56,7 @@ def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray,
     for i in range(n):
         if i + _FAR < n:
             prefetch(stamp, np.int64(slots[i + _FAR]))
+            prefetch(flags, np.int64(slots[i + _FAR]))
         slot = slots[i]
         if stamp[slot] != serial and flags[slot] == owned:
             stamp[slot] = serial
