@@ -13,7 +13,8 @@ where that gives the same bits (`_blocks_at_once`): that takes a sixth less time
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -86,16 +87,24 @@ def block_of(k: int, m: int) -> Block:
     Shapes: of products (n, k) by (k, m), m above 1.
     """
     random = np.random.default_rng(0)
-    for block in BLOCKS:
-        for _ in range(_TRIALS):
-            x = np.repeat(random.standard_normal((1, k), np.float32), block.rows, axis=0)
-            out = np.empty((block.rows, m), np.float32)
-            _multiply(x, random.standard_normal((k, m), np.float32), out, block)
-            if (out.view(np.int32) != out[0].view(np.int32)).any():
-                break
-        else:
-            return block
-    return BLOCKS[-1]
+    return next((block for block in BLOCKS if _is_alike(random, k, m, partial(_repeated, block))), BLOCKS[-1])
+
+
+def _is_alike(random: np.random.Generator, k: int, m: int, product: Callable[[Rows, Rows], Rows]) -> bool:
+    """Whether all rows of `product(row, w)` have the same bits, for random ones of the shapes (1, k) and (k, m)."""
+    for _ in range(_TRIALS):
+        out = product(random.standard_normal((1, k), np.float32), random.standard_normal((k, m), np.float32))
+        bits = out.view(np.int32)
+        if (bits != bits[0]).any():
+            return False
+    return True
+
+
+def _repeated(block: Block, row: Rows, w: Rows) -> Rows:
+    """A block of the same row, times w."""
+    out = np.empty((block.rows, w.shape[1]), np.float32)
+    _multiply(np.repeat(row, block.rows, axis=0), w, out, block)
+    return out
 
 
 def _multiply(x: Rows, w: Rows, out: Rows, block: Block) -> None:
@@ -135,16 +144,12 @@ def _blocks_at_once(k: int, m: int, block: Block) -> tuple[int, ...]:
 
     Shapes: of products (n, k) by (k, m).
     """
-    random, found = np.random.default_rng(0), []
-    for many in _AT_ONCE:
-        for _ in range(_TRIALS):
-            row, w = random.standard_normal((1, k), np.float32), random.standard_normal((k, m), np.float32)
-            padded = _with_margin(w, block.margin)
-            alone = np.repeat(row, block.rows, axis=0) @ padded
-            together = np.repeat(row, many * block.rows, axis=0) @ padded
-            inside = slice(block.margin, block.margin + m)
-            if (together[:, inside].view(np.int32) != alone[0, inside].view(np.int32)).any():
-                break
-        else:
-            found.append(many)
-    return *found, 1
+    random = np.random.default_rng(0)
+
+    def product(many: int, row: Rows, w: Rows) -> Rows:
+        """The first row of a block alone, and all rows of so many together."""
+        padded = _with_margin(w, block.margin)
+        alone, together = (np.repeat(row, times * block.rows, axis=0) @ padded for times in (1, many))
+        return np.concatenate([alone[:1], together])[:, block.margin : block.margin + m]
+
+    return *(many for many in _AT_ONCE if _is_alike(random, k, m, partial(product, many))), 1

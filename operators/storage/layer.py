@@ -16,7 +16,7 @@ from operators.storage.owner import SPLIT, Changed, Owner
 from operators.storage.part_rows import PartRows
 from operators.storage.root_rows import RootRows
 from operators.storage.routing import route_partials
-from operators.storage.row_kernels import gather, keep_flagged
+from operators.storage.row_kernels import gather
 from operators.storage.sources import read_sources
 from operators.telemetry.sum_report import SumReport
 from state.block_columns import PARTIAL, Columns
@@ -178,7 +178,7 @@ class LayerStorage(Core):
         slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]]) if splits.size else touched
         partials = route_partials(slots, flags, owner.owned | SPLIT, self.home.data, at)
         mine = np.concatenate([own, splits])
-        mine = np.unique(mine[: keep_flagged(mine, flags, owner.owned | SPLIT, mine)])
+        mine = np.unique(mine[flags[mine] == owner.owned | SPLIT])
         header = Header(PARTIAL, epoch, self.shape.number, self.shape.task)
         messages = []
         for task in range(tasks.tasks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel, quick
+from gnn.kernel import inner, kernel
 from operators.storage.exact_sums import prefetch_sum
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -77,17 +77,6 @@ def find_among(slots: np.ndarray, others: np.ndarray, among: np.ndarray, found: 
         found[i] = among[slots[i]]
     for i in range(len(others)):
         among[others[i]] = False
-
-
-@quick
-def keep_flagged(slots: np.ndarray, flags: np.ndarray, wanted: int, out: np.ndarray) -> int:
-    """Those of the slots whose flags are `wanted`, to `out`; returns how many."""
-    count = 0
-    for i in range(len(slots)):
-        if flags[slots[i]] == wanted:
-            out[count] = slots[i]
-            count += 1
-    return count
 
 
 @kernel

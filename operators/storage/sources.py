@@ -33,24 +33,14 @@ class Sources(NamedTuple):
 
 
 @quick
-def _lay(
-    to: np.ndarray,
-    slots: np.ndarray,
-    first: int,
-    shift: int,
-    row: np.ndarray,
-    begin: int,
-    rows: np.ndarray,
-    keys: np.ndarray,
-) -> None:
-    """The rows of these slots, and keys that sort by them and end with the place of each one's value.
+def _lay(slots: np.ndarray, row: np.ndarray, begin: int, keys: np.ndarray) -> None:
+    """Keys that sort by these slots and end with the place of each one's value.
 
-    `to` is empty where the task has one part alone, `row` where values are as many as slots.
+    `row` is empty where values are as many as slots.
     """
     for i in range(len(slots)):
-        rows[i] = slots[i] if len(to) == 0 else ((to[i] - first) << shift) + slots[i]
         place = begin + (row[i] if len(row) > 0 else np.int32(i))
-        keys[i] = np.int64(rows[i]) << 32 | np.int64(place)
+        keys[i] = np.int64(slots[i]) << 32 | np.int64(place)
 
 
 @quick
@@ -77,13 +67,12 @@ def read_sources(blocks: list[Block], at: PartRows, width: int) -> Sources:
     selves, done, begin = [], 0, 0
     for block, matrix in zip(found, matrices, strict=True):
         for name, row in (("o", _NO_SLOTS), ("z", block.get("z_row"))):
-            slots = block.get(f"{name}_slot")
+            slots = at.of(block, name)
             if slots.size:
-                here = np.empty(slots.size, np.int32)
-                _lay(block.get(f"{name}_to"), slots, at.first, at.shift, row, begin, here, keys[done:])
+                _lay(slots, row, begin, keys[done:])
                 done += slots.size
                 if name == "o":
-                    selves.append((frozen(here), matrix))
+                    selves.append((slots, matrix))
         begin += len(matrix)
     keys.sort()
     slots, places = np.empty(keys.size, np.int32), np.empty(keys.size, np.int32)

@@ -241,7 +241,7 @@ def end_epoch(
     part, turn = due
     if 0 <= part < len(totals) and totals[part] > 0:
         first = part << syn.out.shift if part > 0 else part
-        scrub(syn, first, (turn * syn.scrubbed) % totals[part], syn.scrubbed, totals[part], serial, found)
+        scrub(syn, first, (turn * SCRUBBED_PER_EPOCH) % totals[part], SCRUBBED_PER_EPOCH, totals[part], serial, found)
     return settle(syn, again)
 
 

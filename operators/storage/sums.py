@@ -64,7 +64,6 @@ class SumStore:
             self._scratch,
             self._layer.weighted,
             self._layer.skip_loops,
-            sum_kernels.SCRUBBED_PER_EPOCH,
         )
 
     def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:

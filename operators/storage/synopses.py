@@ -71,7 +71,6 @@ class Synopses(NamedTuple):
     scratch: Scratch
     weighted: bool
     skip_loops: bool
-    scrubbed: int  # rows of a part that the scrubber looks at in an epoch
 
 
 @inner

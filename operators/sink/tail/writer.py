@@ -101,17 +101,16 @@ class TailFile:
         Raises:
             OSError: there is no space for it; the file is as it was.
         """
-        sizes = [padded(sum(piece.nbytes for piece in region)) for region in regions]
-        size = 8 * RECORD_WORDS + sum(sizes)
+        words = np.zeros(RECORD_WORDS, np.int64)
+        pieces: list[np.ndarray] = [words]
+        for region in regions:
+            nbytes = sum(piece.nbytes for piece in region)
+            pieces += [*region, _PADDING[: padded(nbytes) - nbytes]]
+        size = sum(piece.nbytes for piece in pieces)
         self._reserve(self.length + size)
         changed, deleted, text, positions = counts
-        words = np.zeros(RECORD_WORDS, np.int64)
         words[[R_BYTES, R_EPOCH, R_CHANGED, R_DELETED]] = size, epoch, changed, deleted
         words[[R_TEXT, R_POSITIONS, R_ARRIVED_MS, R_PUBLISHED_US]] = text, positions, arrived_ms, now_us()
-        pieces: list[np.ndarray] = [words]
-        for region, room in zip(regions, sizes, strict=True):
-            pieces += region
-            pieces.append(_PADDING[: room - sum(piece.nbytes for piece in region)])
         _write(self._file, pieces, self.length)
         self.length += size
         publish_word(self._words, W_LAST, epoch)
