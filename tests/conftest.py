@@ -1,6 +1,9 @@
 """What all tests share."""
 
 import gc
+import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -21,6 +24,22 @@ _ORDER = (
     "tests/simulation/",
     "tests/",
 )
+
+
+_OWN = pytest.StashKey[str]()  # the folder for what libraries and processes that were killed leave behind
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have temporary files lie in a folder that goes with the run; pytest keeps its own, of tests that failed."""
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        tempfile.tempdir = os.environ["TMPDIR"] = config.stash[_OWN] = tempfile.mkdtemp(prefix="freshet-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take the folder away."""
+    if _OWN in config.stash:
+        shutil.rmtree(config.stash[_OWN], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -129,7 +129,7 @@ def serve(
         topic=topic,
         kafka_properties=load_properties(config),
     )
-    raise typer.Exit(serving(options))
+    serving(options)
 
 
 def _compact(out: Path, keep_s: float | None) -> object:

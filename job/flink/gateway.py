@@ -30,9 +30,10 @@ class GatewayError(JobFailed):
     """The Java process did not come up; the message has the end of its output."""
 
 
-def start_gateway(logs: Path, heap_mb: int) -> subprocess.Popen[bytes]:
+def start_gateway(logs: Path, scratch: Path, heap_mb: int) -> subprocess.Popen[bytes]:
     """Start the Java process and connect PyFlink to it; call once, from a thread that outlives the job.
 
+    `scratch` has to be there, and is to be taken away when the process has ended.
     Raises: GatewayError when it does not come up; RuntimeError when PyFlink already has a gateway.
     """
     from pyflink import java_gateway
@@ -46,7 +47,7 @@ def start_gateway(logs: Path, heap_mb: int) -> subprocess.Popen[bytes]:
     env.pop("PYFLINK_GATEWAY_PORT", None)
     try:
         # Where it can't be tied to us, the end of its standard input ends it within seconds.
-        process = start_java([_SERVER], heap_mb, logs / "flink.log", logs / "java.log", env)
+        process = start_java([_SERVER], heap_mb, logs / "flink.log", logs / "java.log", scratch, env)
         port = _read_port(process, folder / "port", logs / "java.log")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

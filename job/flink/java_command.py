@@ -30,11 +30,18 @@ _YOUNG_MB = 128
 
 
 def start_java(
-    main: Sequence[str], heap_mb: int, log: Path, output: Path, environ: Mapping[str, str], options: Sequence[str] = ()
+    main: Sequence[str],
+    heap_mb: int,
+    log: Path,
+    output: Path,
+    scratch: Path,
+    environ: Mapping[str, str],
+    options: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a class of Flink, with `main` its name and arguments; it ends with the thread that calls this.
 
-    Flink's log goes to the file `log`, what the process itself says to `output`. `options` are further ones of Java.
+    Flink's log goes to the file `log`, what the process itself says to `output`, and what it unpacks to the folder
+    `scratch`, which the caller takes away: it is killed in the end. `options` are further ones of Java.
     Its standard input stays open as long as we live.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +49,8 @@ def start_java(
     if not log4j.is_file() or log4j.read_text(encoding="utf-8") != _LOG4J:
         log4j.write_text(_LOG4J, encoding="utf-8")
     env = dict(environ)
-    command = [*_java(env, heap_mb), *options, f"-Dlog.file={log}", f"-Dlog4j.configurationFile={log4j}"]
+    own = [f"-Djava.io.tmpdir={scratch}", f"-Dlog.file={log}", f"-Dlog4j.configurationFile={log4j}"]
+    command = [*_java(env, heap_mb), *options, *own]
     with output.open("ab") as said:
         return subprocess.Popen(
             [*command, "-cp", _class_path(env), *main],

@@ -87,7 +87,7 @@ class FlinkRun:
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options)
             self._task_managers.start()
-        self._java = start_gateway(spec.logs, client_heap_mb(spec))
+        self._java = start_gateway(spec.logs, spec.tmp, client_heap_mb(spec))
         try:
             if spec.starts_task_managers:
                 start_job_manager(options)

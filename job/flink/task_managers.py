@@ -101,6 +101,7 @@ class TaskManagers:
             self._memory.heap_mb,
             log,
             self._output(name),
+            scratch,
             os.environ,
             [f"-XX:MaxDirectMemorySize={self._memory.direct_mb}m"],
         )

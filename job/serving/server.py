@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import ipaddress
 import os
@@ -10,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
@@ -36,11 +37,12 @@ _TELL_S = 0.5  # between two tries to say where the server is
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
 
-def serve(options: ServeOptions) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code.
+def serve(options: ServeOptions) -> NoReturn:
+    """Serve until SIGINT or SIGTERM, and end the process.
 
     Raises: UsageError when there is no job, another server, or a port that is taken.
     """
+    faulthandler.enable()  # a crash in a library says where
     if not is_loopback(options.host) and not options.token:
         say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
     elif not is_loopback(options.host) and options.certificate is None:
@@ -80,11 +82,11 @@ def serve(options: ServeOptions) -> int:
             finally:
                 if follower is not None:
                     follower.close(forget=True)
-                all_ended = servers.stop()
-    if not all_ended:  # gRPC would wait for them as the interpreter ends
-        sys.stderr.flush()
-        os._exit(EXIT_DONE)
-    return EXIT_DONE
+                servers.stop()
+    # Not through the interpreter's end: gRPC would wait there for streams that clients keep open, and threads that hear
+    # other servers could crash as what they stand on is taken down.
+    sys.stderr.flush()
+    os._exit(EXIT_DONE)
 
 
 def _start(follower: Follower, until: Callable[[], bool]) -> None:
@@ -141,10 +143,10 @@ class _Servers:
         scheme = "" if self._doors.cert else "http://"
         say(f"serving: Flight at {flight}, HTTP at {scheme}{http} (its API: /docs)")
 
-    def stop(self) -> bool:
-        """Answer no more; whether all calls have ended."""
+    def stop(self) -> None:
+        """Answer no more."""
         self._keeper.stop()
-        return self._answering.stop()
+        self._answering.stop()
 
     def _changed(self, workers: list[int]) -> None:
         self._workers = workers

@@ -171,7 +171,7 @@ def test_part_keys_agree_with_flink(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from job.flink.gateway import start_gateway, stop_gateway
-process = start_gateway(Path(sys.argv[1]), 256)
+process = start_gateway(Path(sys.argv[1]), Path(sys.argv[1]), 256)
 from pyflink.java_gateway import get_gateway
 jvm = get_gateway().jvm
 groups = {}

@@ -27,7 +27,7 @@ class Task:
         implements = ["java.lang.Runnable"]
 
 
-process = start_gateway(Path(sys.argv[1]), 512)
+process = start_gateway(Path(sys.argv[1]), Path(sys.argv[1]), 512)
 try:
     ours = get_gateway()
     port = ours.gateway_parameters.port

@@ -71,7 +71,10 @@ class Server:
         """End it in good order; its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        code = self.process.wait(20)
+        if code:
+            print(self.log())
+        return code
 
     def end(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
@@ -52,6 +53,7 @@ class Work:
 
 def main() -> int:
     """Answer until SIGTERM, or until the process that keeps the table ends."""
+    faulthandler.enable()
     work = Work.load(sys.stdin.buffer.read())
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
