@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
+_STDERR = 2  # the descriptor: what stands in for sys.stderr need have none
 _TELL_S = 0.5  # between two tries to say where the server is
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
@@ -42,7 +43,7 @@ def serve(options: ServeOptions) -> NoReturn:
 
     Raises: UsageError when there is no job, another server, or a port that is taken.
     """
-    faulthandler.enable()  # a crash in a library says where
+    faulthandler.enable(_STDERR)  # a crash in a library says where
     if not is_loopback(options.host) and not options.token:
         say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
     elif not is_loopback(options.host) and options.certificate is None:

@@ -57,7 +57,7 @@ def main(out: Path) -> None:
     spec = JobSpec(out=str(out), layers=1, parts=1, checkpoint_interval_ms=200, heap_mb=512)
     for folder in (spec.checkpoints, out / "tmp"):
         folder.mkdir(parents=True)
-    java = start_gateway(spec.logs, spec.heap_mb)
+    java = start_gateway(spec.logs, spec.tmp, spec.heap_mb)
     results = {}
     try:
         env = environment(flink_options(spec))

@@ -50,7 +50,7 @@ def main(out: Path, backend: str) -> None:
     spec = JobSpec(out=str(out), layers=1, parts=1, state_backend=backend, heap_mb=512)
     for folder in (spec.checkpoints, out / "tmp"):
         folder.mkdir(parents=True)
-    java = start_gateway(spec.logs, spec.heap_mb)
+    java = start_gateway(spec.logs, spec.tmp, spec.heap_mb)
     try:
         env = environment(flink_options(spec))
         source = NumberSequenceSource(0, len(TESTS) - 1)
