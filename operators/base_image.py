@@ -38,7 +38,7 @@ def build_image(
     if pieces:
         progress("partitioning the snapshot")
         events = Events.concatenate(pieces)
-        change = core.partition(events)
+        change = core.partition(events, snapshot=True)
         refuse_rejected(change, events)
         vertices = core.vertices
     else:

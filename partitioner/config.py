@@ -8,6 +8,7 @@ from state.seed import SEED_BITS
 
 HYBRID, HDRF, LOCALITY, HASH = range(4)
 STRATEGIES = ("hybrid", "hdrf", "locality", "hash")
+WHOLE, STREAM = PLACEMENTS = ("whole", "stream")
 TYPES_MAX = 32_767
 LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
 REASONS = {
@@ -22,7 +23,8 @@ class PartitionerConfig:
     """How edges are placed and which rules the graph follows.
 
     `hdrf_lambda` is HDRF's balance coefficient (0: replicas alone count), `hdrf_epsilon` keeps its division finite.
-    `hybrid_threshold` is the in-degree up to which in-edges join their destination's part.
+    `hybrid_threshold` is the in-degree up to which in-edges join their destination's part. `snapshot_placement` says
+    how hybrid and locality place a snapshot: with all of it in view, or edge by edge as what comes later.
     `edge_types` is a typed model's list, in relation order; without one, edges may have `types_max` types at a time
     beside the default. `key_bits` below 64 makes string keys collide (for tests). `hash_seed` is the job's own, for its
     life: who does not know it cannot make up ids that fall on one place.
@@ -35,6 +37,7 @@ class PartitionerConfig:
     hdrf_lambda: float = 2.0
     hdrf_epsilon: float = 1.0
     hybrid_threshold: int = 1000
+    snapshot_placement: str = WHOLE
     undirected: bool = False
     id_kind: str = "int"
     forbid_typed_loops: bool = False
@@ -49,6 +52,7 @@ class PartitionerConfig:
             ("hdrf_lambda", self.hdrf_lambda >= 0, "a number >= 0"),
             ("hdrf_epsilon", self.hdrf_epsilon > 0, "a number > 0"),
             ("hybrid_threshold", self.hybrid_threshold >= 0, "a number >= 0"),
+            ("snapshot_placement", self.snapshot_placement in PLACEMENTS, " | ".join(PLACEMENTS)),
             ("id_kind", self.id_kind in ("int", "string"), "int | string"),
             ("key_bits", 1 <= self.key_bits <= 64, "1 to 64"),
             ("hash_seed", 0 <= self.hash_seed < 1 << SEED_BITS, f"0 to 2**{SEED_BITS} - 1"),
@@ -61,3 +65,8 @@ class PartitionerConfig:
     def strategy_code(self) -> int:
         """The strategy as kernels know it."""
         return STRATEGIES.index(self.strategy)
+
+    @property
+    def places_whole(self) -> bool:
+        """Whether a snapshot is placed with all of it in view."""
+        return self.snapshot_placement == WHOLE and self.strategy_code in (HYBRID, LOCALITY)

@@ -17,7 +17,8 @@ from partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
 from partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, make_records
 from partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
-from partitioner.placement import Rule
+from partitioner.placement.rules import Rule
+from partitioner.placement.whole_graph import whole_masters
 from partitioner.splitter import split
 from partitioner.string_ids import gather_names, index_names, words_for
 from state.codec import Block
@@ -61,8 +62,10 @@ class Partitioner:
         """All durable state."""
         return self._t.set
 
-    def partition(self, events: Events) -> EpochChange:
+    def partition(self, events: Events, *, snapshot: bool = False) -> EpochChange:
         """Apply the events of one whole epoch; the result is good until the next call.
+
+        Those of a snapshot come first, and may be placed with all of them in view (placement/whole_graph.py).
 
         Raises:
             ValueError: ids of another kind or features of another width than the job's (the Parser rejects them).
@@ -80,6 +83,8 @@ class Partitioner:
         self._apply(Batch(op, self._rows[0], self._rows[1], _own(events.weight), etypes, _own(events.x_row), attr))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
         self._types.end_epoch()
+        if snapshot and self.parts > 1 and self.config.places_whole:
+            self._master_whole()
         self._close()
         return EpochChange(self._records, events.x, self._born_names(), rejected)
 
@@ -214,6 +219,15 @@ class Partitioner:
             more += int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE])
         vertices = min(int(logged[LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
         self._log = grow_log(self._log, vertices, int(logged[LOGGED_EDGES]) + more, int(logged[REJECTED]) + 1)
+
+    def _master_whole(self) -> None:
+        """Give the vertices of a graph that is there as a whole their masters."""
+        tables, rows = self._t, self._t.live_edges()
+        edge = tables.edge.data
+        masters = whole_masters(edge[rows, t.SRC], edge[rows, t.DST], tables.scalar(t.VERTEX_ROWS), self.parts)
+        if masters is not None:
+            tables.vertex.data[: len(masters), t.MASTER] = masters
+            tables.loads[:, t.MASTERS] += np.bincount(masters[masters >= 0], minlength=self.parts)
 
     def _close(self) -> None:
         edges, vertices = int(self._log.counts[LOGGED_EDGES]), int(self._log.counts[LOGGED_VERTICES])

@@ -42,7 +42,7 @@ from partitioner.net_change import (
     TO,
     Records,
 )
-from partitioner.placement import Rule, count_edge, place_edges, place_isolated
+from partitioner.placement.rules import Rule, count_edge, place_edges, place_isolated
 from partitioner.slots import assign_slots, give_back_slots, slot_of
 from partitioner.string_ids import free_name, stored_hash
 from state.salt import mix

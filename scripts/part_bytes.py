@@ -95,7 +95,7 @@ def measure(parts: int, strategy: str, src: np.ndarray, dst: np.ndarray) -> Cost
     plan = compile_plan(build_model(layers=layers, weights=weights))
     settings = Settings(model="", out="", parts=parts, tasks=(parts,))
     core = Partitioner(parts, 1, PartitionerConfig(strategy=strategy), TaskParts.dealt(parts, 1))
-    change = core.partition(edge_events(src, dst))
+    change = core.partition(edge_events(src, dst), snapshot=True)
     flow = dataflow_of(settings, plan)
     stages = stages_of(settings, plan, [row for row in flow.staged if row.kind != "sink"])
     for stage in stages.values():

@@ -11,13 +11,20 @@ from job.errors import UsageError
 from job.local.malloc import reserve_little
 from job.options.runtime_options import PARTS_MAX, is_address
 from job.units import size_in_bytes
-from partitioner.config import STRATEGIES, PartitionerConfig
+from partitioner.config import PLACEMENTS, STRATEGIES, PartitionerConfig
 
 ORDERS = ("given", "completion")
 EVICTIONS = ("min-pending", "lru", "random", "next-use")
 _STREAMING, _SERVING = "streaming", "serving"
 _LOCAL, _FLINK = "local", "flink"
 _PLACED = PartitionerConfig()
+
+_Partitioner = Annotated[
+    str, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
+]
+_SnapshotPlacement = Annotated[
+    str, typer.Option(metavar="|".join(PLACEMENTS), help="Streaming: as of the job; stream takes less memory.")
+]
 
 
 def embed(
@@ -36,9 +43,8 @@ def embed(
     parts: Annotated[
         int, typer.Option(metavar="P", min=1, max=PARTS_MAX, help="Streaming: --parts of the job to come.")
     ] = 1,
-    partitioner: Annotated[
-        str, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
-    ] = _PLACED.strategy,
+    partitioner: _Partitioner = _PLACED.strategy,
+    snapshot_placement: _SnapshotPlacement = _PLACED.snapshot_placement,
     hybrid_threshold: Annotated[int, typer.Option(min=1, help="Streaming: as of the job.")] = _PLACED.hybrid_threshold,
     hdrf_lambda: Annotated[float, typer.Option(min=0, help="Streaming: as of the job.")] = _PLACED.hdrf_lambda,
     hdrf_epsilon: Annotated[float, typer.Option(help="Streaming: as of the job.")] = _PLACED.hdrf_epsilon,
@@ -94,7 +100,7 @@ def embed(
     [/cyan]
     four passes of a layer at a time, each for a range of the vertices, with 1 GiB.
     """
-    _check_choices(for_, order, eviction, partitioner, runtime)
+    _check_choices(for_, order, eviction, partitioner, snapshot_placement, runtime)
     given = _passes(passes)
     _check_spread(for_, runtime, parallelism, cluster, parts, given)
     _check_mode(for_, given, order, eviction)
@@ -106,18 +112,22 @@ def embed(
     from job.embed.runner import embed as run
     from job.embed.streaming import Placement
 
-    placement = None if for_ == _SERVING else Placement(parts, partitioner, hybrid_threshold, hdrf_lambda, hdrf_epsilon)
+    how = partitioner, hybrid_threshold, snapshot_placement, hdrf_lambda, hdrf_epsilon
+    placement = None if for_ == _SERVING else Placement(parts, *how)
     spread = Spread(parallelism, cluster) if runtime == _FLINK else None
     options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, undirected, placement, spread)
     raise typer.Exit(run(options))
 
 
-def _check_choices(for_: str, order: str, eviction: str, partitioner: str, runtime: str) -> None:
+def _check_choices(
+    for_: str, order: str, eviction: str, partitioner: str, snapshot_placement: str, runtime: str
+) -> None:
     for option, given, expected in (
         ("--for", for_, (_STREAMING, _SERVING)),
         ("--order", order, ORDERS),
         ("--eviction", eviction, EVICTIONS),
         ("--partitioner", partitioner, STRATEGIES),
+        ("--snapshot-placement", snapshot_placement, PLACEMENTS),
         ("--runtime", runtime, (_LOCAL, _FLINK)),
     ):
         if given not in expected:

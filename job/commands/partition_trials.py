@@ -67,10 +67,10 @@ class Trial:
         self.seconds = 0.0
         self.events = self.edges = 0
 
-    def apply(self, epoch: Events) -> None:
-        """Place what an epoch changes."""
+    def apply(self, epoch: Events, *, snapshot: bool = False) -> None:
+        """Place what an epoch changes, or a snapshot."""
         began = time.perf_counter()
-        self.core.partition(epoch)
+        self.core.partition(epoch, snapshot=snapshot)
         self.seconds += time.perf_counter() - began
         self.events += len(epoch)
         self.edges += int(np.count_nonzero((epoch.op == OP_ADD_EDGE) | (epoch.op == OP_DEL_EDGE)))
@@ -101,7 +101,7 @@ def _run(
         if blocks:
             whole = Events.concatenate(blocks)
             for trial in trials:
-                trial.apply(whole)
+                trial.apply(whole, snapshot=True)
     rejected = 0
     if events:
         chunks = plan_chunks(events)

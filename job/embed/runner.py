@@ -104,7 +104,7 @@ def _for_streaming(
     """Embeddings and the base image; the JSON line."""
     needs = needs_of(plan, snapshot, undirected=mirror)
     say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.in_width} features")
-    for line in streaming.memory_lines(needs, memory, placement.parts):
+    for line in streaming.memory_lines(needs, memory, placement):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
     say(check_disk(streaming.disk_bytes(needs, linked), work.parent, folder.used_bytes(work)))

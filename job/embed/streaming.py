@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from job.folder.made_image import MadeImage
 from job.units import format_size, readable
 from operators.initial.image import ImageReport
 from operators.snapshot.reader import Snapshot
-from partitioner.config import PartitionerConfig
+from partitioner.config import STREAM, PartitionerConfig
+from partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
 
 HASH_SEED = "hash seed"  # in what was told
 _MIB = 1 << 20
@@ -26,6 +27,7 @@ _MIB = 1 << 20
 # of a vertex its log, record and columns; of each part that it may have a row in the record. Measured by
 # scripts/bench_image.py.
 _EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES, _ROW_BYTES = 64, 48, 120, 16
+_WHOLE_EDGE_BYTES = 32  # of it while METIS works (partitioner/placement/whole_graph.py): log and index alone
 _EVENT_BYTES = 33  # on the disk
 
 
@@ -36,8 +38,14 @@ class Placement:
     parts: int = 1
     strategy: str = "hybrid"
     hybrid_threshold: int = PartitionerConfig().hybrid_threshold
+    snapshot_placement: str = PartitionerConfig().snapshot_placement
     hdrf_lambda: float = PartitionerConfig().hdrf_lambda
     hdrf_epsilon: float = PartitionerConfig().hdrf_epsilon
+
+    @property
+    def places_whole(self) -> bool:
+        """Whether the snapshot is placed with all of it in view."""
+        return PartitionerConfig(self.strategy, snapshot_placement=self.snapshot_placement).places_whole
 
     def config(self, plan: Plan, snapshot: Snapshot, hash_seed: int, *, undirected: bool) -> PartitionerConfig:
         """What the Partitioner is told.
@@ -48,6 +56,7 @@ class Placement:
             return PartitionerConfig(
                 strategy=self.strategy,
                 hybrid_threshold=self.hybrid_threshold,
+                snapshot_placement=self.snapshot_placement,
                 hdrf_lambda=self.hdrf_lambda,
                 hdrf_epsilon=self.hdrf_epsilon,
                 undirected=undirected,
@@ -61,24 +70,29 @@ class Placement:
             raise UsageError(msg) from None
 
 
-def placing_memory(needs: Needs, parts: int) -> int:
+def placing_memory(needs: Needs, placement: Placement) -> int:
     """The private memory of the step that takes most: the graph's topology is placed as a whole."""
+    parts = placement.parts
     edge = _EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1)
+    if parts > 1 and placement.places_whole and needs.edges <= EDGES_MAX:
+        edge = max(edge, EDGE_BYTES + _WHOLE_EDGE_BYTES)
     rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
     return edge * needs.edges + _VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB
 
 
-def memory_lines(needs: Needs, memory: int, parts: int) -> list[str]:
+def memory_lines(needs: Needs, memory: int, placement: Placement) -> list[str]:
     """For people: what the steps take of the budget.
 
     Raises: UsageError when it is too small.
     """
-    placing = placing_memory(needs, parts)
+    placing = placing_memory(needs, placement)
     if placing > memory:
+        stream = replace(placement, snapshot_placement=STREAM)
+        other = " or --snapshot-placement stream," if placing_memory(needs, stream) <= memory else ""
         msg = (
             f"--memory {format_size(memory)}: too little to place {needs.vertices:,} vertices and {needs.edges:,} "
-            f"edges, which a streaming job holds in memory; give {format_size(-(-placing // _MIB) * _MIB)} or more, "
-            "or --for serving"
+            f"edges, which a streaming job holds in memory; give {format_size(-(-placing // _MIB) * _MIB)} or more,"
+            f"{other} or --for serving"
         )
         raise UsageError(msg)
     return [
@@ -131,6 +145,7 @@ def told(placement: Placement, partitioning: PartitionerConfig) -> dict[str, Any
         "--parts": placement.parts,
         "--partitioner": placement.strategy,
         "--hybrid-threshold": placement.hybrid_threshold,
+        "--snapshot-placement": placement.snapshot_placement,
         "--hdrf-lambda": placement.hdrf_lambda,
         "--hdrf-epsilon": placement.hdrf_epsilon,
         "--for": "streaming",

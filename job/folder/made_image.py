@@ -22,6 +22,7 @@ MADE = f"{layout.IMAGE}/made.json"
 _FLAGS = {
     "strategy": "--partitioner",
     "hybrid_threshold": "--hybrid-threshold",
+    "snapshot_placement": "--snapshot-placement",
     "hdrf_lambda": "--hdrf-lambda",
     "hdrf_epsilon": "--hdrf-epsilon",
     "undirected": "--undirected",

@@ -13,6 +13,7 @@ from operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, SealingConfi
 from partitioner.config import PartitionerConfig
 
 PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
+PlacementName = Literal["whole", "stream"]
 _PARTITIONER, _SEALING = PartitionerConfig(), SealingConfig()  # their defaults are those of a run
 
 
@@ -45,6 +46,11 @@ class EpochOptions(Options):
     )
     strategy: Annotated[PartitionerName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
         default="hybrid", alias="partitioner", description="How edges and vertices find their part."
+    )
+    snapshot_placement: Annotated[PlacementName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
+        default="whole",
+        description="How hybrid and locality place a snapshot: whole, by METIS, so that few edges are cut (up to 8 "
+        "million edges), or stream, edge by edge as what comes later.",
     )
     hybrid_threshold: Annotated[Count, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
         default=_PARTITIONER.hybrid_threshold,

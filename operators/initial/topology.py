@@ -47,7 +47,7 @@ def place_graph(settings: Settings, plan: Plan, events: Events, work: Path) -> t
     core = Partitioner(parts, plan.in_width, settings.partitioning, TaskParts.dealt(parts, parts))
     image = Path(settings.image) / str(Place(PARTITIONER, 0))
     core.tables.keep_in(image)
-    change = core.partition(events)
+    change = core.partition(events, snapshot=True)
     refuse_rejected(change, events)
     vertices, edges = core.vertices, core.edges
     core.forget_indexes()

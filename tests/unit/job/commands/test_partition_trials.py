@@ -154,6 +154,6 @@ def test_too_many_parts(freshet: Any, snapshot: Path) -> None:
 def test_it_shows_what_a_run_does() -> None:
     """Without options of its own, each partitioner has those that a run gives it."""
     trial = Trial("hybrid", 2, "int", False).core.config
-    for name in ("strategy", "hybrid_threshold", "hdrf_lambda", "hdrf_epsilon"):
+    for name in ("strategy", "hybrid_threshold", "snapshot_placement", "hdrf_lambda", "hdrf_epsilon"):
         assert getattr(trial, name) == RunConfig.model_fields[name].default, name
     assert trial.hybrid_threshold == 1000
