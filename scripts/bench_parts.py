@@ -272,7 +272,8 @@ def report_forecasts(found: Found, cores: Sequence[int]) -> None:
 
 def runs_of(mixtures: Sequence[Mixture], graph: Path | None, options: argparse.Namespace) -> list[Measurement]:
     """The runs of these mixtures, all of one graph."""
-    more = {"runtime": options.runtime, "partitioner": options.partitioner}
+    names = "runtime", "partitioner", "snapshot_placement"
+    more = {name.replace("_", "-"): getattr(options, name) for name in names}
     place = options.folder / graph_name(graph)
     return [
         Measurement(one._asdict() | more, str(one), partial(run, place, graph, options.events, one, more))
@@ -316,6 +317,7 @@ def options_for(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="0: tell of what --results has (default: %(default)s)")
     parser.add_argument("--runtime", choices=["flink", "local"], default="flink")
     parser.add_argument("--partitioner", default="hybrid")
+    parser.add_argument("--snapshot-placement", default="whole")
     parser.add_argument("--cores", nargs="+", type=int, default=[8, 16, 64], help="of machines to extrapolate to")
     parser.add_argument("--results", type=Path, metavar="FILE", help="figures are kept here; what it has is not run")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture: events/s and CPU by the size of an epoch")
