@@ -160,6 +160,7 @@ def finish(
             prefetch_row(own, ahead)
             prefetch_row(x, ahead)
         row, count = slots[i], at[group[i]]
+        prefetch_row(out, min(count + 2, n - 1))  # of so many groups the processor does not see where they go on
         if mean and counts[row] == 0:
             for j in range(width):
                 out[count, j] = np.float32(0) + own[row, j]

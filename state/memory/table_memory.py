@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-_HUGE_BYTES = 4 << 20
+_HUGE_BYTES, _HUGE_SHARE = 4 << 20, 1 << 20
 _FIXED, _NO_RESERVE = 0x10, 0x4000  # of mmap(2) on Linux; not in Python's module before 3.13
 _NO_ACCESS = 0
 _FAILED = ctypes.c_void_p(-1).value
@@ -32,7 +32,7 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], parts: int) -> np.nda
     if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, dtype)
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE if nbytes // parts >= _HUGE_BYTES else mmap.MADV_NOHUGEPAGE)
+    memory.madvise(mmap.MADV_HUGEPAGE if nbytes // parts >= _HUGE_SHARE else mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, dtype).reshape(shape)
 
 

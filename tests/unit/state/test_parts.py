@@ -155,7 +155,7 @@ def test_the_stride_follows_the_need_and_not_the_way_to_it() -> None:
 
 def test_growth_maps_no_zeros() -> None:
     table = Table("t", "u1", 1 << 10, parts=64)
-    table.reserve(1 << 10)  # 1 MiB a part
+    table.reserve(1 << 9)  # half a MiB a part
     write(table.view, np.array([0, 63 * table.stride]), 1)
     table.reserve(1 << 14)
     assert table.data.nbytes == 1 << 30
@@ -165,7 +165,7 @@ def test_growth_maps_no_zeros() -> None:
 
 def test_huge_pages_are_for_large_shares() -> None:
     table = Table("t", "u1", 1 << 10, parts=64)
-    for rows, flag in ((1 << 10, "nh"), (1 << 12, "hg")):
+    for rows, flag in ((1 << 9, "nh"), (1 << 10, "hg")):  # half a MiB a part, one MiB
         table.reserve(rows)
         assert flag in mapping_of(table.data).get("VmFlags", flag).split()
 
