@@ -23,22 +23,33 @@ def partition(
         list[str] | None, typer.Option(help=f"{', '.join(_PARTITIONERS)}; repeatable (default: all).")
     ] = None,
     undirected: Annotated[bool, typer.Option("--undirected/--directed", help="Mirror every edge.")] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="M", help="Model folder: its layers run on the events, and what leaves a part is counted."
+        ),
+    ] = None,
 ) -> None:
     """Show what each partitioner makes of a graph or a stream.
 
-    Prints replication factor, cut, balance and edges/s of each.
+    Prints replication factor, cut, balance and edges/s of each. With --model the layers run, too, and it prints the
+    bytes an event that the Partitioner sends, and that operators send to other parts: the less, the more a further
+    process brings.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
     [cyan]freshet partition --snapshot S --parts 8[/cyan]
+    [cyan]freshet partition --snapshot S --events E --parts 8 --model M[/cyan]
     """
-    from job.run.preflight import check_snapshot, event_files
+    from job.run.preflight import check_model, check_snapshot, event_files
 
     if snapshot is None and not events:
         msg = "nothing to partition; give --snapshot, --events, or both"
         raise UsageError(msg)
     if snapshot is not None:
         check_snapshot(snapshot)
+    if model is not None:
+        check_model(model)
     event_files(events or [])
     for name in partitioner or []:
         if name not in _PARTITIONERS:
@@ -52,5 +63,6 @@ def partition(
         snapshot=snapshot,
         partitioners=partitioner or list(_PARTITIONERS),
         undirected=undirected,
+        model=model,
     )
     raise typer.Exit(code)

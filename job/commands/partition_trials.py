@@ -1,11 +1,12 @@
-"""`freshet partition`: what each partitioner makes of a graph or a stream, without a model and without a job."""
+"""`freshet partition`: what each partitioner makes of a graph or a stream, without a job."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from gnn.plan import Plan
+from job.commands.partition_bytes import Layers
 from job.errors import EXIT_DONE, UsageError
+from operators.factory import load_plan
 from operators.parser.core import Parser
 from operators.parser.files import Chunk, ChunkReader, plan_chunks
 from operators.snapshot.reader import open_snapshot
@@ -30,18 +34,25 @@ EPOCH_EVENTS = 1000
 
 
 def partition(
-    *, parts: int, events: Sequence[str], snapshot: Path | None, partitioners: Sequence[str], undirected: bool
+    *,
+    parts: int,
+    events: Sequence[str],
+    snapshot: Path | None,
+    partitioners: Sequence[str],
+    undirected: bool,
+    model: Path | None = None,
 ) -> int:
     """Print one JSON line per partitioner, and a table of them for people on stderr.
 
-    The snapshot is placed whole, as a run does; events in epochs of 1,000. Features decide nothing and are left out.
+    The snapshot is placed whole, as a run does; events in epochs of 1,000. Features decide nothing; without a model,
+    whose layers send what they make of them, they are left out.
 
     Raises:
         InputError: the input can't be read, or has nothing in it.
     """
     console = Console(stderr=True)
     with console.status("reading"):
-        trials, rejected = _run(parts, list(events), snapshot, partitioners, undirected)
+        trials, rejected = _run(Graph(parts, undirected, model), list(events), snapshot, partitioners)
     lines = [trial.line(rejected) for trial in trials]
     for line in lines:
         print(orjson.dumps(line).decode())
@@ -50,29 +61,59 @@ def partition(
     return EXIT_DONE
 
 
+@dataclass(frozen=True)
+class Graph:
+    """What all partitioners are told; `model`: whose layers run on the stream, if any do."""
+
+    parts: int
+    undirected: bool = False
+    model: Path | None = None
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The model, compiled."""
+        return None if self.model is None else load_plan(str(self.model))
+
+    def width(self, found: Callable[[], int]) -> int:
+        """The width of features: the model's, else what is found."""
+        return found() if self.plan is None else self.plan.in_width
+
+    def config(self, strategy: str, id_kind: str) -> PartitionerConfig:
+        """What a Partitioner is told."""
+        config = PartitionerConfig(strategy=strategy, undirected=self.undirected, id_kind=id_kind)
+        if self.plan is None:
+            return config
+        loops = any(layer.reads_loop for layer in self.plan.layers)
+        return replace(config, forbid_typed_loops=loops, edge_types=tuple(self.plan.edge_types) or None)
+
+
 class Trial:
     """One partitioner, and the seconds that it took.
 
-    Units: `edges` are edge events; an undirected one counts once.
+    Units: `edges` are edge events; an undirected one counts once. `streamed` are events beside the snapshot's.
     """
 
-    def __init__(self, strategy: str, parts: int, id_kind: str, undirected: bool) -> None:
-        config = PartitionerConfig(strategy=strategy, undirected=undirected, id_kind=id_kind)
+    def __init__(self, strategy: str, graph: Graph, id_kind: str) -> None:
+        config = graph.config(strategy, id_kind)
         try:
-            self.core = Partitioner(parts, 1, config)
+            self.core = Partitioner(graph.parts, graph.width(lambda: 1), config)
         except ValueError as error:
             msg = f"--{error}"
             raise UsageError(msg) from None
         self.strategy = strategy
+        self.layers = None if graph.model is None else Layers(graph.model, graph.parts, config)
         self.seconds = 0.0
-        self.events = self.edges = 0
+        self.events = self.edges = self.streamed = 0
 
     def apply(self, epoch: Events, *, snapshot: bool = False) -> None:
         """Place what an epoch changes, or a snapshot."""
         began = time.perf_counter()
-        self.core.partition(epoch, snapshot=snapshot)
+        change = self.core.partition(epoch, snapshot=snapshot)
         self.seconds += time.perf_counter() - began
+        if self.layers is not None:
+            self.layers.take(self.core, change, snapshot=snapshot)
         self.events += len(epoch)
+        self.streamed += 0 if snapshot else len(epoch)
         self.edges += int(np.count_nonzero((epoch.op == OP_ADD_EDGE) | (epoch.op == OP_DEL_EDGE)))
 
     def line(self, rejected: int) -> dict[str, Any]:
@@ -83,21 +124,23 @@ class Trial:
         }
         per_s = round(self.edges / self.seconds) if self.seconds else None
         counts = {"events": self.events, "rejected": rejected, "seconds": round(self.seconds, 3), "edges_per_s": per_s}
+        if self.layers is not None:
+            counts["bytes_per_event"] = round(self.layers.nbytes / self.streamed) if self.streamed else None
         return {"partitioner": self.strategy, **stats, **counts}
 
 
 def _run(
-    parts: int, events: list[str], snapshot: Path | None, partitioners: Sequence[str], undirected: bool
+    graph: Graph, events: list[str], snapshot: Path | None, partitioners: Sequence[str]
 ) -> tuple[list[Trial], int]:
     """The trials after all of the input, and how many records were no events."""
     parser: Parser | None = None
     trials: list[Trial] = []
     id_kind: str | None = None
     if snapshot is not None:
-        opened = open_snapshot(snapshot, _snapshot_width(snapshot))
+        opened = open_snapshot(snapshot, graph.width(lambda: _snapshot_width(snapshot)))
         id_kind = opened.id_kind
-        trials = _trials(partitioners, parts, id_kind, undirected)
-        blocks = [_bare(block) for block in opened.blocks()]
+        trials = _trials(partitioners, graph, id_kind)
+        blocks = [_told(graph, block) for block in opened.blocks()]
         if blocks:
             whole = Events.concatenate(blocks)
             for trial in trials:
@@ -105,10 +148,11 @@ def _run(
     rejected = 0
     if events:
         chunks = plan_chunks(events)
-        parser = Parser(_event_width(chunks), id_kind)
-        counted = _Counted(chunks, parser)
+        types = None if graph.plan is None else graph.plan.edge_types or None
+        parser = Parser(graph.width(lambda: _event_width(chunks)), id_kind, types)
+        counted = _Counted(chunks, parser, graph)
         for epoch in _epochs(counted):
-            trials = trials or _trials(partitioners, parts, str(parser.id_kind), undirected)
+            trials = trials or _trials(partitioners, graph, str(parser.id_kind))
             for trial in trials:
                 trial.apply(epoch)
         rejected = counted.rejected
@@ -118,18 +162,19 @@ def _run(
     return trials, rejected
 
 
-def _trials(partitioners: Sequence[str], parts: int, id_kind: str, undirected: bool) -> list[Trial]:
+def _trials(partitioners: Sequence[str], graph: Graph, id_kind: str) -> list[Trial]:
     names = ("a", "b") if id_kind == STRING else (1, 2)
     warm = events_of([("add_edge", *names), ("del_edge", *names)], id_kind=id_kind)
-    Trial(partitioners[0], parts, id_kind, undirected).apply(warm)  # so that no seconds are those of the compiler
-    return [Trial(name, parts, id_kind, undirected) for name in partitioners]
+    bare = Graph(graph.parts, graph.undirected)
+    Trial(partitioners[0], bare, id_kind).apply(warm)  # so that no seconds are those of the compiler
+    return [Trial(name, graph, id_kind) for name in partitioners]
 
 
 class _Counted:
     """The blocks of the event files, and how many records of them were rejected."""
 
-    def __init__(self, chunks: list[Chunk], parser: Parser) -> None:
-        self._chunks, self._parser = chunks, parser
+    def __init__(self, chunks: list[Chunk], parser: Parser, graph: Graph) -> None:
+        self._chunks, self._parser, self._graph = chunks, parser, graph
         self.rejected = 0
 
     def __iter__(self) -> Iterator[Events]:
@@ -138,11 +183,13 @@ class _Counted:
             block, letters = self._parser.parse_chunk(chunk, reader.read(chunk))
             self.rejected += len(letters)
             if len(block):
-                yield _bare(block)
+                yield _told(self._graph, block)
 
 
-def _bare(events: Events) -> Events:
-    """The events without features."""
+def _told(graph: Graph, events: Events) -> Events:
+    """The events, without a model without features."""
+    if graph.model is not None:
+        return events
     return replace(events, x=np.empty((0, 1), np.float32), x_row=np.full(len(events), -1, np.int32))
 
 
@@ -213,9 +260,11 @@ def _array_width(x: pa.Array) -> int | None:
 def _table(lines: list[dict[str, Any]]) -> Table:
     first = lines[0]
     title = f"{first['vertices']:,} vertices, {first['edges']:,} edges, {first['parts']} parts"
-    table = Table(title=title, caption="balance: the fullest part over the mean", box=SIMPLE)
+    table = Table(title=title, caption="balance: the fullest part over the mean", box=SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("partitioner", no_wrap=True)
-    for name in ("rows per\nvertex", "edges\ncut", "vertex\nbalance", "edge\nbalance", "vertices\nsplit", "edges/s"):
+    columns = ["rows/\nvertex", "edges\ncut", "vertex\nbalance", "edge\nbalance", "vertices\nsplit", "edges/s"]
+    sends = "bytes_per_event" in first
+    for name in columns + ["bytes/\nevent"] * sends:
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         table.add_row(
@@ -225,6 +274,11 @@ def _table(lines: list[dict[str, Any]]) -> Table:
             f"{line['vertex_balance']:.2f}",
             f"{line['edge_balance']:.2f}",
             f"{line['split_share']:.1%}",
-            "-" if line["edges_per_s"] is None else f"{line['edges_per_s']:,}",
+            _count(line["edges_per_s"]),
+            *([_count(line["bytes_per_event"])] if sends else []),
         )
     return table
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnn.model import save_model
 from job import cli
-from job.commands.partition_trials import Trial
+from job.commands.partition_trials import Graph, Trial
 from job.options.run_config import RunConfig
 from operators.snapshot.writer import write_snapshot
 from partitioner.config import STRATEGIES, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
+from tests.support.models import conv, make_model
 
 
 class Ended:
@@ -153,7 +155,40 @@ def test_too_many_parts(freshet: Any, snapshot: Path) -> None:
 
 def test_it_shows_what_a_run_does() -> None:
     """Without options of its own, each partitioner has those that a run gives it."""
-    trial = Trial("hybrid", 2, "int", False).core.config
+    trial = Trial("hybrid", Graph(2), "int").core.config
     for name in ("strategy", "hybrid_threshold", "snapshot_placement", "hdrf_lambda", "hdrf_epsilon"):
         assert getattr(trial, name) == RunConfig.model_fields[name].default, name
     assert trial.hybrid_threshold == 1000
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    save_model(make_model(0, [conv("graph_conv", 3, 8), {"type": "relu"}, conv("graph_conv", 8, 2)]), tmp_path / "M")
+    return tmp_path / "M"
+
+
+def test_what_leaves_a_part_is_counted_with_a_model(freshet: Any, stream: Path, model: Path) -> None:
+    ended = freshet("--events", stream, "--parts", 4, "--model", model)
+    sent = {line["partitioner"]: line["bytes_per_event"] for line in ended.lines}
+    assert sent["hdrf"] > sent["hybrid"] > 0, "partials travel, too"
+    assert f"{sent['hdrf']:,}" in ended.err
+    assert max(map(len, ended.err.splitlines())) <= 80
+    alone = freshet("--events", stream, "--parts", 1, "--model", model, "--partitioner", "hash").lines[0]
+    assert 0 < alone["bytes_per_event"] < sent["hybrid"], "of one part, what the Partitioner sends"
+
+
+def test_what_a_snapshot_sends_does_not_count(freshet: Any, tmp_path: Path, stream: Path, model: Path) -> None:
+    src, dst = graph()
+    write_snapshot(tmp_path / "S3", np.arange(300), np.ones((300, 3), np.float32), src, dst)
+    asked = ["--snapshot", tmp_path / "S3", "--parts", 4, "--partitioner", "hash", "--model", model]
+    assert freshet(*asked).lines[0]["bytes_per_event"] is None
+    (tmp_path / "few.jsonl").write_text('{"op": "add_vertex", "id": 7}\n')
+    few = freshet(*asked, "--events", tmp_path / "few.jsonl").lines[0]["bytes_per_event"]
+    many = freshet(*asked, "--events", stream).lines[0]["bytes_per_event"]
+    assert many < few < 10_000, "blocks without a row are 24 bytes and the control values"
+
+
+def test_features_must_have_the_models_width(freshet: Any, snapshot: Path, model: Path) -> None:
+    ended = freshet("--snapshot", snapshot, "--parts", 4, "--model", model)
+    assert ended.code == 2
+    assert "3" in ended.err and "5" in ended.err
