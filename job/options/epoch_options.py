@@ -24,8 +24,8 @@ class EpochOptions(Options):
         default=None,
         ge=1,
         le=PARTS_MAX,
-        description="Parts of the graph, for the job's life, on Flink at most 128 (default: --parallelism, divided by "
-        "--pipeline where that is given): the most subtasks a layer can ever have. More of them than are used now cost "
+        description="Parts of the graph, for the job's life, on Flink at most 128 (default: as many as a "
+        "layer has subtasks, --parallelism / --pipeline): the most that it can ever have. More than are used now cost "
         "little (docs/parts.md).",
     )
     epoch_events_given: Annotated[Count | None, Option(EPOCHS, Holds.KEPT)] = Field(

@@ -75,14 +75,24 @@ def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
     return config.model_copy(update=taken)
 
 
+def with_parts(config: RunConfig, layers: int) -> RunConfig:
+    """A new job's options with the number of its parts: where none is given, a layer has a part for each subtask.
+
+    Raises: UsageError where --pipeline does not fit.
+    """
+    if config.runtime != "flink":
+        return config
+    groups = pipeline_of(config.parallelism, config.pipeline, layers, config.part_count)
+    return config if config.parts is not None else config.model_copy(update={"parts": config.parallelism // groups})
+
+
 def prepare(config: RunConfig, out: Path) -> Job:
     """Plan the input and compute the base image of a new job.
 
     Raises: InputError for a bad input file.
     """
     plan = load_plan(str(config.model.absolute()))
-    if config.runtime == "flink":
-        pipeline_of(config.parallelism, config.pipeline, len(plan.layers), config.part_count)  # refused before work
+    config = with_parts(config, len(plan.layers))
     job_id = new_job_id()
     found = find_sources(config.events)
     sources = plan_sources(found, _starts(config, plan, found), config)

@@ -10,6 +10,7 @@ from typing import Any
 from job.console import say
 from job.errors import UsageError
 from job.flink.checkpoints import prune
+from job.flink.pipeline import groups_max, pipeline_of
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob
 from job.kafka.address import KafkaAddress
@@ -46,8 +47,9 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
-    width, id_bytes_max = load_plan(former.model).out_width, former.parsing.id_bytes_max
-    refuse_large_records(config, width, former.id_kind, id_bytes_max, outputs)
+    plan = load_plan(former.model)
+    _refuse_subtasks(config, former.parts, len(plan.layers), out)
+    refuse_large_records(config, plan.out_width, former.id_kind, former.parsing.id_bytes_max, outputs)
     block_events = former.parsing.block_events or former.sealing.epoch_events
     former = replace(former, parsing=replace(former.parsing, block_events=block_events))
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
@@ -139,8 +141,20 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
     if config.snapshot is not None and snapshot is None:
         msg = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
         raise UsageError(msg)
-    if config.runtime == "flink" and config.subtasks_most > former.parts:
-        msg = f"--parallelism {config.parallelism}: the job in {out} has {former.parts} parts; give at most that"
+
+
+def _refuse_subtasks(config: RunConfig, parts: int, layers: int, out: Path) -> None:
+    """Refuse more subtasks of a layer than the job has parts."""
+    if config.runtime != "flink":
+        return
+    groups = pipeline_of(config.parallelism, config.pipeline, layers, parts)
+    if config.parallelism // groups > parts:
+        most = f"{parts} parts" if parts > 1 else "1 part"
+        msg = (
+            f"--parallelism {config.parallelism}: the job in {out} has {most}, and each layer would have "
+            f"{config.parallelism // groups} subtasks; give at most {parts}, or a multiple of it whose --pipeline "
+            f"is up to {groups_max(layers)}"
+        )
         raise UsageError(msg)
 
 

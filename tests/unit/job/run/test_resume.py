@@ -135,7 +135,7 @@ def test_the_events_of_an_epoch_are_known_by_their_former_name(folder: Path) -> 
         ({"id_type": "string"}, "--id-type string: .* has int"),
         ({"id_bytes_max": 7}, "--id-bytes-max 7: .* has 1024 for its life"),
         ({"parts": 3}, "--parts 3: .* has 2 for its life"),
-        ({"parallelism": 3}, "--parallelism 3: .* has 2 parts"),
+        ({"parallelism": 7}, "--parallelism 7: .* has 2 parts"),
         ({"runtime": "local"}, "--runtime local: .* runtime flink"),
         ({"snapshot": Path("S")}, "--snapshot S: .* began without one"),
     ],
@@ -381,3 +381,16 @@ def test_stopping_what_does_not_run(folder: Path) -> None:
     run_file.update_run(out, host="another")
     with pytest.raises(UsageError, match="runs on the machine another"):
         stop(out)
+
+
+def test_a_job_of_one_part_goes_on_with_any_processes_that_share_its_layers(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun / "model", tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(EVENTS)
+    job = prepare(load_run_config(flags(tmp_path, parallelism=2, epoch_ms=0)), tmp_path / "out")
+    assert job.settings.parts == 1, "its two processes share the layers"
+    run_file.update_run(tmp_path / "out", pids={}, state="stopped")
+    for options in ({}, {"parallelism": 1}, {"parallelism": 3}):
+        assert resumed(tmp_path, **options)[1].settings.parts == 1
+        run_file.update_run(tmp_path / "out", pids={}, state="stopped")
+    with pytest.raises(UsageError, match=r"--parallelism 4: .* has 1 part,"):
+        resumed(tmp_path, parallelism=4)
