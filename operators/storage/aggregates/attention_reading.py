@@ -9,21 +9,21 @@ import numpy as np
 from gnn.attend import AttentionEpilogue, attend_head, exp_of
 from gnn.kernel import inner, kernel
 from gnn.scores import ADDITIVE
-from operators.storage.aggregates.attention_kernels import Attention, places_of
+from operators.storage.aggregates.attention_kernels import Attention, places_of, shift_at, sums_of, target_at
 from operators.storage.exact_sums import prefetch_sum
 from operators.storage.row_kernels import replace_row
-from state.prefetch import prefetch, prefetch_row
+from state.prefetch import prefetch_row
 from state.table import View
 
 _AHEAD = 8
 
 
 @inner
-def _shift_of(att: Attention, z: np.ndarray, row: int, h: int, side: int) -> np.float64:
+def _shift_of(att: Attention, row: int, h: int, side: int) -> np.float64:
     """What a side's sums are relative to, the target's part of an additive score included."""
-    shift = np.float64(att.shift.data[row, side * att.terms.heads + h])
+    shift = np.float64(att.reals[row, shift_at(att, side * att.terms.heads + h)])
     if att.terms.kind == ADDITIVE:
-        target = np.float64(z[row, att.terms.target + h])
+        target = np.float64(att.reals[row, target_at(att, h)])
         shift += target if side else np.float64(att.terms.slope) * target
     return shift
 
@@ -34,24 +34,17 @@ def _has_messages(att: Attention, row: int, k: int) -> bool:
 
     So it says what `held` does, in a line of memory that is read anyway.
     """
-    return att.s.data[row, k * (1 + att.terms.channels)] != 0
+    return att.sums[row, k * (1 + att.terms.channels)] != 0
 
 
 @inner
-def _prefetch(att: Attention, z: np.ndarray, row: int) -> None:
-    prefetch_sum(att.s.data, row)
-    prefetch(att.shift.data, row * att.shift.data.shape[1])
-    prefetch(z, row * z.shape[1] + att.terms.target)
-
-
-@inner
-def _read_head(att: Attention, z: np.ndarray, row: int, h: int, out: np.ndarray, at: int) -> None:
+def _read_head(att: Attention, row: int, h: int, out: np.ndarray, at: int) -> None:
     """Write [m | D | N] of a head of a row to the flat `out`, from `at` on, the sides put together."""
     heads, most, some = att.terms.heads, np.float64(0), False
-    sides = att.shift.data.shape[1] // heads
+    sides = sums_of(att) // heads
     for side in range(sides):
         if _has_messages(att, row, side * heads + h):
-            shift = _shift_of(att, z, row, h, side)
+            shift = _shift_of(att, row, h, side)
             most = max(most, shift) if some else shift
             some = True
     out[at] = np.float32(most)
@@ -63,19 +56,19 @@ def _read_head(att: Attention, z: np.ndarray, row: int, h: int, out: np.ndarray,
         if _has_messages(att, row, k):
             first, _ = places_of(att, k, np.int64(0))
             # relative to the shift as it is written
-            factor = exp_of(_shift_of(att, z, row, h, side) - np.float64(out[at]))
+            factor = exp_of(_shift_of(att, row, h, side) - np.float64(out[at]))
             for c in range(many):
                 out[behind + c] += np.float32(att.s.data[row, first + c] * factor)
 
 
 @kernel
-def read_attention(att: Attention, z: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+def read_attention(att: Attention, slots: np.ndarray, out: np.ndarray, first: int) -> None:
     """Write [m | D | N] of every head of these rows to `out`, from column `first` on."""
     for i in range(len(slots)):
         if i + _AHEAD < len(slots):
-            _prefetch(att, z, np.int64(slots[i + _AHEAD]))
+            prefetch_sum(att.s.data, np.int64(slots[i + _AHEAD]))
         for h in range(att.terms.heads):
-            _read_head(att, z, slots[i], h, out[i], first + h * (att.terms.channels + 2))
+            _read_head(att, slots[i], h, out[i], first + h * (att.terms.channels + 2))
 
 
 @inner
@@ -93,7 +86,6 @@ def _end_row(out: np.ndarray, own: np.ndarray, row: int, end: AttentionEpilogue)
 @kernel
 def finish_attention(
     att: Attention,
-    z: np.ndarray,
     own: np.ndarray,
     end: AttentionEpilogue,
     scratch: np.ndarray,
@@ -107,20 +99,20 @@ def finish_attention(
 ) -> None:
     """UPDATE by an epilogue for these rows, and `store`, as `row_kernels.finish` has it.
 
-    Shapes: z and own (rows of the tables, their widths) float32; scratch (channels + 2,) float32; the others as there.
+    Shapes: own (rows of the table, its width) float32; scratch (channels + 2,) float32; the others as there.
     """
     n, bits, out_bits = len(slots), table.data.view(np.int32), out.view(np.int32)
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            _prefetch(att, z, ahead)
+            prefetch_sum(att.s.data, ahead)
             prefetch_row(own, ahead)
             prefetch_row(table.data, ahead)
         row, count = slots[i], at[group[i]]
         for c in range(0 if end.concat else out.shape[1]):
             out[count, c] = np.float32(0)
         for h in range(att.terms.heads):
-            _read_head(att, z, row, h, scratch, 0)
+            _read_head(att, row, h, scratch, 0)
             attend_head(scratch, 0, own, row, h, end.loops, att.terms, end.concat, out[count])
         _end_row(out[count], own, row, end)
         if replace_row(table, bits, row, out_bits, count) or forced[i]:
