@@ -23,6 +23,8 @@ import numpy as np
 
 from gnn.kernel import apart, inner
 from gnn.scores import ADDITIVE, Terms, score_of, side_of
+from operators.storage.aggregates import attention_lanes as lanes
+from operators.storage.aggregates.attention_lanes import LANES
 from operators.storage.edge_messages import Messages, Moves, turns
 from operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
 from state.adjacency import ListsRead
@@ -211,7 +213,11 @@ def change(
     after = before + term
     s[v, first] = after
     lossy, first, more = inexact(before, term, after), first + np.uint64(1), np.int64(0)
-    for c in range(np.uint64(att.terms.channels)):
+    to, place = np.int64(v) * s.shape[1] + np.int64(first), np.int64(u) * rows.shape[1] + np.int64(value)
+    whole = att.terms.channels - att.terms.channels % LANES
+    for j in range(0, whole, LANES):
+        more |= lanes.add(s, to + j, rows, place + j, p, np.float64(sign)) << (j & np.int64(31))
+    for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
         term, before = np.float64(p * rows[u, value + c]) * sign, s[v, first + c]
         after = before + term
         s[v, first + c] = after
@@ -266,7 +272,11 @@ def _replace(
     s[v, first] = after
     lossy = inexact(before, term, after) | inexact(come, -gone, term)
     first, more = first + np.uint64(1), np.int64(0)
-    for c in range(np.uint64(att.terms.channels)):
+    to, whole = np.int64(v) * s.shape[1] + np.int64(first), att.terms.channels - att.terms.channels % LANES
+    at, place = np.int64(u) * old.shape[1] + np.int64(value), np.int64(row) * new.shape[1] + np.int64(value)
+    for j in range(0, whole, LANES):
+        more |= lanes.replace(s, to + j, old, at + j, p, new, place + j, q) << (j & np.int64(31))
+    for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
         gone, come = np.float64(p * old[u, value + c]), np.float64(q * new[row, value + c])
         term, before = come - gone, s[v, first + c]
         after = before + term
@@ -274,8 +284,8 @@ def _replace(
         # by c and not by the place in the row, from which the compiler makes each shift of a vector by itself
         more |= (inexact(before, term, after) | inexact(come, -gone, term)) << (np.int64(c) & np.int64(31))
     if lossy | more:
-        at, many = np.int64(value), att.terms.channels
-        size = _bound_of_terms(old, u, p, at, many) + _bound_of_terms(new, row, q, at, many)
+        begin, many = np.int64(value), att.terms.channels
+        size = _bound_of_terms(old, u, p, begin, many) + _bound_of_terms(new, row, q, begin, many)
         lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
         note_loss(att.sums, att.note, v, lossy, size)
     suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue, attend_head, exp_of
+from gnn.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
 from gnn.kernel import inner, kernel
 from gnn.scores import ADDITIVE
+from operators.storage.aggregates import attention_lanes as lanes
 from operators.storage.aggregates.attention_kernels import Attention, places_of, shift_at, sums_of, target_at
+from operators.storage.aggregates.attention_lanes import LANES
 from operators.storage.exact_sums import prefetch_sum
 from operators.storage.row_kernels import replace_row
 from state.prefetch import prefetch_row
@@ -40,25 +42,71 @@ def _has_messages(att: Attention, row: int, k: int) -> bool:
 @inner
 def _read_head(att: Attention, row: int, h: int, out: np.ndarray, at: int) -> None:
     """Write [m | D | N] of a head of a row to the flat `out`, from `at` on, the sides put together."""
-    heads, most, some = att.terms.heads, np.float64(0), False
-    sides = sums_of(att) // heads
-    for side in range(sides):
+    heads, most, many, one, other = att.terms.heads, np.float64(0), 0, 0, 0
+    for side in range(sums_of(att) // heads):
         if _has_messages(att, row, side * heads + h):
             shift = _shift_of(att, row, h, side)
-            most = max(most, shift) if some else shift
-            some = True
+            most = max(most, shift) if many else shift
+            one, other, many = one if many else side, side, many + 1
     out[at] = np.float32(most)
-    behind, many = np.uint64(at + 1), np.uint64(1 + att.terms.channels)
-    for c in range(many):
-        out[behind + c] = np.float32(0)
-    for side in range(sides):
-        k = side * heads + h
-        if _has_messages(att, row, k):
-            first, _ = places_of(att, k, np.int64(0))
-            # relative to the shift as it is written
-            factor = exp_of(_shift_of(att, row, h, side) - np.float64(out[at]))
-            for c in range(many):
-                out[behind + c] += np.float32(att.s.data[row, first + c] * factor)
+    # relative to the shift as it is written; where there are no messages at all sums are 0
+    factor = exp_of(_shift_of(att, row, h, one) - np.float64(out[at])) if many else np.float64(0)
+    first, _ = places_of(att, one * heads + h, np.int64(0))
+    if many > 1:
+        more = exp_of(_shift_of(att, row, h, other) - np.float64(out[at]))
+        second, _ = places_of(att, other * heads + h, np.int64(0))
+        _read_two(att, row, first, factor, second, more, out, at + 1)
+    else:
+        _read_one(att, row, first, factor, out, at + 1)
+
+
+@inner
+def _read_one(att: Attention, row: int, first: np.uint64, factor: np.float64, out: np.ndarray, at: int) -> None:
+    """Write [D | N] of a side to the flat `out`, from `at` on."""
+    s, channels, to = att.s.data, att.terms.channels, np.uint64(at + 1)
+    place, whole = np.int64(row) * s.shape[1] + np.int64(first) + 1, channels - channels % LANES
+    out[at] = np.float32(0) + np.float32(s[row, first] * factor)
+    for j in range(0, whole, LANES):
+        lanes.read_one(s, place + j, factor, out, np.int64(at + 1 + j))
+    for c in range(np.uint64(whole), np.uint64(channels)):
+        out[to + c] = np.float32(0) + np.float32(s[row, first + np.uint64(1) + c] * factor)
+
+
+@inner
+def _read_two(
+    att: Attention,
+    row: int,
+    first: np.uint64,
+    factor: np.float64,
+    second: np.uint64,
+    more: np.float64,
+    out: np.ndarray,
+    at: int,
+) -> None:
+    """Write the sum of [D | N] of both sides to the flat `out`, from `at` on."""
+    s, channels, to = att.s.data, att.terms.channels, np.uint64(at + 1)
+    place, whole = np.int64(row) * s.shape[1] + 1, channels - channels % LANES
+    out[at] = np.float32(0) + np.float32(s[row, first] * factor) + np.float32(s[row, second] * more)
+    for j in range(0, whole, LANES):
+        one, other = place + np.int64(first) + j, place + np.int64(second) + j
+        lanes.read_two(s, one, factor, other, more, out, np.int64(at + 1 + j))
+    for c in range(np.uint64(whole), np.uint64(channels)):
+        one, other = s[row, first + np.uint64(1) + c], s[row, second + np.uint64(1) + c]
+        out[to + c] = np.float32(0) + np.float32(one * factor) + np.float32(other * more)
+
+
+@inner
+def _attend_head(
+    att: Attention, agg: np.ndarray, own: np.ndarray, row: int, h: int, end: AttentionEpilogue, out: np.ndarray
+) -> None:
+    """As `attend_head`, of what `agg` has from its beginning on."""
+    theirs, ours = weights_of_head(agg, 0, own, row, h, end.loops, att.terms, end.concat)
+    channels = att.terms.channels
+    whole = channels - channels % LANES if end.loops and end.concat else 0
+    at, to = np.int64(row) * own.shape[1] + h * channels, np.int64(h * channels)
+    for j in range(0, whole, LANES):
+        lanes.blend(agg, np.int64(2 + j), theirs, own, at + j, ours, out, to + j)
+    put_head(agg, 0, theirs, own, row, h, ours, end.loops, att.terms, end.concat, whole, out)
 
 
 @kernel
@@ -77,10 +125,15 @@ def _end_row(out: np.ndarray, own: np.ndarray, row: int, end: AttentionEpilogue)
     width = len(out)
     for c in range(width if end.residual else 0):
         out[c] += own[row, own.shape[1] - width + c]
-    for c in range(len(end.bias)):
+    biased = len(end.bias)
+    for c in range(0 if end.relu else biased):
         out[c] += end.bias[c]
-    for c in range(width if end.relu else 0):
-        out[c] = np.float32(0) if out[c] <= 0 else out[c]
+    for c in range(biased if end.relu else 0):  # in one loop: see gnn.elementwise.relu
+        value = out[c] + end.bias[c]
+        out[c] = np.float32(0) if value <= 0 else value
+    for c in range(width if end.relu and not biased else 0):
+        value = out[c] + np.float32(0)
+        out[c] = np.float32(0) if value <= 0 else value
 
 
 @kernel
@@ -113,7 +166,7 @@ def finish_attention(
             out[count, c] = np.float32(0)
         for h in range(att.terms.heads):
             _read_head(att, row, h, scratch, 0)
-            attend_head(scratch, 0, own, row, h, end.loops, att.terms, end.concat, out[count])
+            _attend_head(att, scratch, own, row, h, end, out[count])
         _end_row(out[count], own, row, end)
         if replace_row(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row
