@@ -15,7 +15,6 @@ from llvmlite import ir
 from numba import types
 
 from operators.storage.aggregates.extrema_lanes import for_kernels
-from operators.storage.exact_sums import inexact
 from state.prefetch import pointer_to
 
 LANES = 8
@@ -133,12 +132,17 @@ class _Plain:
     """The same, one channel after the other."""
 
     @staticmethod
+    def rounds(before: Any, term: Any, after: Any) -> int:
+        """As exact_sums.inexact."""
+        return int(after - before != term or after - term != before)
+
+    @staticmethod
     def add(s: Any, to: int, rows: Any, at: int, p: Any, sign: float) -> int:
         s, rows, lossy = s.reshape(-1), rows.reshape(-1), 0
         for i in range(LANES):
             term, before = np.float64(p * rows[at + i]) * sign, s[to + i]
             s[to + i] = before + term
-            lossy |= int(inexact(before, term, s[to + i])) << i
+            lossy |= _Plain.rounds(before, term, s[to + i]) << i
         return lossy
 
     @staticmethod
@@ -148,7 +152,7 @@ class _Plain:
             gone, come, before = np.float64(p * old[at + i]), np.float64(q * new[place + i]), s[to + i]
             term = come - gone
             s[to + i] = before + term
-            lossy |= int(inexact(before, term, s[to + i]) | inexact(come, -gone, term)) << i
+            lossy |= (_Plain.rounds(before, term, s[to + i]) | _Plain.rounds(come, -gone, term)) << i
         return lossy
 
     @staticmethod
