@@ -191,7 +191,10 @@ MUTATIONS = [
         plain=True,
     ),
     Mutation(
-        "what a full list of flips has is forgotten", _SIDES, "            _flip(att, edges, count, serial)\n", plain=True
+        "what a full list of flips has is forgotten",
+        _SIDES,
+        "            _flip(att, edges, count, serial)\n",
+        plain=True,
     ),
     Mutation(
         "a target keeps its old sides",
