@@ -32,10 +32,10 @@ class AttentionFold:
         self.s = tables.add(f"{name}s", "f8", whole)
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
-        self._counter, self._fresh = np.zeros(3, np.int64), np.empty((2, width), np.float64)
+        self._counter, self._fresh = np.zeros(2, np.int64), np.empty((2, width), np.float64)
         self._flips = np.empty((FLIPS_AT_ONCE, 3), np.int32)
         self._scratch = np.empty(score.channels + 2, np.float32)
-        self._renew, self._touched, self._suspects = (np.zeros(0, np.int32) for _ in range(3))
+        self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._terms = terms_of(score)
         self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
 
@@ -61,7 +61,6 @@ class AttentionFold:
             self._stand_in.view if self.near is None else self.near.view,
             self._renew,
             self._touched,
-            self._suspects,
             self._counter,
             self._fresh,
             self._flips,
@@ -77,7 +76,6 @@ class AttentionFold:
         slots = len(edges.z.data)
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-            self._suspects = np.zeros(slots + 1, np.int32)
         view, serial = self._view(), stamp_of(moves.serial)
         leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
 

@@ -11,7 +11,8 @@ from operators.storage.aggregates.attention_kernels import (
     AFRESH,
     AHEAD,
     REREAD,
-    SUSPECTED,
+    SUSPECT,
+    TOUCHED,
     Attention,
     InEdges,
     clear_side,
@@ -107,11 +108,13 @@ def settle(att: Attention, edges: InEdges, serial: int) -> None:
     Of the touched rows only suspects need a look: those that are to be summed afresh, that have lost something, that
     had a side without messages in this epoch, or one with a small denominator.
     """
-    n, note = att.counter[SUSPECTED], att.note
+    n, note = att.counter[TOUCHED], att.note
     for i in range(n):
         if i + AHEAD < n:
-            prefetch_head(att, att.suspects[i + AHEAD])
-        row = att.suspects[i]
+            prefetch_head(att, att.touched[i + AHEAD])
+        row = att.touched[i]
+        if note[row, SUSPECT] != serial:
+            continue
         if edges.in_edges[row] == 0:
             for k in range(sums_of(att)):
                 att.note[row, held_at(att, k)] = 0

@@ -32,7 +32,7 @@ from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
 DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages, messages, messages, rows, messages
-TOUCHED, RENEWED, SUSPECTED = range(3)  # of the counter
+TOUCHED, RENEWED = range(2)  # of the counter
 SUSPECT = IN_EDGES  # of a note, which has no use for their number: the last epoch that has the row looked at in its end
 AHEAD = 8
 _SHIFT = 4  # where shifts begin in the head of a row, in int32: behind the note
@@ -52,8 +52,7 @@ class Attention(NamedTuple):
     near: View  # (rows, heads) float32: of additive scores the source's terms once more, for scans of in-edges
     renew: np.ndarray  # (rows,) int32: the serial of the last epoch that has the row summed afresh
     touched: np.ndarray  # (rows,) int32
-    suspects: np.ndarray  # (rows + 1,) int32: those of them that are looked at when the epoch ends
-    counter: np.ndarray  # (3,) int64: how many rows are touched, of them summed afresh, and suspects
+    counter: np.ndarray  # (2,) int64: how many rows are touched, and of them summed afresh
     fresh: np.ndarray  # (2, sides * heads * (1 + channels)) float64
     flips: np.ndarray  # (n, 3) int32: source, destination and head of messages that are about to change sides
     counts: np.ndarray  # (5,) int64
@@ -130,13 +129,10 @@ def side_in(att: Attention, rows: np.ndarray, u: int, v: int, h: int) -> np.int6
 def suspect_where(att: Attention, row: int, condition: bool, serial: int) -> None:
     """Have the row looked at when the epoch ends, if so: sums may have to be cleared, or made afresh.
 
-    Written in either case, to lines of memory that are there by now: a call for the few rows, or a branch, takes a
+    Written in either case, to a line of memory that is there by now: a call for the few rows, or a branch, takes a
     tenth longer for all of them.
     """
-    before, count = att.note[row, SUSPECT], att.counter[SUSPECTED]
-    att.suspects[count] = row
-    att.counter[SUSPECTED] = count + (np.int64(condition) & np.int64(before != serial))
-    att.note[row, SUSPECT] = np.int32(serial) if condition else before
+    att.note[row, SUSPECT] = np.int32(serial) if condition else att.note[row, SUSPECT]
 
 
 @inner
