@@ -34,21 +34,10 @@ def exp_of(x: float) -> np.float64:
 
 
 @inner
-def attend_head(
-    agg: np.ndarray,
-    first: int,
-    own: np.ndarray,
-    o: int,
-    h: int,
-    loops: bool,
-    terms: Terms,
-    concat: bool,
-    out: np.ndarray,
-) -> None:
-    """Write what one row makes of one head, [m | D | N] from `agg[first]` on, to `out`; without concat, add its share.
-
-    Shapes: agg flat; own, whose row `o` is read with loops; out (heads * channels,), or (channels,) without concat.
-    """
+def weights_of_head(
+    agg: np.ndarray, first: int, own: np.ndarray, o: int, h: int, loops: bool, terms: Terms, concat: bool
+) -> tuple[np.float64, np.float64]:
+    """What the sums of one head of a row, [m | D | N] from `agg[first]` on, are multiplied by, and its own values."""
     shift, bottom = np.float64(agg[first]), np.float64(agg[first + 1])
     ours, theirs = np.float64(0), np.float64(1)
     if loops:
@@ -60,13 +49,31 @@ def attend_head(
         ours = exp_of(logit - most)
     total = bottom * theirs + ours
     share = np.float64(0) if total == 0 else (1 if concat else 1 / np.float64(terms.heads)) / total
+    return theirs * share, ours * share
+
+
+@inner
+def put_head(
+    agg: np.ndarray,
+    first: int,
+    theirs: np.float64,
+    own: np.ndarray,
+    o: int,
+    h: int,
+    ours: np.float64,
+    loops: bool,
+    terms: Terms,
+    concat: bool,
+    begin: int,
+    out: np.ndarray,
+) -> None:
+    """Write what one row makes of one head, from its channel `begin` on, to `out`; without concat, add its share."""
     channels, values, at = np.uint64(terms.channels), np.uint64(first + 2), np.uint64(h * terms.channels)
-    to = at if concat else np.uint64(0)
-    theirs, ours = theirs * share, ours * share
-    for c in range(channels if loops else np.uint64(0)):
+    to, begun = at if concat else np.uint64(0), np.uint64(begin)
+    for c in range(begun, channels if loops else begun):
         value = np.float32(np.float64(agg[values + c]) * theirs + np.float64(own[o, at + c]) * ours)
         out[to + c] = value if concat else out[to + c] + value
-    for c in range(np.uint64(0) if loops else channels):
+    for c in range(begun, begun if loops else channels):
         value = np.float32(np.float64(agg[values + c]) * theirs)
         out[to + c] = value if concat else out[to + c] + value
 
@@ -84,4 +91,6 @@ def attend(agg: np.ndarray, own: np.ndarray, loops: bool, terms: Terms, concat: 
             for c in range(terms.channels):
                 out[i, c] = np.float32(0)
         for h in range(terms.heads):
-            attend_head(agg[i], h * (terms.channels + 2), own, i, h, loops, terms, concat, out[i])
+            first = h * (terms.channels + 2)
+            theirs, ours = weights_of_head(agg[i], first, own, i, h, loops, terms, concat)
+            put_head(agg[i], first, theirs, own, i, h, ours, loops, terms, concat, 0, out[i])

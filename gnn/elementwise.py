@@ -20,9 +20,14 @@ _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 
 @kernel
 def relu(x: np.ndarray) -> None:
-    """Set the values <= 0 of a flat array to 0; NaN stays."""
+    """Set the values <= 0 of a flat array to 0; NaN stays.
+
+    By way of a sum, after which the compiler writes all of them: storing some lanes of a vector takes five times as
+    long.
+    """
     for i in range(x.size):
-        x[i] = np.float32(0.0) if x[i] <= 0 else x[i]
+        value = x[i] + np.float32(0)
+        x[i] = np.float32(0) if value <= 0 else value
 
 
 @kernel

@@ -114,10 +114,14 @@ class SoftmaxSynopsis(Synopsis):
         return self.score.heads * (self.score.channels + 2)
 
     def state_bytes(self, message_width: int) -> int:
-        """Sums in float64, a note of 16 bytes, a shift and a count of each side and head, and of GAT the terms."""
+        """A note of 16 bytes, a shift and a count of each side and head, of GAT the target's terms; sums in float64.
+
+        All that in whole cache lines; and of GAT the source's terms once more.
+        """
         score = self.score
-        sums = score.sides * score.heads
-        return 8 * sums * (1 + score.channels) + 8 * sums + 16 + (4 * score.heads if score.sides > 1 else 0)
+        sums, terms = score.sides * score.heads, 4 * score.heads if score.sides > 1 else 0
+        row = 8 * sums * (1 + score.channels) + -(-(8 * sums + 16 + terms) // 8) * 8
+        return -(-row // 64) * 64 + terms
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
         """Return N / D per head, (n, heads * channels) float32; 0 where there are no messages."""

@@ -191,26 +191,29 @@ MUTATIONS = [
         plain=True,
     ),
     Mutation(
-        "what a full list of flips has is forgotten", _SIDES, "    _flip(att, edges, count + 1, serial)\n", plain=True
+        "what a full list of flips has is forgotten",
+        _SIDES,
+        "            _flip(att, edges, count, serial)\n",
+        plain=True,
     ),
     Mutation(
         "a target keeps its old sides",
         _SIDES,
-        "            z[v, att.terms.target + h] = rows[row, att.terms.target + h]\n",
+        "            att.reals[v, target_at(att, h)] = rows[row, att.terms.target + h]\n",
         plain=True,
     ),
     Mutation(
         "lossy channels are counted from elsewhere",
         _ATTENTION,
-        "by = np.int64(first) & np.int64(31)",
+        "by = (np.int64(first) - np.int64(att.before)) & np.int64(31)",
         "by = np.int64(0)",
         plain=True,
     ),
     Mutation("a residual is left out", _READING, "width if end.residual else 0", "0", plain=True),
     Mutation("little that is left stays", _AFRESH, " or _little_is_left(att, row)", plain=True),
-    Mutation("a changed target is not summed afresh", _ATTENTION, "            att.renew[v] = serial\n", plain=True),
+    Mutation("a changed target is not summed afresh", _ATTENTION, "            renew(att, v, serial)\n", plain=True),
     Mutation("terms of sources are not durable", _SIDES, "        touch(att.near, v)\n", "", PAGES),
-    Mutation("counts of messages are not durable", _ATTENTION, "        touch(att.held, row)\n", "", PAGES),
+    Mutation("softmax sums are not durable", _ATTENTION, "        touch(att.s, row)\n", "", PAGES),
     Mutation(
         "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(count)):", "elif False:", plain=True
     ),

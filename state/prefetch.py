@@ -55,3 +55,5 @@ def prefetch_row(rows: np.ndarray, row: int) -> None:
     width = rows.shape[1]
     for column in range(0, width, 16):
         prefetch(rows, np.int64(row) * width + column)
+    if width % 16:  # rows begin anywhere in a line then, and may end in one more
+        prefetch(rows, np.int64(row) * width + width - 1)

@@ -132,9 +132,13 @@ def take_out(
     sources: tuple[np.ndarray, np.ndarray, np.ndarray],
     moves: Moves,
     gone: Messages,
+    kept: Messages,
     result: np.ndarray,
 ) -> None:
-    """Forget deleted edges and find the moves. `result`: status, messages gone, moves, out-edges of those."""
+    """Forget deleted edges, find the moves, and list what they keep where there is room for it.
+
+    `result`: status, messages gone, moves, out-edges of those.
+    """
     src, dst, weight = deleted
     at = 0
     for i in range(len(src)):
@@ -158,16 +162,24 @@ def take_out(
         if moves.stamp[u] != moves.serial and not (edges.skip_loops and u == v):
             at = _list(gone, at, u, v, reweighted[2][i])
     result[0], result[1], result[2], result[3] = OK, at, count, total
+    if total <= len(kept.src):
+        _list_kept(edges, moves.slots, count, kept)
 
 
 @kernel
 def list_kept(edges: Edges, slots: np.ndarray, messages: Messages) -> None:
     """List the messages of all out-edges of these sources."""
+    _list_kept(edges, slots, len(slots), messages)
+
+
+@inner
+def _list_kept(edges: Edges, slots: np.ndarray, n: int, messages: Messages) -> None:
+    """As `list_kept`, of the first `n` sources."""
     at = 0
-    for i in range(len(slots)):
-        if i + _AHEAD < len(slots):
+    for i in range(n):
+        if i + _AHEAD < n:
             prefetch(edges.out.head.data, np.int64(slots[i + _AHEAD]) * 3)
-        if i + _NEAR < len(slots):
+        if i + _NEAR < n:
             prefetch(edges.out.pool.data, place_of(edges.out, slots[i + _NEAR]))
         u = slots[i]
         base, first = base_of(edges.out, u), place_of(edges.out, u)
@@ -180,6 +192,8 @@ def list_kept(edges: Edges, slots: np.ndarray, messages: Messages) -> None:
 def store_values(z: View, slots: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
     """Have the sources send the new values from now on."""
     for i in range(len(slots)):
+        if i + _AHEAD < len(slots):
+            prefetch_row(z.data, np.int64(slots[i + _AHEAD]))
         touch(z, slots[i])
         for j in range(z.data.shape[1]):
             z.data[slots[i], j] = rows[places[i], j]

@@ -46,6 +46,8 @@ def prefetch_sum(sums: np.ndarray, row: int) -> None:
     width = sums.shape[1]
     for column in range(0, width, 8):
         prefetch(sums, np.int64(row) * width + column)
+    if width % 8:
+        prefetch(sums, np.int64(row) * width + width - 1)
 
 
 @inner

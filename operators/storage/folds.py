@@ -43,6 +43,7 @@ from state.adjacency import Lists
 from state.codec import Block
 from state.table import Table, TableSet
 
+_KEPT_MOST = 1 << 16  # messages for which there is room from one epoch to the next: 1.1 MiB
 Merge = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]
 
 
@@ -99,6 +100,7 @@ class FoldStore:
         rows.keep(*self._by_row, self._out, self._inn)
         self._moved = np.zeros(0, np.int64)
         self._result = np.zeros(4, np.int64)
+        self._kept = room_for(0)  # of one epoch after the other: room for as many as any had, and half as many more
         self._touched = frozen(np.empty(0, np.int32))
 
     def _edges(self) -> Edges:
@@ -115,10 +117,8 @@ class FoldStore:
         reweighted = rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")
         for slots, rows in sources.selves if own is not None else ():
             put(own.view, slots, rows, self._layer.message_width)  # type: ignore[union-attr]
-        gone, moves, leaving = self._take_out(topology, reweighted, sources, serial)
-        kept = room_for(leaving)
         edges = self._edges()
-        edge_messages.list_kept(edges, moves.slots, kept)
+        gone, moves, kept = self._take_out(edges, topology, reweighted, sources, serial)
         for fold in self.folds:
             fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not reweighted[0].size)
         edge_messages.store_values(self.z.view, moves.slots, moves.places, sources.rows)
@@ -129,8 +129,7 @@ class FoldStore:
             edge_messages.list_kept(edges, moves.slots, kept)
         else:
             self._result[1] = 0
-        come = self._put_in(topology, come)
-        edges = self._edges()
+        edges, come = self._put_in(edges, topology, come)
         touched = [fold.arrive(edges, kept, come, serial) for fold in self.folds]
         self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
 
@@ -139,9 +138,9 @@ class FoldStore:
         self.merge(0, topology, sources, own)
 
     def _take_out(
-        self, topology: Block, reweighted: tuple[np.ndarray, ...], sources: Sources, serial: int
-    ) -> tuple[Messages, Moves, int]:
-        """Forget deleted edges; what is gone, the sources that send other values, and how many edges leave those."""
+        self, edges: Edges, topology: Block, reweighted: tuple[np.ndarray, ...], sources: Sources, serial: int
+    ) -> tuple[Messages, Moves, Messages]:
+        """Forget deleted edges; what is gone, the sources that send other values, and what those keep."""
         if self._moved.size < len(self.z.data):
             self._moved = np.zeros(len(self.z.data), np.int64)
         size = sources.slots.size
@@ -149,30 +148,38 @@ class FoldStore:
         rows_of, weights = self._rows.of, topology.get("del_w")
         gone = room_for(weights.size + reweighted[0].size)
         edge_messages.take_out(
-            self._edges(),
+            edges,
             (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), weights),
             reweighted,
             (sources.slots, sources.places, sources.rows),
             moves,
             gone,
+            self._kept,
             self._result,
         )
         self._check(serial - 1)
         _, left, moved, leaving = self._result.tolist()
-        return gone.first(left), Moves(moves.slots[:moved], moves.places[:moved], self._moved, serial), leaving
+        moves = Moves(moves.slots[:moved], moves.places[:moved], self._moved, serial)
+        kept = self._kept
+        if leaving > kept.src.size:
+            kept = room_for(leaving + leaving // 2)
+            edge_messages.list_kept(edges, moves.slots, kept)
+            self._kept = kept if leaving <= _KEPT_MOST else self._kept
+        return gone.first(left), moves, kept.first(leaving)
 
-    def _put_in(self, topology: Block, come: Messages) -> Messages:
-        """Add edges; what has come by them, and before."""
+    def _put_in(self, edges: Edges, topology: Block, come: Messages) -> tuple[Edges, Messages]:
+        """Add edges; all edges then, and what has come by these, and before."""
         rows_of = self._rows.of
         added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
         at = 0
         while at < added[0].size:
-            edge_messages.put_in(self._edges(), added, at, come, self._result)
+            edge_messages.put_in(edges, added, at, come, self._result)
             at = int(self._result[2])
             if at < added[0].size:  # a pool is full
                 self._out.grow()
                 self._inn.grow()
-        return come.first(int(self._result[1]))
+                edges = self._edges()
+        return edges, come.first(int(self._result[1]))
 
     def _check(self, epoch: int) -> None:
         if self._result[0] != OK:

@@ -171,11 +171,11 @@ def finish(
         else:
             for j in range(width):
                 out[count, j] = np.float32(s[row, j]) + own[row, j]
-        for j in range(width):
+        for j in range(0 if relu else width):
             out[count, j] += bias[j]
-        if relu:
-            for j in range(width):
-                out[count, j] = np.float32(0) if out[count, j] <= 0 else out[count, j]
+        for j in range(width if relu else 0):  # in one loop: see gnn.elementwise.relu
+            value = out[count, j] + bias[j]
+            out[count, j] = np.float32(0) if value <= 0 else value
         if replace_row(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row
             at[group[i]] += 1

@@ -10,13 +10,13 @@ from gnn.attend import AttentionEpilogue
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
 from operators.storage.aggregates.attention_epoch import arrive, leave
-from operators.storage.aggregates.attention_kernels import TOUCHED, Attention, InEdges
+from operators.storage.aggregates.attention_kernels import TOUCHED, Attention, InEdges, width_of
 from operators.storage.aggregates.attention_reading import finish_attention, read_attention
 from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import stamp_of
 from operators.storage.owner import Finish
-from state.adjacency import read_alone
+from state.adjacency import Data, read_alone
 from state.table import Table, TableSet
 
 
@@ -27,10 +27,9 @@ class AttentionFold:
         score = synopsis.score
         self.moves_sides = score.kind == "additive"
         sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels)
-        self.s = tables.add(f"{name}s", "f8", width)
-        self.note = tables.add(f"{name}note", "i4", 4)
-        self.shift = tables.add(f"{name}shift", "f4", sums)
-        self.held = tables.add(f"{name}held", "i4", sums)
+        self._before, whole = width_of(sums, score.heads, score.channels, additive=self.moves_sides)
+        self._sums = slice(self._before, self._before + width)
+        self.s = tables.add(f"{name}s", "f8", whole)
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
         self._counter, self._fresh = np.zeros(2, np.int64), np.empty((2, width), np.float64)
@@ -38,20 +37,28 @@ class AttentionFold:
         self._scratch = np.empty(score.channels + 2, np.float32)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._terms = terms_of(score)
+        self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """Its tables, with a row per slot."""
         near = () if self.near is None else (self.near,)
-        return self.s, self.note, self.shift, self.held, *near
+        return self.s, *near
+
+    @property
+    def note(self) -> Data:
+        """The notes of exact_sums.py, with which the rows of its table begin; for tests."""
+        return Data(self.s.data.view(np.int32))
 
     def _view(self) -> Attention:
+        table = self.s.view
         return Attention(
-            self.s.view,
-            self.note.view,
-            self.shift.view,
-            self.held.view,
-            self.shift.view if self.near is None else self.near.view,  # a stand-in that nothing reads
+            table,
+            table.data[:, self._sums],
+            table.data.view(np.int32),
+            table.data.view(np.float32),
+            self._before,
+            self._stand_in.view if self.near is None else self.near.view,
             self._renew,
             self._touched,
             self._counter,
@@ -82,11 +89,11 @@ class AttentionFold:
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write [m | D | N] of every head to `out`."""
-        read_attention(self._view(), edges.z.data, slots, out, first)
+        read_attention(self._view(), slots, out, first)
 
     def finisher(self, z: Table, own: Table, end: AttentionEpilogue) -> Finish:
         """What UPDATEs rows by an epilogue, and stores them, in one pass."""
-        return partial(finish_attention, self._view(), z.data, own.data, end, self._scratch)
+        return partial(finish_attention, self._view(), own.data, end, self._scratch)
 
 
 def _in_edges(edges: Edges) -> InEdges:

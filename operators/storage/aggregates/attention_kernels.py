@@ -23,8 +23,10 @@ import numpy as np
 
 from gnn.kernel import apart, inner
 from gnn.scores import ADDITIVE, Terms, score_of, side_of
+from operators.storage.aggregates import attention_lanes as lanes
+from operators.storage.aggregates.attention_lanes import LANES
 from operators.storage.edge_messages import Messages, Moves, turns
-from operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, add_term, inexact, note_loss
+from operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
 from state.adjacency import ListsRead
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
@@ -33,6 +35,8 @@ DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages
 TOUCHED, RENEWED = range(2)  # of the counter
 SUSPECT = IN_EDGES  # of a note, which has no use for their number: the last epoch that has the row looked at in its end
 AHEAD = 8
+_SHIFT = 4  # where shifts begin in the head of a row, in int32: behind the note
+_LINE = 8  # float64 of a cache line
 _HIGHEST = 30.0  # of a score above the shift
 _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the shift is nothing beside this
 
@@ -40,10 +44,11 @@ _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the
 class Attention(NamedTuple):
     """What the kernels get of a fold of softmax sums."""
 
-    s: View  # (rows, sides * heads * (1 + channels)) float64: per side and head D, then N
-    note: View  # (rows, 4) int32, see operators/storage/exact_sums.py
-    shift: View  # (rows, sides * heads) float32
-    held: View  # (rows, sides * heads) int32: messages
+    s: View  # (rows, width_of) float64: of a row its head, and then what `sums` is
+    sums: np.ndarray  # (rows, sides * heads * (1 + channels)) float64: per side and head D, then N; part of `s`
+    note: np.ndarray  # (rows, 2 * width_of) int32: `s` once more, of which every row begins with its head
+    reals: np.ndarray  # (rows, 2 * width_of) float32: likewise
+    before: int  # columns of `s` before the sums
     near: View  # (rows, heads) float32: of additive scores the source's terms once more, for scans of in-edges
     renew: np.ndarray  # (rows,) int32: the serial of the last epoch that has the row summed afresh
     touched: np.ndarray  # (rows,) int32
@@ -52,6 +57,47 @@ class Attention(NamedTuple):
     flips: np.ndarray  # (n, 3) int32: source, destination and head of messages that are about to change sides
     counts: np.ndarray  # (5,) int64
     terms: Terms
+
+
+def width_of(sums: int, heads: int, channels: int, *, additive: bool) -> tuple[int, int]:
+    """How many float64 a row of `s` has before its sums, of which there are `sums` a channel, and all in all.
+
+    A row is whole cache lines, and its head lies in the first one where there are few heads.
+    """
+    before = -(-(_SHIFT + 2 * sums + (heads if additive else 0)) // 2)
+    return before, -(-(before + sums * (1 + channels)) // _LINE) * _LINE
+
+
+@inner
+def sums_of(att: Attention) -> np.int64:
+    """How many sums of D a row has: one for each side and head."""
+    return np.int64(att.sums.shape[1] // (1 + att.terms.channels))
+
+
+@inner
+def shift_at(att: Attention, k: int) -> np.int64:
+    """Where in a row of `reals` the shift of side and head `k` is."""
+    return np.int64(_SHIFT + k)
+
+
+@inner
+def held_at(att: Attention, k: int) -> np.int64:
+    """Where in a row of `note` it is how many messages side and head `k` has."""
+    return np.int64(_SHIFT + sums_of(att) + k)
+
+
+@inner
+def target_at(att: Attention, h: int) -> np.int64:
+    """Where in a row of `reals` the target's term of head `h` is, of additive scores."""
+    return np.int64(_SHIFT + 2 * sums_of(att) + h)
+
+
+@inner
+def prefetch_head(att: Attention, row: int) -> None:
+    """Ask for what a row has before its sums, and for the first of them."""
+    prefetch(att.s.data, np.int64(row) * att.s.data.shape[1])
+    for j in range(_LINE, att.before, _LINE):
+        prefetch(att.s.data, np.int64(row) * att.s.data.shape[1] + j)
 
 
 class InEdges(NamedTuple):
@@ -72,11 +118,11 @@ def score_on(att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h:
 
 
 @inner
-def side_in(att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h: int) -> np.int64:
+def side_in(att: Attention, rows: np.ndarray, u: int, v: int, h: int) -> np.int64:
     """On which side the message of row u of `rows` to v is."""
     if att.terms.kind != ADDITIVE:
         return np.int64(0)
-    return side_of(att.terms, rows[u, att.terms.source + h], z[v, att.terms.target + h])
+    return side_of(att.terms, rows[u, att.terms.source + h], att.reals[v, target_at(att, h)])
 
 
 @inner
@@ -86,8 +132,7 @@ def suspect_where(att: Attention, row: int, condition: bool, serial: int) -> Non
     Written in either case, to a line of memory that is there by now: a call for the few rows, or a branch, takes a
     tenth longer for all of them.
     """
-    note = att.note.data
-    note[row, SUSPECT] = np.int32(serial) if condition else note[row, SUSPECT]
+    att.note[row, SUSPECT] = np.int32(serial) if condition else att.note[row, SUSPECT]
 
 
 @inner
@@ -114,21 +159,21 @@ def little_is_left(denominator: float) -> bool:
 @inner
 def mark(att: Attention, row: int, serial: int) -> None:
     """Note that the sums of `row` change in this epoch."""
-    if att.note.data[row, LAST_SERIAL] != serial:
-        touch(att.note, row)
-        att.note.data[row, LAST_SERIAL] = serial
+    if att.note[row, LAST_SERIAL] != serial:
+        touch(att.s, row)
+        att.note[row, LAST_SERIAL] = serial
         att.touched[att.counter[TOUCHED]] = row
         att.counter[TOUCHED] += 1
-        touch(att.s, row)
-        touch(att.shift, row)
-        touch(att.held, row)
-        suspect_where(att, row, att.note.data[row, LOSSY] != 0, serial)
+        suspect_where(att, row, att.note[row, LOSSY] != 0, serial)
 
 
 @inner
 def places_of(att: Attention, k: int, h: int) -> tuple[np.uint64, np.uint64]:
-    """Where the sums of a side begin in a row, and the values of a head in one of z; see `exact_sums.add_term`."""
-    return np.uint64(k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
+    """Where the sums of a side begin in a row of `s`, and the values of a head in one of z.
+
+    Unsigned: see `exact_sums.add_term`.
+    """
+    return np.uint64(att.before + k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
 
 
 @apart
@@ -137,13 +182,13 @@ def clear_side(att: Attention, row: int, k: int) -> None:
     first, _ = places_of(att, k, np.int64(0))
     for c in range(np.uint64(1 + att.terms.channels)):
         att.s.data[row, first + c] = 0.0
-    att.shift.data[row, k] = np.float32(0)
+    att.reals[row, shift_at(att, k)] = np.float32(0)
 
 
 @inner
-def _lossy_from(first: np.uint64, lossy: np.int64) -> np.int64:
-    """Lossy channels that were counted from `first` on, as those of the row."""
-    by = np.int64(first) & np.int64(31)
+def _lossy_from(att: Attention, first: np.uint64, lossy: np.int64) -> np.int64:
+    """Lossy channels that were counted from column `first` of `s` on, as those of the sums."""
+    by = (np.int64(first) - np.int64(att.before)) & np.int64(31)
     return ((lossy << by) | (lossy >> (np.int64(32) - by))) & np.int64(0xFFFFFFFF)
 
 
@@ -154,25 +199,32 @@ def change(
     """Add the message of row u of `rows` to one side of a head of v, or take it back where `sign` is -1."""
     k = side * att.terms.heads + h
     score = score_on(att, rows, u, z, v, h, side)
-    if sign > 0 and att.held.data[v, k] == 0:
+    if sign > 0 and att.note[v, held_at(att, k)] == 0:
         clear_side(att, v, k)
-        att.shift.data[v, k] = np.float32(score)
-    att.held.data[v, k] += np.int32(sign)
-    above = score - np.float64(att.shift.data[v, k])
+        att.reals[v, shift_at(att, k)] = np.float32(score)
+    att.note[v, held_at(att, k)] += np.int32(sign)
+    above = score - np.float64(att.reals[v, shift_at(att, k)])
     if not above <= _HIGHEST:
         renew(att, v, serial)
         return
     p = np.float32(math.exp(above))
     s, (first, value) = att.s.data, places_of(att, k, h)
-    lossy, first = add_term(s, v, first, np.float64(p) * sign), first + np.uint64(1)
-    more = np.int64(0)
-    for c in range(np.uint64(att.terms.channels)):
+    term, before = np.float64(p) * sign, s[v, first]
+    after = before + term
+    s[v, first] = after
+    lossy, first, more = inexact(before, term, after), first + np.uint64(1), np.int64(0)
+    to, place = np.int64(v) * s.shape[1] + np.int64(first), np.int64(u) * rows.shape[1] + np.int64(value)
+    whole = att.terms.channels - att.terms.channels % LANES
+    for j in range(0, whole, LANES):
+        more |= lanes.add(s, to + j, rows, place + j, p, np.float64(sign)) << (j & np.int64(31))
+    for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
         term, before = np.float64(p * rows[u, value + c]) * sign, s[v, first + c]
         after = before + term
         s[v, first + c] = after
         more |= inexact(before, term, after) << (np.int64(c) & np.int64(31))
     if lossy | more:
-        note_loss(s, att.note.data, v, lossy | _lossy_from(first, more), 0.0)
+        lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
+        note_loss(att.sums, att.note, v, lossy, 0.0)
     # of a side whose last message goes nothing is left, or something was lost
     suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
@@ -182,7 +234,7 @@ def change_sides(
     att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, z: np.ndarray, v: int, h: int, serial: int
 ) -> None:
     """Have one side of a head of v lose the message of `old[u]`, and the other one hold that of `new[row]`."""
-    side = side_in(att, new, row, z, v, h)
+    side = side_in(att, new, row, v, h)
     change(att, old, u, z, v, h, 1 - side, -1, serial)
     change(att, new, row, z, v, h, side, 1, serial)
 
@@ -202,22 +254,29 @@ def _replace(
     att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, z: np.ndarray, v: int, h: int, serial: int
 ) -> None:
     """Have a head of v hold the message of `new[row]` instead of that of `old[u]`."""
-    side = side_in(att, old, u, z, v, h)
-    if side != side_in(att, new, row, z, v, h):
+    side = side_in(att, old, u, v, h)
+    if side != side_in(att, new, row, v, h):
         change_sides(att, old, u, new, row, z, v, h, serial)
         return
     k = side * att.terms.heads + h
-    shift = np.float64(att.shift.data[v, k])
+    shift = np.float64(att.reals[v, shift_at(att, k)])
     above, now = score_on(att, old, u, z, v, h, side) - shift, score_on(att, new, row, z, v, h, side) - shift
     if not (above <= _HIGHEST and now <= _HIGHEST):
         renew(att, v, serial)
         return
     p, q = np.float32(math.exp(above)), np.float32(math.exp(now))
     s, (first, value) = att.s.data, places_of(att, k, h)
-    gone, come = np.float64(p), np.float64(q)
-    lossy = add_term(s, v, first, come - gone) | inexact(come, -gone, come - gone) << (np.int64(first) & np.int64(31))
+    gone, come, before = np.float64(p), np.float64(q), s[v, first]
+    term = come - gone
+    after = before + term
+    s[v, first] = after
+    lossy = inexact(before, term, after) | inexact(come, -gone, term)
     first, more = first + np.uint64(1), np.int64(0)
-    for c in range(np.uint64(att.terms.channels)):
+    to, whole = np.int64(v) * s.shape[1] + np.int64(first), att.terms.channels - att.terms.channels % LANES
+    at, place = np.int64(u) * old.shape[1] + np.int64(value), np.int64(row) * new.shape[1] + np.int64(value)
+    for j in range(0, whole, LANES):
+        more |= lanes.replace(s, to + j, old, at + j, p, new, place + j, q) << (j & np.int64(31))
+    for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
         gone, come = np.float64(p * old[u, value + c]), np.float64(q * new[row, value + c])
         term, before = come - gone, s[v, first + c]
         after = before + term
@@ -225,27 +284,28 @@ def _replace(
         # by c and not by the place in the row, from which the compiler makes each shift of a vector by itself
         more |= (inexact(before, term, after) | inexact(come, -gone, term)) << (np.int64(c) & np.int64(31))
     if lossy | more:
-        at, many = np.int64(value), att.terms.channels
-        size = _bound_of_terms(old, u, p, at, many) + _bound_of_terms(new, row, q, at, many)
-        note_loss(s, att.note.data, v, lossy | _lossy_from(first, more), size)
+        begin, many = np.int64(value), att.terms.channels
+        size = _bound_of_terms(old, u, p, begin, many) + _bound_of_terms(new, row, q, begin, many)
+        lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
+        note_loss(att.sums, att.note, v, lossy, size)
     suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
 
 @inner
 def prefetch_side(att: Attention, v: int, k: int) -> None:
     """Ask for the sums of one side of one head."""
-    step = 1 + att.terms.channels
-    for j in range(k * step, (k + 1) * step, 8):
-        prefetch(att.s.data, np.int64(v) * att.s.data.shape[1] + j)
+    step, at = np.int64(1 + att.terms.channels), np.int64(v) * att.s.data.shape[1]
+    first = np.int64(att.before) + k * step
+    # from the beginning of a cache line on, so that none is asked for twice or left out
+    for j in range(first & ~np.int64(_LINE - 1), first + step, _LINE):
+        prefetch(att.s.data, at + j)
 
 
 @inner
 def _prefetch_sums(att: Attention, z: np.ndarray, u: int, v: int) -> None:
-    """Ask for the sums that a message from u to v changes."""
-    prefetch(att.note.data, np.int64(v) * 4)
-    prefetch(att.shift.data, np.int64(v) * att.held.data.shape[1])
+    """Ask for the sums that a message from u to v changes; the head of the row is there by now."""
     for h in range(att.terms.heads):
-        prefetch_side(att, v, side_in(att, z, u, z, v, h) * att.terms.heads + h)
+        prefetch_side(att, v, side_in(att, z, u, v, h) * att.terms.heads + h)
 
 
 @inner
@@ -258,17 +318,16 @@ def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, 
     for i in range(n):
         if i + 2 * AHEAD < n:
             prefetch_row(z, np.int64(messages.src[i + 2 * AHEAD]))
-            prefetch(z, np.int64(messages.dst[i + 2 * AHEAD]) * z.shape[1] + att.terms.target)
+            prefetch_head(att, messages.dst[i + 2 * AHEAD])
         if i + AHEAD < n:
             _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
-            prefetch(att.held.data, np.int64(messages.dst[i + AHEAD]) * att.held.data.shape[1])
         u, v = messages.src[i], messages.dst[i]
         mark(att, v, serial)
         if is_renewed(att, v, serial):
             continue
         att.counts[DELTAS] += 1
         for h in range(att.terms.heads):
-            change(att, z, u, z, v, h, side_in(att, z, u, z, v, h), sign, serial)
+            change(att, z, u, z, v, h, side_in(att, z, u, v, h), sign, serial)
 
 
 @inner
@@ -283,7 +342,7 @@ def replace_messages(
     z, n, at = edges.z.data, len(messages.src), 0
     for i in range(n):
         if i + 2 * AHEAD < n:
-            prefetch(z, np.int64(messages.dst[i + 2 * AHEAD]) * z.shape[1] + att.terms.target)
+            prefetch_head(att, messages.dst[i + 2 * AHEAD])
         if i + AHEAD < n:
             _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
         u, v = messages.src[i], messages.dst[i]

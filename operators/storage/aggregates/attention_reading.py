@@ -6,24 +6,26 @@ import math
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue, attend_head, exp_of
+from gnn.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
 from gnn.kernel import inner, kernel
 from gnn.scores import ADDITIVE
-from operators.storage.aggregates.attention_kernels import Attention, places_of
+from operators.storage.aggregates import attention_lanes as lanes
+from operators.storage.aggregates.attention_kernels import Attention, places_of, shift_at, sums_of, target_at
+from operators.storage.aggregates.attention_lanes import LANES
 from operators.storage.exact_sums import prefetch_sum
 from operators.storage.row_kernels import replace_row
-from state.prefetch import prefetch, prefetch_row
+from state.prefetch import prefetch_row
 from state.table import View
 
 _AHEAD = 8
 
 
 @inner
-def _shift_of(att: Attention, z: np.ndarray, row: int, h: int, side: int) -> np.float64:
+def _shift_of(att: Attention, row: int, h: int, side: int) -> np.float64:
     """What a side's sums are relative to, the target's part of an additive score included."""
-    shift = np.float64(att.shift.data[row, side * att.terms.heads + h])
+    shift = np.float64(att.reals[row, shift_at(att, side * att.terms.heads + h)])
     if att.terms.kind == ADDITIVE:
-        target = np.float64(z[row, att.terms.target + h])
+        target = np.float64(att.reals[row, target_at(att, h)])
         shift += target if side else np.float64(att.terms.slope) * target
     return shift
 
@@ -34,48 +36,87 @@ def _has_messages(att: Attention, row: int, k: int) -> bool:
 
     So it says what `held` does, in a line of memory that is read anyway.
     """
-    return att.s.data[row, k * (1 + att.terms.channels)] != 0
+    return att.sums[row, k * (1 + att.terms.channels)] != 0
 
 
 @inner
-def _prefetch(att: Attention, z: np.ndarray, row: int) -> None:
-    prefetch_sum(att.s.data, row)
-    prefetch(att.shift.data, row * att.shift.data.shape[1])
-    prefetch(z, row * z.shape[1] + att.terms.target)
-
-
-@inner
-def _read_head(att: Attention, z: np.ndarray, row: int, h: int, out: np.ndarray, at: int) -> None:
+def _read_head(att: Attention, row: int, h: int, out: np.ndarray, at: int) -> None:
     """Write [m | D | N] of a head of a row to the flat `out`, from `at` on, the sides put together."""
-    heads, most, some = att.terms.heads, np.float64(0), False
-    sides = att.shift.data.shape[1] // heads
-    for side in range(sides):
+    heads, most, many, one, other = att.terms.heads, np.float64(0), 0, 0, 0
+    for side in range(sums_of(att) // heads):
         if _has_messages(att, row, side * heads + h):
-            shift = _shift_of(att, z, row, h, side)
-            most = max(most, shift) if some else shift
-            some = True
+            shift = _shift_of(att, row, h, side)
+            most = max(most, shift) if many else shift
+            one, other, many = one if many else side, side, many + 1
     out[at] = np.float32(most)
-    behind, many = np.uint64(at + 1), np.uint64(1 + att.terms.channels)
-    for c in range(many):
-        out[behind + c] = np.float32(0)
-    for side in range(sides):
-        k = side * heads + h
-        if _has_messages(att, row, k):
-            first, _ = places_of(att, k, np.int64(0))
-            # relative to the shift as it is written
-            factor = exp_of(_shift_of(att, z, row, h, side) - np.float64(out[at]))
-            for c in range(many):
-                out[behind + c] += np.float32(att.s.data[row, first + c] * factor)
+    # relative to the shift as it is written; where there are no messages at all sums are 0
+    factor = exp_of(_shift_of(att, row, h, one) - np.float64(out[at])) if many else np.float64(0)
+    first, _ = places_of(att, one * heads + h, np.int64(0))
+    if many > 1:
+        more = exp_of(_shift_of(att, row, h, other) - np.float64(out[at]))
+        second, _ = places_of(att, other * heads + h, np.int64(0))
+        _read_two(att, row, first, factor, second, more, out, at + 1)
+    else:
+        _read_one(att, row, first, factor, out, at + 1)
+
+
+@inner
+def _read_one(att: Attention, row: int, first: np.uint64, factor: np.float64, out: np.ndarray, at: int) -> None:
+    """Write [D | N] of a side to the flat `out`, from `at` on."""
+    s, channels, to = att.s.data, att.terms.channels, np.uint64(at + 1)
+    place, whole = np.int64(row) * s.shape[1] + np.int64(first) + 1, channels - channels % LANES
+    out[at] = np.float32(0) + np.float32(s[row, first] * factor)
+    for j in range(0, whole, LANES):
+        lanes.read_one(s, place + j, factor, out, np.int64(at + 1 + j))
+    for c in range(np.uint64(whole), np.uint64(channels)):
+        out[to + c] = np.float32(0) + np.float32(s[row, first + np.uint64(1) + c] * factor)
+
+
+@inner
+def _read_two(
+    att: Attention,
+    row: int,
+    first: np.uint64,
+    factor: np.float64,
+    second: np.uint64,
+    more: np.float64,
+    out: np.ndarray,
+    at: int,
+) -> None:
+    """Write the sum of [D | N] of both sides to the flat `out`, from `at` on."""
+    s, channels, to = att.s.data, att.terms.channels, np.uint64(at + 1)
+    place, whole = np.int64(row) * s.shape[1] + 1, channels - channels % LANES
+    out[at] = np.float32(0) + np.float32(s[row, first] * factor) + np.float32(s[row, second] * more)
+    for j in range(0, whole, LANES):
+        one, other = place + np.int64(first) + j, place + np.int64(second) + j
+        lanes.read_two(s, one, factor, other, more, out, np.int64(at + 1 + j))
+    for c in range(np.uint64(whole), np.uint64(channels)):
+        one, other = s[row, first + np.uint64(1) + c], s[row, second + np.uint64(1) + c]
+        out[to + c] = np.float32(0) + np.float32(one * factor) + np.float32(other * more)
+
+
+@inner
+def _attend_head(
+    att: Attention, agg: np.ndarray, own: np.ndarray, row: int, h: int, end: AttentionEpilogue, out: np.ndarray
+) -> None:
+    """As `attend_head`, of what `agg` has from its beginning on."""
+    theirs, ours = weights_of_head(agg, 0, own, row, h, end.loops, att.terms, end.concat)
+    channels = att.terms.channels
+    whole = channels - channels % LANES if end.loops and end.concat else 0
+    at, to = np.int64(row) * own.shape[1] + h * channels, np.int64(h * channels)
+    for j in range(0, whole, LANES):
+        lanes.blend(agg, np.int64(2 + j), theirs, own, at + j, ours, out, to + j)
+    put_head(agg, 0, theirs, own, row, h, ours, end.loops, att.terms, end.concat, whole, out)
 
 
 @kernel
-def read_attention(att: Attention, z: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+def read_attention(att: Attention, slots: np.ndarray, out: np.ndarray, first: int) -> None:
     """Write [m | D | N] of every head of these rows to `out`, from column `first` on."""
     for i in range(len(slots)):
         if i + _AHEAD < len(slots):
-            _prefetch(att, z, np.int64(slots[i + _AHEAD]))
+            prefetch_sum(att.s.data, np.int64(slots[i + _AHEAD]))
         for h in range(att.terms.heads):
-            _read_head(att, z, slots[i], h, out[i], first + h * (att.terms.channels + 2))
+            _read_head(att, slots[i], h, out[i], first + h * (att.terms.channels + 2))
 
 
 @inner
@@ -84,16 +125,20 @@ def _end_row(out: np.ndarray, own: np.ndarray, row: int, end: AttentionEpilogue)
     width = len(out)
     for c in range(width if end.residual else 0):
         out[c] += own[row, own.shape[1] - width + c]
-    for c in range(len(end.bias)):
+    biased = len(end.bias)
+    for c in range(0 if end.relu else biased):
         out[c] += end.bias[c]
-    for c in range(width if end.relu else 0):
-        out[c] = np.float32(0) if out[c] <= 0 else out[c]
+    for c in range(biased if end.relu else 0):  # in one loop: see gnn.elementwise.relu
+        value = out[c] + end.bias[c]
+        out[c] = np.float32(0) if value <= 0 else value
+    for c in range(width if end.relu and not biased else 0):
+        value = out[c] + np.float32(0)
+        out[c] = np.float32(0) if value <= 0 else value
 
 
 @kernel
 def finish_attention(
     att: Attention,
-    z: np.ndarray,
     own: np.ndarray,
     end: AttentionEpilogue,
     scratch: np.ndarray,
@@ -107,21 +152,21 @@ def finish_attention(
 ) -> None:
     """UPDATE by an epilogue for these rows, and `store`, as `row_kernels.finish` has it.
 
-    Shapes: z and own (rows of the tables, their widths) float32; scratch (channels + 2,) float32; the others as there.
+    Shapes: own (rows of the table, its width) float32; scratch (channels + 2,) float32; the others as there.
     """
     n, bits, out_bits = len(slots), table.data.view(np.int32), out.view(np.int32)
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            _prefetch(att, z, ahead)
+            prefetch_sum(att.s.data, ahead)
             prefetch_row(own, ahead)
             prefetch_row(table.data, ahead)
         row, count = slots[i], at[group[i]]
         for c in range(0 if end.concat else out.shape[1]):
             out[count, c] = np.float32(0)
         for h in range(att.terms.heads):
-            _read_head(att, z, row, h, scratch, 0)
-            attend_head(scratch, 0, own, row, h, end.loops, att.terms, end.concat, out[count])
+            _read_head(att, row, h, scratch, 0)
+            _attend_head(att, scratch, own, row, h, end, out[count])
         _end_row(out[count], own, row, end)
         if replace_row(table, bits, row, out_bits, count) or forced[i]:
             out_slots[count] = row

@@ -18,10 +18,12 @@ from operators.storage.aggregates.attention_kernels import (
     change,
     is_renewed,
     mark,
+    prefetch_head,
     prefetch_side,
     side_in,
+    target_at,
 )
-from operators.storage.edge_messages import Moves, turns
+from operators.storage.edge_messages import Moves
 from state.adjacency import base_of, place_of
 from state.prefetch import prefetch, prefetch_row
 from state.table import touch
@@ -39,14 +41,22 @@ def _prefetch_scan(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarra
         v = np.int64(moves.slots[i + 2 * AHEAD])
         prefetch(edges.in_edges, v)
         prefetch(edges.inn.head.data, 3 * v)
-        prefetch(edges.z.data, v * edges.z.data.shape[1] + att.terms.target)
-        prefetch(att.note.data, 4 * v)
+        prefetch_head(att, v)
         prefetch(rows, np.int64(moves.places[i + 2 * AHEAD]) * rows.shape[1] + att.terms.target)
     if i + AHEAD < len(moves.slots):
         v = np.int64(moves.slots[i + AHEAD])
         at = place_of(edges.inn, v)
         for k in range(at, at + min(edges.inn.head.data[v, 1], np.int32(4 * _SOURCES_OF_A_LINE)), _SOURCES_OF_A_LINE):
             prefetch(edges.inn.pool.data, k)
+
+
+@inner
+def _turns(att: Attention, v: int, rows: np.ndarray, row: int) -> bool:
+    """Whether the terms of a target are others in `rows[row]`; as `edge_messages.turns` has it."""
+    differs = False
+    for h in range(att.terms.heads):
+        differs |= att.reals[v, target_at(att, h)] != rows[row, att.terms.target + h]
+    return differs
 
 
 @inner
@@ -68,13 +78,11 @@ def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
             v, h = att.flips[i + AHEAD, 1], np.int64(att.flips[i + AHEAD, 2])
             prefetch_side(att, v, h)
             prefetch_side(att, v, att.terms.heads + h)
-            prefetch(att.held.data, np.int64(v) * att.held.data.shape[1])
-            prefetch(att.shift.data, np.int64(v) * att.shift.data.shape[1])
-            prefetch(z, np.int64(v) * z.shape[1] + att.terms.target)
+            prefetch_head(att, v)
         u, v, h = att.flips[i, 0], att.flips[i, 1], np.int64(att.flips[i, 2])
         if not is_renewed(att, v, serial):
             att.counts[FLIPPED] += 1
-            side = side_in(att, z, u, z, v, h)
+            side = side_in(att, z, u, v, h)
             change(att, z, u, z, v, h, side, -1, serial)
             change(att, z, u, z, v, h, 1 - side, 1, serial)
 
@@ -111,7 +119,7 @@ def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row
     end = begin + np.uint64(edges.inn.head.data[v, 1])
     att.counts[SCANNED] += edges.inn.head.data[v, 1]
     for h in range(att.terms.heads):
-        old, new = -edges.z.data[v, att.terms.target + h], -then[row, att.terms.target + h]
+        old, new = -att.reals[v, target_at(att, h)], -then[row, att.terms.target + h]
         at, count = _list_flips(att, pool, base, begin, end, v, h, old, new, count)
         while at < end:
             _flip(att, edges, count, serial)
@@ -126,18 +134,18 @@ def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, s
     The lists have the edges of the epoch before that stay, and the table the old values of all sources, whose messages
     come by their new values later on.
     """
-    z, count = edges.z.data, np.int64(0)
+    count = np.int64(0)
     for i in range(len(moves.slots)):
         _prefetch_scan(att, edges, moves, rows, i)
         v, row = moves.slots[i], moves.places[i]
-        if edges.in_edges[v] > 0 and turns(z, v, rows, row, att.terms.target, att.terms.heads):
+        if edges.in_edges[v] > 0 and _turns(att, v, rows, row):
             mark(att, v, serial)
             count = _scan_in_edges(att, edges, v, rows, row, count, serial)
     _flip(att, edges, count, serial)
     for i in range(len(moves.slots)):
         v, row = moves.slots[i], moves.places[i]
         touch(att.near, v)
-        touch(edges.z, v)
+        touch(att.s, v)
         for h in range(att.terms.heads):
             att.near.data[v, h] = rows[row, att.terms.source + h]
-            z[v, att.terms.target + h] = rows[row, att.terms.target + h]
+            att.reals[v, target_at(att, h)] = rows[row, att.terms.target + h]

@@ -54,9 +54,9 @@ class ExtremaFold(StepwiseFold):
         """Count off what these messages hold."""
         kernels.take_back(self._view(), edges, messages, serial)
 
-    def exchange(self, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
-        """Have kept messages be what the new values of their sources make of them."""
-        kernels.exchange(self._view(), edges, kept, moves, rows, serial)
+    def exchange(self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray) -> None:
+        """Count off what is gone, and have kept messages be what the new values of their sources make of them."""
+        kernels.exchange(self._view(), edges, gone, kept, moves, rows, moves.serial)
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Merge new messages."""

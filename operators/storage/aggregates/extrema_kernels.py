@@ -113,6 +113,11 @@ def _count_on(ext: Extrema, row: int, values: np.ndarray, src: int, factor: floa
 @kernel
 def take_back(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
     """Count off what these messages hold; the table has the values that they were made of."""
+    _take_back(ext, edges, messages, serial)
+
+
+@inner
+def _take_back(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
     z = edges.z.data
     ext.counts[COMPARED] += len(messages.src)
     for i in range(len(messages.src)):
@@ -136,8 +141,8 @@ def bring(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
             _count_on(ext, v, z, u, factor)
 
 
-@kernel
-def exchange(ext: Extrema, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
+@inner
+def _exchange(ext: Extrema, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
     """Have kept messages, source by source in the order of the moves, be what the new values make of them.
 
     One message after the other is counted off and merged, so that a row of extrema is read once. An extremum is never
@@ -157,6 +162,15 @@ def exchange(ext: Extrema, edges: Edges, kept: Messages, moves: Moves, rows: np.
             _count_off(ext, v, z, u, factor)
         if comes:
             _count_on(ext, v, rows, moves.places[k], factor)
+
+
+@kernel
+def exchange(
+    ext: Extrema, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, serial: int
+) -> None:
+    """Take back messages that are gone, then have kept ones be what the new values make of them: one call for both."""
+    _take_back(ext, edges, gone, serial)
+    _exchange(ext, edges, kept, moves, rows, serial)
 
 
 @kernel

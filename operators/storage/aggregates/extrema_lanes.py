@@ -188,7 +188,7 @@ def _merge_four_plainly(*args: Any) -> None:
         extrema_channels.merge(z, int(places[first + i]), factors[factor + i], *found, LANES)
 
 
-def _for_kernels(typed: Callable[..., Any], plain: Callable[..., Any]) -> Any:
+def for_kernels(typed: Callable[..., Any], plain: Callable[..., Any]) -> Any:
     """What kernels call: the plain function itself where they are no kernels."""
     if config.DISABLE_JIT:
         return plain
@@ -207,10 +207,10 @@ def _for_kernels(typed: Callable[..., Any], plain: Callable[..., Any]) -> Any:
     return intrinsic(built)
 
 
-passes = _for_kernels(_passes, partial(extrema_channels.passes, channels=LANES))
-count_off = _for_kernels(_count_off, partial(extrema_channels.count_off, channels=LANES))
-count_on = _for_kernels(_count_on, partial(extrema_channels.count_on, channels=LANES))
-merge = _for_kernels(_merge, partial(extrema_channels.merge, channels=LANES))
+passes = for_kernels(_passes, partial(extrema_channels.passes, channels=LANES))
+count_off = for_kernels(_count_off, partial(extrema_channels.count_off, channels=LANES))
+count_on = for_kernels(_count_on, partial(extrema_channels.count_on, channels=LANES))
+merge = for_kernels(_merge, partial(extrema_channels.merge, channels=LANES))
 # merge_four(z, places, first, factors, factor, ...): `merge` of four messages, with places and factors from lists.
-merge_four = _for_kernels(_merge_four, _merge_four_plainly)
-put = _for_kernels(_put, partial(extrema_channels.put, channels=LANES))
+merge_four = for_kernels(_merge_four, _merge_four_plainly)
+put = for_kernels(_put, partial(extrema_channels.put, channels=LANES))

@@ -31,6 +31,8 @@ from state.prefetch import prefetch
 ROWS_AT_ONCE, CELLS_AT_ONCE = 64, 4096
 _AHEAD = 12
 _FAR = 128  # cells between asking for one and using it
+_SOURCES_OF_A_LINE = 16
+_LIST_AHEAD = 128  # in-edges of a row that are asked for before the cells are listed
 _FOUR = 4  # cells that `merge_four` takes
 
 
@@ -100,7 +102,9 @@ def _find_exposed(ext: Extrema, plan: Plan, edges: Edges, begin: int, end: int) 
         if at > plan.first[count]:
             plan.rows[count] = row
             count += 1
-            prefetch(edges.inn.pool.data, place_of(edges.inn, row))
+            place, many = place_of(edges.inn, row), edges.inn.head.data[row, 1]
+            for k in range(place, place + min(many, np.int32(_LIST_AHEAD)), _SOURCES_OF_A_LINE):
+                prefetch(edges.inn.pool.data, k)
             ext.counts[REREAD] += edges.inn.head.data[row, 1]
             ext.counts[VALUES] += edges.inn.head.data[row, 1] * (ext.counts[EXPOSED] - before)
     plan.first[count] = at
@@ -120,8 +124,10 @@ def _list_cells(ext: Extrema, plan: Plan, edges: Edges, planned: int) -> int:
         begin, left = place_of(edges.inn, row) + k, edges.inn.head.data[row, 1] - k
         here = min(left, CELLS_AT_ONCE - at)
         base, column = np.int64(base_of(edges.inn, row)), plan.columns[b]
-        for n in range(here):
-            cells[at + n] = np.uint64((base + pool[begin + n]) * width + column)
+        # unsigned, and factors of 32 bits, for vector instructions
+        first, to, step = np.uint64(begin), np.uint64(at), np.uint64(np.uint32(width))
+        for n in range(np.uint64(here)):
+            cells[to + n] = np.uint64(np.uint32(base + pool[first + n])) * step + np.uint64(column)
         for n in range(here if edges.inn.weighted else 0):
             plan.factors[at + n] = ext.sign * edges.inn.weight.data[begin + n]
         at += here

@@ -45,11 +45,11 @@ class StepwiseFold:
     ) -> None:
         """Take back what is gone, and what comes again with other values, or exchange that at once."""
         self.begin(edges, moves, rows)
-        self.take_back(edges, gone, moves.serial)
         self._exchanged = self.exchanges and same_weights
         if self._exchanged:
-            self.exchange(edges, kept, moves, rows, moves.serial)
+            self.exchange(edges, gone, kept, moves, rows)
         else:
+            self.take_back(edges, gone, moves.serial)
             self.take_back(edges, kept, moves.serial)
 
     def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
@@ -67,8 +67,8 @@ class StepwiseFold:
         """Unmake messages of the values that the table has."""
         raise NotImplementedError
 
-    def exchange(self, edges: Edges, kept: Messages, moves: Moves, rows: np.ndarray, serial: int) -> None:
-        """Have kept messages, whose weights stay, be what the new values of their sources make of them.
+    def exchange(self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray) -> None:
+        """Unmake messages that are gone; have kept ones, whose weights stay, be what their sources' new values make.
 
         The table has the old values. Messages are in the order of the moves.
         """
