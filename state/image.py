@@ -30,8 +30,10 @@ from state.task_parts import DENSE_PARTS
 IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
-# An operator's tables that are mapped: smaller ones are soon read, and in huge pages of memory from the first event on.
-_MAPPED_BYTES = 512 << 20
+# What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many. Smaller
+# ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page costs some
+# microseconds when it is first written to, as other threads' processors have to be told of it.
+_MAPPED_BYTES, _MAPPED_JOB_BYTES = 512 << 20, 3 << 30
 _MAPPED_TABLE_BYTES = 1 << 20  # of each part
 
 
@@ -109,10 +111,16 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
     """
     manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
     stored = {table.name: {p: _Stored.of(table, folders[p], one) for p, one in manifests.items()} for table in tables}
-    is_large = sum(_in_use(table, stored[table.name]) for table in tables) >= _MAPPED_BYTES
+    in_use = sum(_in_use(table, stored[table.name]) for table in tables)
+    is_large = in_use >= _MAPPED_BYTES and _bytes_beside(folders.values()) >= _MAPPED_JOB_BYTES
     for table in tables:
         _load_table(table, stored[table.name], is_large)
     return [int(one["epoch"]) for one in manifests.values()]
+
+
+def _bytes_beside(folders: Iterable[Path]) -> int:
+    """What the images in the same place have, those of other operators too."""
+    return sum(path.stat().st_size for place in {folder.parent for folder in folders} for path in place.glob("*/*.bin"))
 
 
 def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:

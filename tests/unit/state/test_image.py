@@ -16,6 +16,7 @@ from tests.support.pages import page_bytes
 def mapped_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """From how many bytes on tables are mapped: all of them, and none of these small ones."""
     monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
+    monkeypatch.setattr("state.image._MAPPED_JOB_BYTES", 1)
     monkeypatch.setattr("state.image._MAPPED_TABLE_BYTES", request.param)
     return int(request.param)
 

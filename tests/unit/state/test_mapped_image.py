@@ -19,6 +19,7 @@ PARTS = 4
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have these images mapped, which are small."""
     monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
+    monkeypatch.setattr("state.image._MAPPED_JOB_BYTES", 1)
 
 
 def saved(folder: Path, parts: int = 1, rows: int = ROWS) -> TableSet:
