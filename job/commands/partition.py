@@ -9,6 +9,7 @@ import typer
 
 from job.errors import UsageError
 from job.options.epoch_options import PartitionerName
+from partitioner.config import PLACEMENTS, WHOLE
 
 _PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
 
@@ -18,11 +19,14 @@ def partition(
     events: Annotated[
         list[str] | None, typer.Option(metavar="PATH", help="Event files or folders; repeatable.")
     ] = None,
-    snapshot: Annotated[Path | None, typer.Option(help="Graph to place first, in the order of its rows.")] = None,
+    snapshot: Annotated[Path | None, typer.Option(help="Graph to place first.")] = None,
     partitioner: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(_PARTITIONERS)}; repeatable (default: all).")
     ] = None,
     undirected: Annotated[bool, typer.Option("--undirected/--directed", help="Mirror every edge.")] = False,
+    snapshot_placement: Annotated[
+        str, typer.Option(metavar="|".join(PLACEMENTS), help="How hybrid and locality place the snapshot, as of a run.")
+    ] = WHOLE,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -50,6 +54,9 @@ def partition(
         check_snapshot(snapshot)
     if model is not None:
         check_model(model)
+    if snapshot_placement not in PLACEMENTS:
+        msg = f"--snapshot-placement: got {snapshot_placement!r}, expected {' or '.join(PLACEMENTS)}"
+        raise UsageError(msg)
     event_files(events or [])
     for name in partitioner or []:
         if name not in _PARTITIONERS:
@@ -64,5 +71,6 @@ def partition(
         partitioners=partitioner or list(_PARTITIONERS),
         undirected=undirected,
         model=model,
+        snapshot_placement=snapshot_placement,
     )
     raise typer.Exit(code)

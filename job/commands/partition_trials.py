@@ -25,7 +25,7 @@ from operators.factory import load_plan
 from operators.parser.core import Parser
 from operators.parser.files import Chunk, ChunkReader, plan_chunks
 from operators.snapshot.reader import open_snapshot
-from partitioner.config import PartitionerConfig
+from partitioner.config import WHOLE, PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
@@ -41,6 +41,7 @@ def partition(
     partitioners: Sequence[str],
     undirected: bool,
     model: Path | None = None,
+    snapshot_placement: str = WHOLE,
 ) -> int:
     """Print one JSON line per partitioner, and a table of them for people on stderr.
 
@@ -52,7 +53,9 @@ def partition(
     """
     console = Console(stderr=True)
     with console.status("reading"):
-        trials, rejected = _run(Graph(parts, undirected, model), list(events), snapshot, partitioners)
+        trials, rejected = _run(
+            Graph(parts, undirected, model, snapshot_placement), list(events), snapshot, partitioners
+        )
     lines = [trial.line(rejected) for trial in trials]
     for line in lines:
         print(orjson.dumps(line).decode())
@@ -68,6 +71,7 @@ class Graph:
     parts: int
     undirected: bool = False
     model: Path | None = None
+    snapshot_placement: str = WHOLE
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -80,7 +84,12 @@ class Graph:
 
     def config(self, strategy: str, id_kind: str) -> PartitionerConfig:
         """What a Partitioner is told."""
-        config = PartitionerConfig(strategy=strategy, undirected=self.undirected, id_kind=id_kind)
+        config = PartitionerConfig(
+            strategy=strategy,
+            undirected=self.undirected,
+            id_kind=id_kind,
+            snapshot_placement=self.snapshot_placement,
+        )
         if self.plan is None:
             return config
         loops = any(layer.reads_loop for layer in self.plan.layers)

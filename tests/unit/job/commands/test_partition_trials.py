@@ -192,3 +192,10 @@ def test_features_must_have_the_models_width(freshet: Any, snapshot: Path, model
     ended = freshet("--snapshot", snapshot, "--parts", 4, "--model", model)
     assert ended.code == 2
     assert "3" in ended.err and "5" in ended.err
+
+
+def test_a_snapshot_may_be_placed_edge_by_edge(freshet: Any, snapshot: Path) -> None:
+    asked = ["--snapshot", snapshot, "--parts", 4, "--partitioner", "locality"]
+    whole, stream = freshet(*asked).lines[0], freshet(*asked, "--snapshot-placement", "stream").lines[0]
+    assert whole["cut_share"] < stream["cut_share"]
+    assert freshet(*asked, "--snapshot-placement", "x").code == 2
