@@ -225,13 +225,16 @@ def test_it_keeps_to_a_hard_limit(given: Input, whole: Path, tmp_path: Path) -> 
     assert file_bytes(tmp_path / "S2") == file_bytes(whole)
 
 
-def test_the_state_of_a_stream_keeps_to_a_hard_limit(given: Input, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("placement", "memory_mb"), [("stream", 64), ("whole", 128)])
+def test_the_state_of_a_stream_keeps_to_a_hard_limit(
+    given: Input, tmp_path: Path, placement: str, memory_mb: int
+) -> None:
     """Also while the graph is placed, which reserves no more than it may need."""
-    options = "--for", "streaming", "--parts", "2", "--memory", "64MiB"
+    options = "--for", "streaming", "--parts", "2", "--memory", f"{memory_mb}MiB", "--snapshot-placement", placement
     code, line, errors = end(start(given, tmp_path / "free", *options))  # compiles what the limit has no room for
     assert code == 0, errors
     # 220 MiB beside the budget were enough on a quiet machine; the stacks of more threads count, too
-    limit = limited(resource.RLIMIT_DATA, (64 << 20) + (288 << 20))
+    limit = limited(resource.RLIMIT_DATA, (memory_mb << 20) + (288 << 20))
     code, line, errors = end(start(given, tmp_path / "S2", *options, preexec_fn=limit))
     assert code == 0, errors
     assert line["vertices"] == VERTICES
