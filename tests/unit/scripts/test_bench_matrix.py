@@ -180,7 +180,8 @@ def test_the_matrix_has_a_forecast_for_each_pipeline(capsys: pytest.CaptureFixtu
 
 
 def test_tables_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = options(runtime="flink", partitioner="hybrid", folder=tmp_path, plot=tmp_path / "new" / "picture.png")
+    shown = {"folder": tmp_path, "plot": tmp_path / "new" / "picture.png"}
+    given = options(runtime="flink", partitioner="hybrid", snapshot_placement="whole", **shown)
     graph = tmp_path / "friends" / "edges.parquet"
     mixtures = matrix.all_mixtures("friends", given)[:5]
     runs, results = parts.runs_of(mixtures, graph, given), Results()
