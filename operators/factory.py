@@ -21,7 +21,6 @@ from operators.parser.topic_stage import MessageStage
 from operators.settings import Settings
 from operators.sink.core import Sink
 from operators.sink.kafka_lines import Lines
-from operators.sink.log_output import rows_per_file
 from operators.sink.outlet import Outlet
 from operators.sink.outlet_stage import OutletStage
 from operators.sink.output import Output
@@ -129,10 +128,7 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
     told = settings.sealing
     publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
     tail = make_tail(settings, plan, part)
-    rows = rows_per_file(settings.parts, width)
-    return Sink(
-        part, settings.out, width, settings.id_kind, sources, rows, outputs=outputs, publish_ms=publish_ms, tail=tail
-    )
+    return Sink(part, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms, tail=tail)
 
 
 def make_tail(settings: Settings, plan: Plan, part: int) -> TailOutput:

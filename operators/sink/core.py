@@ -36,7 +36,7 @@ from operators.sink import scalars as at
 from operators.sink.change_log import ChangeLog
 from operators.sink.epoch_files import ROWS_PER_FILE
 from operators.sink.epoch_rows import EpochRows
-from operators.sink.log_output import EPOCHS_PER_FILE, ROWS_OF_FILE, FileLimits, LogOutput
+from operators.sink.log_output import EPOCHS_PER_FILE, FileLimits, LogOutput
 from operators.sink.outlet import Outlet
 from operators.sink.output import Output
 from operators.sink.string_ids import Names
@@ -93,7 +93,7 @@ class Sink(Core):
         width: int,
         id_kind: str,
         sources: list[str],
-        rows_per_file: int = ROWS_OF_FILE,
+        rows_per_file: int = 250_000,
         epochs_per_file: int = EPOCHS_PER_FILE,
         clock_ms: Callable[[], float] = _now_ms,
         outputs: Sequence[Output] = (),

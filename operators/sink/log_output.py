@@ -23,15 +23,8 @@ from operators.telemetry.level import Level
 from state.table import Table
 
 EPOCHS_PER_FILE = 2_000
-ROWS_OF_FILE, BYTES_PER_FILE = 250_000, 64 << 20
-_MOST, _LEAST = (ROWS_OF_FILE, BYTES_PER_FILE), (32_768, 4 << 20)  # rows and bytes; of many parts the least
+BYTES_PER_FILE = 64 << 20
 FILES_WAITING = 2  # beside the one that is written and the one that fills
-
-
-def rows_per_file(parts: int, width: int) -> int:
-    """The rows of a part's file, so that what all parts hold back together hardly grows with their number."""
-    together, least = (min(rows, size // (4 * width)) for rows, size in (_MOST, _LEAST))
-    return max(1, least, together // parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class FileLimits:
     alone), 0: no limit.
     """
 
-    rows: int = ROWS_OF_FILE
+    rows: int = 250_000
     epochs: int = EPOCHS_PER_FILE
     group_rows: int = ROWS_PER_FILE
     publish_ms: int = 0
