@@ -30,9 +30,9 @@ from state.task_parts import DENSE_PARTS
 IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
-# What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many. Smaller
-# ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page costs some
-# microseconds when it is first written to, as other threads' processors have to be told of it.
+# What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many.
+# Smaller ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page
+# costs some microseconds when it is first written to, as other threads' processors have to be told of it.
 _MAPPED_BYTES, _MAPPED_JOB_BYTES = 512 << 20, 3 << 30
 _MAPPED_TABLE_BYTES = 1 << 20  # of each part
 
