@@ -99,7 +99,7 @@ def _read_two(
 def _attend_head(
     att: Attention, agg: np.ndarray, own: np.ndarray, row: int, h: int, end: AttentionEpilogue, out: np.ndarray
 ) -> None:
-    """As `attend_head`, of what `agg` has from its beginning on."""
+    """Write what a row makes of one head, [m | D | N] at the beginning of `agg`, to `out`, as gnn.attend does."""
     theirs, ours = weights_of_head(agg, 0, own, row, h, end.loops, att.terms, end.concat)
     channels = att.terms.channels
     whole = channels - channels % LANES if end.loops and end.concat else 0
