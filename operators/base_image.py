@@ -56,5 +56,6 @@ def build_image(
     for place, stage in stages.items():
         stage.core.close()
         for k, part in enumerate(stage.parts):
-            write_image(stage.core.tables, folder / str(Place(place.operator, part)), 0, k)
+            tables, number = stage.core.tables_of(k)
+            write_image(tables, folder / str(Place(place.operator, part)), 0, number)
     return vertices

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from operators.outcome import Message
-from operators.telemetry.level import Level
+from operators.telemetry.level import AnyLevel
 from operators.telemetry.sum_report import SumReport
 from state.codec import Block
+from state.sweep import Sweeper, Sweepers
 from state.table import TableSet
 
 
@@ -18,7 +20,7 @@ class Core:
     """
 
     tables: TableSet
-    levels: Mapping[str, Level] = {}
+    levels: Mapping[str, AnyLevel] = {}
     """What waits in it."""
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
@@ -30,6 +32,19 @@ class Core:
 
     def close(self, write: bool = True) -> None:
         """Finish what it does in the background; `write=False`: after a failure, drop it."""
+
+    def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweeper | Sweepers:
+        """What makes its tables durable; `images` are those of its parts, and it stands at this epoch."""
+        return Sweeper(self.tables, images, epoch=epoch)
+
+    def tables_of(self, place: int) -> tuple[TableSet, int]:
+        """The tables of the part with this place in the task, and which part of them it is."""
+        return self.tables, place
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the tables."""
+        return self.tables.nbytes
 
     @property
     def sums(self) -> SumReport | None:

@@ -35,8 +35,8 @@ class Place(NamedTuple):
 class Operator:
     """A row of the table: `receivers` are names, by the kind that a message is addressed to, the main one first.
 
-    `tasks` is how many of it run: a Storage's and a Tail's have the job's parts between them, each of the Sink's has
-    one part, and the others are alone. `layer` counts a storage and its tail from the raw features (0) on. `topic` is
+    `tasks` is how many of it run: those of a Storage, of a Tail and of the Sink have the job's parts between them, and
+    the others are alone. `layer` counts a storage and its tail from the raw features (0) on. `topic` is
     that of a topic's Parser: its index among the sources.
     """
 
@@ -73,7 +73,7 @@ class Dataflow(Mapping[str, Operator]):
             tail = {TAIL: f"{TAIL}{layer}"} if layer and parts > 1 else {}
             rows.append(Operator(f"{STORAGE}{layer}", STORAGE, onward | tail, tasks, layer))
             rows += [Operator(name, TAIL, onward, tasks, layer) for name in tail.values()]
-        rows.append(Operator(SINK, SINK, tasks=parts))
+        rows.append(Operator(SINK, SINK, tasks=tasks))
         self._rows = {row.name: row for row in rows}
 
     def __getitem__(self, name: str) -> Operator:
@@ -104,11 +104,8 @@ class Dataflow(Mapping[str, Operator]):
 
 
 def tasks_of(operator: str, tasks: TaskParts) -> TaskParts:
-    """The parts of each task of an operator (or of its kind), where Storages have these tasks.
-
-    Storages and Tails share the parts between them; every other operator with parts has a task for each.
-    """
-    return tasks if operator.startswith((STORAGE, TAIL)) else TaskParts.dealt(tasks.parts, tasks.parts)
+    """The parts of each task of an operator (or of its kind), where Storages have these tasks: Tails and Sinks, too."""
+    return tasks if operator.startswith((STORAGE, TAIL, SINK)) else TaskParts.dealt(tasks.parts, tasks.parts)
 
 
 def rank(name: str) -> tuple[int, int, int]:

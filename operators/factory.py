@@ -13,6 +13,7 @@ from operators.core import Core
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
+from operators.inbox import INBOX_BYTES
 from operators.output_folders import tails_of
 from operators.parser.core import Origin, Parser
 from operators.parser.file_stage import ParserStage
@@ -26,10 +27,13 @@ from operators.sink.outlet_stage import OutletStage
 from operators.sink.output import Output
 from operators.sink.tail.note import TailNote
 from operators.sink.tail.output import TailOutput
+from operators.sink.task import TaskSink, of_task
 from operators.stage import Stage
 from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from operators.storage.tail import LayerTail
 from partitioner.core import Partitioner
+
+_SINK_INBOXES = 4  # a Sink of so many parts or more may have as many times the memory for blocks that wait
 
 CoreFactory = Callable[[Settings, Plan, Operator, int], Core]
 
@@ -80,7 +84,9 @@ def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core
     senders = dataflow_of(settings, plan).blocks_per_epoch(row.name)
     parts = tasks_of(row.kind, settings.task_parts).parts_of[task]
     images = [settings.image_of(Place(row.name, part)) for part in parts]
-    kind = OutletStage if isinstance(core, Sink) and core.outlet is not None else Stage
+    if row.kind == SINK:  # the rows of whole epochs wait for those of a tail
+        options = {"inbox_bytes": INBOX_BYTES * min(len(parts), _SINK_INBOXES), **options}
+    kind = OutletStage if isinstance(core, Sink | TaskSink) and core.outlets else Stage
     return kind(str(Place(row.name, task)), core, senders, images, parts=parts, **options)
 
 
@@ -112,7 +118,7 @@ def parser_of(settings: Settings, plan: Plan) -> Parser:
 def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
     """The core of a task of an operator after the Partitioner."""
     if row.kind == SINK:
-        return make_sink(settings, plan, task)
+        return of_task([make_sink(settings, plan, part) for part in settings.task_parts.parts_of[task]], settings.parts)
     tasks, layers = settings.task_parts, plan.layers
     if row.layer == 0:
         return FeatureStorage(task, tasks, layers[0])

@@ -16,10 +16,9 @@ from operators.epochs.under_way import UnderWay
 from operators.inbox import INBOX_BYTES, Inbox
 from operators.outcome import Outcome
 from operators.parser.letter_box import LetterBox
-from operators.telemetry.level import Level
+from operators.telemetry.level import AnyLevel
 from operators.telemetry.sum_report import SumReport
 from state.codec import Block, decode, read_header
-from state.sweep import Sweeper
 
 
 class RunningStage(Protocol):
@@ -39,7 +38,7 @@ class RejectingStage(RunningStage, Protocol):
 class KeyedStage(RunningStage, Protocol):
     """A stage with keyed state: `preload` when the operator opens, `restore` when its state can be read."""
 
-    levels: dict[str, Level]
+    levels: dict[str, AnyLevel]
     """What waits in it."""
 
     def preload(self) -> None:
@@ -128,7 +127,7 @@ class OutOfOrderError(RuntimeError):
 class Stage:
     """One operator's task: `restore`, then `offer` blocks; when an epoch is complete, `act` on it.
 
-    `parts` are those that the core's tables hold, in order, and `images` their base images.
+    `parts` are the core's, in order, and `images` their base images.
     """
 
     def __init__(
@@ -142,10 +141,10 @@ class Stage:
         parts: Sequence[int] = (0,),
     ) -> None:
         self.name, self.core, self.parts = name, core, parts
-        self.sweeper = Sweeper(core.tables, images, epoch=epoch)
+        self.sweeper = core.sweeper(images, epoch)
         self.epoch = epoch
         self.inbox = Inbox(senders, inbox_bytes)
-        self.levels: dict[str, Level] = {**self.inbox.levels, **core.levels}
+        self.levels: dict[str, AnyLevel] = {**self.inbox.levels, **core.levels}
 
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
@@ -193,7 +192,7 @@ class Stage:
     @property
     def memory_bytes(self) -> int:
         """Bytes held by the core's tables and by the inbox."""
-        return self.core.tables.nbytes + self.inbox.nbytes
+        return self.core.nbytes + self.inbox.nbytes
 
     @property
     def sums(self) -> SumReport | None:

@@ -39,6 +39,15 @@ def _to(records: str) -> Column:
     )
 
 
+def _spans(records: str) -> tuple[Column, Column]:
+    """Of tasks with several parts; between what is of one part and of the next there may be more, without meaning."""
+    where = "of the records that follow: for each part of the task, where those of it"
+    return (
+        Column(f"{records}_begin", "i8", f"{where} begin; left out where the task has one part alone"),
+        Column(f"{records}_end", "i8", f"{where} end; left out likewise"),
+    )
+
+
 _CONTROL = Column("ctl", "i8", "control values of the epoch (operators/control.py)")
 _NAMES = (
     Column("m_key", "i8", "of new vertices: their keys"),
@@ -143,11 +152,13 @@ TABLE = {
         "Sink",
         (
             _CONTROL,  # from a Storage
+            *_spans("key"),
             Column("key", "i8", "vertices whose embeddings changed"),
             Column("row", "f4", "the embeddings", "out_width"),
+            *_spans("del_key"),
             Column("del_key", "i8", "vertices that were deleted"),
             *_NAMES,
-            *_POSITIONS,  # to part 0
+            *_POSITIONS,  # to the task of part 0
         ),
     ),
     EVENTS: BlockKind(

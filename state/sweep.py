@@ -267,6 +267,38 @@ class Sweeper:
         return sum(table.owed for table in self.tables)
 
 
+class Sweepers:
+    """The same for parts that each have tables of their own; they pass their markers together."""
+
+    def __init__(self, tables: Sequence[TableSet], images: Sequence[Path | None] | None = None, epoch: int = 0) -> None:
+        by_part = images or [None] * len(tables)
+        self._all = [Sweeper(one, image, epoch=epoch) for one, image in zip(tables, by_part, strict=True)]
+
+    @property
+    def marker(self) -> int:
+        """The number of the last marker that was passed."""
+        return self._all[0].marker
+
+    def preload(self) -> None:
+        """Load the base images ahead of `restore`; see Sweeper."""
+        for one in self._all:
+            one.preload()
+
+    def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
+        """Load the newest complete cut, given each part's entries; see Sweeper."""
+        epochs = [one.restore(entries) for one, entries in zip(self._all, items, strict=True)]
+        _check_even([f"a state of epoch {epoch}" for epoch in epochs])
+        return epochs[0]
+
+    def mark(self, epoch: int) -> dict[int, Mutations]:
+        """`epoch` was a marker and has been applied by every part; see Sweeper."""
+        return {part: changes for part, one in enumerate(self._all) for changes in one.mark(epoch).values()}
+
+    def step(self) -> dict[int, Mutations]:
+        """A few of the pages that the last marker still waits for, by part."""
+        return {part: changes for part, one in enumerate(self._all) for changes in one.step().values()}
+
+
 def _check_even(stands: list[str]) -> None:
     for part, stand in enumerate(stands):
         if stand != stands[0]:

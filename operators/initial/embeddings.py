@@ -57,5 +57,9 @@ def _blocks(
             for some in in_chunks(slots, _CHUNK):
                 out.add("row", sent.gather(some))
             out.close()
-        columns = {"ctl": control, **names_of(topology, part, settings.parts), **read_columns(out.folder)}
+        columns = {
+            "ctl": control,
+            **names_of(topology, range(part, part + 1), settings.parts),
+            **read_columns(out.folder),
+        }
         yield seal(Header(ROWS, 0, len(plan.layers), source), columns)

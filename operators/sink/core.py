@@ -15,25 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from gnn.kernel import allocating
 from operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
     EVENTS_IN_EPOCH,
     FLAGS,
     LAST,
-    MARKER,
     REJECTED,
     REPLAY,
     STREAMED_MS,
     VERTICES,
-    control_values,
     is_marker,
 )
 from operators.core import Core
 from operators.outcome import Message
 from operators.sink import scalars as at
 from operators.sink.change_log import ChangeLog
+from operators.sink.dealing import Dealt, control_of, deal
 from operators.sink.epoch_files import ROWS_PER_FILE
 from operators.sink.epoch_rows import EpochRows
 from operators.sink.log_output import EPOCHS_PER_FILE, FileLimits, LogOutput
@@ -42,42 +40,18 @@ from operators.sink.output import Output
 from operators.sink.string_ids import Names
 from operators.sink.tail.output import TailOutput
 from operators.telemetry.latency import Latencies
+from operators.telemetry.level import Level
 from operators.telemetry.status_file import LAST_STATUS, StatusFile
 from operators.threads import weakly
 from state.block_columns import POSITIONS
 from state.codec import Block
-from state.salt import Salt, mix, scratch_salt
 from state.table import TableSet
 
-
-class BadEpochError(RuntimeError):
-    """The blocks of an epoch contradict each other: an operator before the sink is wrong."""
+_FIRST_ROW = np.zeros(1, np.int64)
 
 
 def _now_ms() -> float:
     return time.time() * 1e3
-
-
-@allocating
-def _check_once(salt: Salt, keys: np.ndarray, dead: np.ndarray, kept: np.ndarray, place: np.ndarray) -> int:
-    """Index in keys then dead of the first key that comes twice, or -1; clears `kept` of dead keys that have a row."""
-    mask = np.uint64(len(place) - 1)
-    n = len(keys)
-    for i in range(n + len(dead)):
-        key = keys[i] if i < n else dead[i - n]
-        at = mix(salt, key) & mask
-        while place[at] != 0:
-            other = place[at] - 1
-            if (keys[other] if other < n else dead[other - n]) == key:
-                break
-            at = (at + np.uint64(1)) & mask
-        if place[at] == 0:
-            place[at] = i + 1
-        elif i < n or place[at] > n:
-            return i
-        else:
-            kept[i - n] = False
-    return -1
 
 
 class Sink(Core):
@@ -107,14 +81,14 @@ class Sink(Core):
         of FileLimits.
         """
         out = Path(out_folder)
-        self.part, self.width = part, width
+        self.part, self.width, self._name = part, width, f"sink {part}"
         self.tables = TableSet()
         self._scalars = self.tables.add("scalars", "i8")
         self._scalars.reserve(16)
         self._latencies = Latencies(self.tables)
         self._names = Names(self.tables) if id_kind == "string" else None
         self._clock_ms = clock_ms
-        self.outlet = next((one for one in outputs if isinstance(one, Outlet)), None)
+        self.outlets = [one for one in outputs if isinstance(one, Outlet)]
         self._status = StatusFile(out, f"sink-{part}")
         self._status_lock, self._status_behind, self._told_visible = threading.Lock(), False, 0
         log = ChangeLog(out, part, width, id_kind, sources)
@@ -125,7 +99,9 @@ class Sink(Core):
         if tail is not None:
             tail.follow(self._log, self._latencies, clock_ms)
             self._outputs.insert(0, tail)
-        self.levels = {name: level for output in self._outputs for name, level in output.levels.items()}
+        self.levels: dict[str, Level] = {}
+        for output in self._outputs:
+            self.levels |= output.levels
         self._streaming = self._ended = False
         self._log.writer.start()  # last: it calls `_on_idle`
 
@@ -142,15 +118,32 @@ class Sink(Core):
             BadEpochError: blocks contradict each other, or an id has two rows.
             ChangeLogError: an earlier file could not be written.
         """
+        self.check()
+        control = control_of(self._name, epoch, blocks)
+        (dealt,) = deal(self._name, epoch, blocks, self.width, 1)
+        return self.take(epoch, dealt, blocks, control, now_ms)
+
+    def check(self) -> None:
+        """See whether an earlier file failed.
+
+        Raises: ChangeLogError when one could not be written.
+        """
         self._log.writer.check()
-        control = self._control(epoch, blocks)
+
+    def take(
+        self, epoch: int, dealt: Dealt, told: list[Block], control: np.ndarray, now_ms: float | None = None
+    ) -> list[Message]:
+        """Take over what an epoch brings to this part; `told` has string ids and positions of it alone."""
         at_ms = self._clock_ms() if now_ms is None else now_ms
-        keys, rows = self._collect(epoch, blocks)
+        rows = self._named(epoch, dealt, told)
         rows.applied_ms = at_ms
         self._time(rows, control, at_ms)
         self._count(epoch, rows, control)
-        messages = [one for output in self._outputs for one in output.take(epoch, keys, rows, control)]
-        for output in self._outputs if is_marker(control) else ():
+        marks = is_marker(control)
+        if marks:
+            self._latencies.settle()
+        messages = [one for output in self._outputs for one in output.take(epoch, dealt.keys, rows, control)]
+        for output in self._outputs if marks else ():
             output.pass_marker()
         self._ended = bool(control[FLAGS] & LAST)
         if self._ended:
@@ -202,56 +195,21 @@ class Sink(Core):
             "time": now_ms / 1e3,
         }
 
-    def _control(self, epoch: int, blocks: list[Block]) -> np.ndarray:
-        controls = [block.columns["ctl"] for block in blocks if "ctl" in block.columns]
-        if not controls:
-            if epoch == 0:
-                return control_values()
-            msg = f"sink {self.part}: no block of epoch {epoch} carries its control values"
-            raise BadEpochError(msg)
-        for other in controls[1:]:
-            if other[MARKER] != controls[0][MARKER] or other[FLAGS] != controls[0][FLAGS]:
-                msg = f"sink {self.part}: epoch {epoch} has control values {controls[0]} and {other}"
-                raise BadEpochError(msg)
-        return controls[0]
-
-    def _collect(self, epoch: int, blocks: list[Block]) -> tuple[np.ndarray, EpochRows]:
-        """The keys of the changed vertices, then of the deleted ones, and their rows."""
-        keys = _joined([block.get("key") for block in blocks])
-        dead = _joined([block.get("del_key") for block in blocks])
-        rows = [block.columns["row"] for block in blocks if "row" in block.columns]
-        changed = sum(len(array) for array in rows)
-        if changed != len(keys) or any(array.ndim != 2 or array.shape[1] != self.width for array in rows):
-            shapes = [array.shape for array in rows]
-            msg = f"sink {self.part}: epoch {epoch} has {len(keys)} keys for rows {shapes}, width {self.width}"
-            raise BadEpochError(msg)
-        dead = self._without_revived(epoch, keys, dead)
-        both = np.concatenate([keys, dead]) if dead.size else keys
-        ids: Any = [both]
+    def _named(self, epoch: int, dealt: Dealt, told: list[Block]) -> EpochRows:
+        """The rows of an epoch with their ids, and the input that it ends with."""
+        ids: Any = [dealt.keys]
         if self._names is not None:
-            gone = self._names.of(dead)
-            self._names.remove(dead)
-            for block in blocks:
-                offsets = block.get("m_off")
-                self._names.put(block.get("m_key"), offsets, block.get("m_name"))
-            ids = self._names.of(keys) + gone
-        positions = [_positions(block) for block in blocks if "pos_next" in block.columns]
+            gone = self._names.of(dealt.keys[dealt.changed :])
+            self._names.remove(dealt.keys[dealt.changed :])
+            for block in told:
+                self._names.put(block.get("m_key"), block.get("m_off"), block.get("m_name"))
+            ids = self._names.of(dealt.keys[: dealt.changed]) + gone
+        positions = [_positions(block) for block in told if "pos_next" in block.columns]
         where = np.concatenate(positions) if positions else None
-        return both, EpochRows(epoch, ids, rows, changed, len(dead), where)
-
-    def _without_revived(self, epoch: int, keys: np.ndarray, dead: np.ndarray) -> np.ndarray:
-        """The deleted keys that have no row in this epoch."""
-        kept = np.ones(len(dead), bool)
-        place = np.zeros(1 << max(4, (2 * (len(keys) + len(dead))).bit_length()), np.int32)
-        twice = _check_once(scratch_salt(), keys, dead, kept, place)
-        if twice >= 0:
-            key = keys[twice] if twice < len(keys) else dead[twice - len(keys)]
-            msg = f"sink {self.part}: key {key} comes twice in epoch {epoch}"
-            raise BadEpochError(msg)
-        return dead if kept.all() else dead[kept]
+        return EpochRows(epoch, ids, dealt.rows, dealt.changed, dealt.dead, where)
 
     def _count(self, epoch: int, rows: EpochRows, control: np.ndarray) -> None:
-        self._scalars.touch_rows(np.array([0]))
+        self._scalars.touch_rows(_FIRST_ROW)
         scalars = self._scalars.data
         scalars[at.EPOCH] = epoch
         scalars[at.VERTICES] = control[VERTICES]
@@ -267,15 +225,9 @@ class Sink(Core):
 
     def _time(self, rows: EpochRows, control: np.ndarray, now_ms: float) -> None:
         """Count the epoch's latency, from the arrival of its first event at the Parser; that of a replay does not."""
-        self._latencies.settle()
         if not int(control[FLAGS]) & REPLAY and int(control[EVENTS_IN_EPOCH]) > 0 and int(control[ARRIVAL_MS]) > 0:
             rows.arrived_ms = int(control[ARRIVAL_MS])
             self._latencies.applied(rows.arrived_ms, now_ms)
-
-
-def _joined(columns: list[np.ndarray]) -> np.ndarray:
-    filled = [column for column in columns if column.size]
-    return filled[0] if len(filled) == 1 else np.concatenate(filled) if filled else np.empty(0, np.int64)
 
 
 def _positions(block: Block) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The stage of a Sink with an outlet."""
+"""The stage of Sinks with outlets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from operators.outcome import Outcome
 from operators.sink.core import Sink
-from operators.sink.outlet import Outlet
+from operators.sink.task import TaskSink
 from operators.stage import Stage
 from state.codec import Block
 
@@ -14,25 +14,22 @@ _FLUSHED = "flushed"  # the entry of keyed state
 
 
 class OutletStage(Stage):
-    """The stage of a Sink with an outlet: keeps how far it has handed over in keyed state, beside the tables."""
+    """The stage of Sinks with outlets: keeps how far each has handed over in keyed state, beside its tables."""
 
-    core: Sink
+    core: Sink | TaskSink
 
     def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
-        """Load the newest complete cut, and the epoch up to which rows were handed over."""
-        (entries,) = map(dict, items)
-        self._outlet.flushed = int(entries.pop(_FLUSHED, b"0"))
-        super().restore(entries.items())
+        """Load the newest complete cut, and the epochs up to which rows were handed over."""
+        states = [dict(entries) for entries in items]
+        for outlet, entries in zip(self.core.outlets, states, strict=True):
+            outlet.flushed = int(entries.pop(_FLUSHED, b"0"))
+        super().restore(*(entries.items() for entries in states))
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks."""
-        before = self._outlet.flushed
+        before = [outlet.flushed for outlet in self.core.outlets]
         outcome = super().act(blocks)
-        if self._outlet.flushed != before:
-            outcome.of(self.parts[0]).puts.append((_FLUSHED, str(self._outlet.flushed).encode()))
+        for part, outlet, flushed in zip(self.parts, self.core.outlets, before, strict=True):
+            if outlet.flushed != flushed:
+                outcome.of(part).puts.append((_FLUSHED, str(outlet.flushed).encode()))
         return outcome
-
-    @property
-    def _outlet(self) -> Outlet:
-        assert self.core.outlet is not None
-        return self.core.outlet

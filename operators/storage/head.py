@@ -15,7 +15,7 @@ from operators.storage.row_kernels import deal, gather, pick
 from partitioner.events import STRING, Ids
 from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from state.codec import Block, Header, seal
-from state.task_parts import grouped
+from state.task_parts import grouped, in_groups
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 
@@ -30,7 +30,7 @@ def _some_of(block: Block, names: Iterable[str]) -> Columns:
 
 
 def hand_on(owner: Owner, epoch: int, changed: Changed, topology: Block) -> list[Message]:
-    """The blocks that an epoch sends on: to each task of the next layer's Storage, or to each part of the Sink.
+    """The blocks that an epoch sends on: to each task of the next layer's Storage, or of the Sink.
 
     A tail sends rows alone; the storage of the same task passes on what comes from the Partitioner.
     """
@@ -112,45 +112,66 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
 
 
 def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None) -> list[Message]:
-    """To each sink part the embeddings of its changed vertices; with the topology also what was deleted."""
-    header, parts = _header(owner, ROWS, epoch, owner.number), owner.at.tasks.parts
+    """To each task of the Sink the embeddings of its parts' vertices; with the topology also what was deleted.
+
+    A vertex has the sink part of its key.
+    """
+    header, tasks = _header(owner, ROWS, epoch, owner.number), owner.at.tasks
     slots, x, begins, ends = _dealt(owner, changed)
     assert begins is not None and ends is not None
     keys = np.empty(slots.size, np.int64)
     pick(owner.key.data, slots, keys)
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
+    gone, gone_ends = in_groups(dead % tasks.parts, tasks.parts) if dead.size else (dead, None)
     messages = []
-    gone_from = grouped(dead % parts, parts) if dead.size else [slice(0)] * parts
-    for part, gone in enumerate(gone_from):  # a vertex has the sink part of its key
+    for task, parts in enumerate(tasks.parts_of):
         columns: Columns = {}
         if topology is not None:
-            columns |= _some_of(topology, ("ctl", *POSITIONS) if part == 0 else ("ctl",))
-            columns |= names_of(topology, part, parts)
-        mine = slice(begins[part], ends[part])
-        columns |= {"key": keys[mine], "row": x[mine], "del_key": dead[gone]}
-        messages.append(Message(SINK, part, epoch, seal(header, columns)))
+            columns |= _some_of(topology, ("ctl", *POSITIONS) if 0 in parts else ("ctl",))
+            columns |= names_of(topology, parts, tasks.parts)
+        columns |= _span("key", parts, begins, ends, {"key": keys, "row": x})
+        if gone_ends is not None:
+            columns |= _span("del_key", parts, gone_ends[:-1], gone_ends[1:], {"del_key": dead[gone]})
+        messages.append(Message(SINK, task, epoch, seal(header, columns)))
     return messages
 
 
+def _span(name: str, parts: range, begins: np.ndarray, ends: np.ndarray, of: Columns) -> Columns:
+    """What some parts get of columns, and where each of them finds its own in it."""
+    mine = slice(parts.start, parts.stop)
+    begins, ends = begins[mine], ends[mine]
+    first, last = int(begins[0]), int(ends[-1])
+    columns = {column: values[first:last] for column, values in of.items()}
+    if len(parts) > 1 and last > first:
+        columns |= {f"{name}_begin": begins - first, f"{name}_end": ends - first}
+    return columns
+
+
 def _dealt(owner: Owner, changed: Changed) -> Changed:
-    """The same rows, those of each part of the Sink together."""
-    if changed.ends is not None:
-        return changed
-    parts, slots = owner.at.tasks.parts, changed.slots
-    if parts == 1:
+    """The same rows, those of each part of the Sink together; without most of what lies between them."""
+    parts, slots, x = owner.at.tasks.parts, changed.slots, changed.x
+    if changed.begins is not None and changed.ends is not None:
+        counts = changed.ends - changed.begins
+        if 8 * counts.sum() >= 7 * slots.size:
+            return changed
+        ends = np.cumsum(counts)
+        rows = np.arange(ends[-1]) + np.repeat(changed.begins - ends + counts, counts)
+    elif parts == 1:
         return changed._replace(begins=np.zeros(1, np.int64), ends=np.array([slots.size]))
-    group, begins = np.empty(slots.size, np.int16), np.zeros(parts, np.int64)
-    deal(slots, owner.key.data, group, begins)
-    order = np.argsort(group, kind="stable").astype(np.int32)
-    return Changed(slots[order], gather(frozen(changed.x), frozen(order)), begins, np.append(begins[1:], slots.size))
+    else:
+        group, begins = np.empty(slots.size, np.int16), np.zeros(parts, np.int64)
+        deal(slots, owner.key.data, group, begins)
+        rows, ends = np.argsort(group, kind="stable"), np.append(begins[1:], slots.size)
+    order = frozen(rows.astype(np.int32))
+    return Changed(slots[order], gather(frozen(x), order), np.append(0, ends[:-1]), ends)
 
 
-def names_of(topology: Block, part: int, parts: int) -> Columns:
-    """The string ids of new vertices that belong to a sink part."""
+def names_of(topology: Block, parts: range, of: int) -> Columns:
+    """The string ids of new vertices that belong to these sink parts, of so many."""
     if "m_name" not in topology.columns:
         return {}
     keys, offsets, names = topology.get("m_key"), topology.get("m_off"), topology.get("m_name")
-    mine = np.flatnonzero(keys % parts == part)
+    mine = np.flatnonzero((keys % of >= parts.start) & (keys % of < parts.stop))
     if not mine.size:
         return {}
     some = Ids(STRING, offsets=offsets, data=names).take(mine)

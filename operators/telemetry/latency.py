@@ -19,7 +19,7 @@ KINDS = {"latency": "readable", "applied": "applied"}  # the name in status and 
 
 
 class Latencies:
-    """Counts epochs by latency, in durable tables; what a writer's thread has counted enters them by `settle`.
+    """Counts epochs by latency, in durable tables; what has been counted since a marker enters them by `settle`.
 
     Units: times in milliseconds since 1970, as arrivals are.
     """
@@ -30,43 +30,38 @@ class Latencies:
         for table in self._tables.values():
             table.reserve(BUCKETS)
         self._lock = threading.Lock()
-        self._fresh = np.zeros(BUCKETS, np.int64)  # of `readable`, not in the table yet
+        self._fresh = {kind: np.zeros(BUCKETS, np.int64) for kind in names}  # not in the tables yet
 
     def applied(self, arrived_ms: int, now_ms: float) -> None:
         """The Sink has the rows of an epoch whose first event came then."""
-        self._add("applied", np.array([bucket_of(now_ms - arrived_ms)]), np.ones(1, np.int64))
+        with self._lock:
+            self._fresh["applied"][bucket_of(now_ms - arrived_ms)] += 1
 
     def readable(self, arrived_ms: Sequence[int], now_ms: float) -> None:
         """Epochs became visible; called by any thread."""
         with self._lock:
             for one in arrived_ms:
-                self._fresh[bucket_of(now_ms - one)] += 1
+                self._fresh["readable"][bucket_of(now_ms - one)] += 1
 
     def settle(self) -> None:
-        """Take over what other threads have counted; called by the thread that owns the tables."""
-        if not self._fresh.any():
-            return
+        """Have what was counted in the tables; called at a marker, by the thread that owns them."""
         with self._lock:
-            used = np.flatnonzero(self._fresh)
-            self._add("readable", used, self._fresh[used])
-            self._fresh[:] = 0
+            for kind, fresh in self._fresh.items():
+                used, table = np.flatnonzero(fresh), self._tables[kind]
+                table.touch_rows(used)
+                table.data[used] += fresh[used]
+                fresh[:] = 0
 
     def figures(self) -> dict[str, Any]:
         """For the status file: percentiles and the counts behind them, as [buckets, counts]."""
         fields: dict[str, Any] = {}
         with self._lock:
-            counts = {name: table.data[:BUCKETS].copy() for name, table in self._tables.items()}
-            counts["readable"] += self._fresh
+            counts = {kind: table.data[:BUCKETS] + self._fresh[kind] for kind, table in self._tables.items()}
         for name, kind in KINDS.items():
             used = np.flatnonzero(counts[kind])
             fields |= percentiles(name, counts[kind])
             fields[f"{name}_counts"] = [used.tolist(), counts[kind][used].tolist()]
         return fields
-
-    def _add(self, name: str, buckets: np.ndarray, counts: np.ndarray) -> None:
-        table = self._tables[name]
-        table.touch_rows(buckets)
-        table.data[buckets] += counts
 
 
 def percentiles(name: str, counts: np.ndarray) -> dict[str, float | None]:

@@ -51,6 +51,28 @@ class Level:
         return {"now": self.now, "peak": self.peak, "bound": self.bound}
 
 
+@dataclass(frozen=True, slots=True)
+class JointLevel:
+    """The levels of one name of several parts, as one; see `together`."""
+
+    of: tuple[Level, ...]
+
+    @property
+    def now(self) -> int:
+        """What waits at this moment."""
+        return sum(one.now for one in self.of)
+
+    @property
+    def peak(self) -> int:
+        """No less than ever waited."""
+        return sum(one.peak for one in self.of)
+
+    def told(self) -> Told:
+        """The level as plain data."""
+        return together(one.told() for one in self.of)
+
+
+AnyLevel = Level | JointLevel
 Told = dict[str, int | None]
 
 

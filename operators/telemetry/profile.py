@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from operators.dataflow import rank
 from operators.output_folders import STATUS
-from operators.telemetry.level import Level, Told, together
+from operators.telemetry.level import AnyLevel, Level, Told, together
 from operators.telemetry.status_file import StatusFile, read_statuses
 from operators.telemetry.sum_report import SumReport, all_sums
 
@@ -24,7 +24,7 @@ class ProfiledStage(Protocol):
     """What the profile asks of a stage."""
 
     @property
-    def levels(self) -> Mapping[str, Level]:
+    def levels(self) -> Mapping[str, AnyLevel]:
         """What waits in it."""
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -29,7 +30,7 @@ def bucket_of(latency_ms: float) -> int:
     """The bucket of a latency; what is out of range goes to the end buckets."""
     if not latency_ms > _FIRST_MS:
         return _LOWEST
-    return min(_HIGHEST, int(np.log2(latency_ms / _FIRST_MS) * _PER_DOUBLING))
+    return min(_HIGHEST, int(math.log2(latency_ms / _FIRST_MS) * _PER_DOUBLING))
 
 
 def percentile_ms(counts: np.ndarray, percent: float) -> float | None:

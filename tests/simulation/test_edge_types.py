@@ -15,7 +15,7 @@ from tests.support.pages import page_bytes
 from tests.support.simulation import Faults
 from tests.support.streams import random_records, to_events
 
-FAULTS = Faults(barrier=0.05, tick=0.005, crashes=4, crash=0.008)
+FAULTS = Faults(barrier=0.05, tick=0.005, crashes=4, crash=0.03)
 
 
 @pytest.mark.parametrize("seed", range(4))

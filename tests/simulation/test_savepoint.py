@@ -57,7 +57,7 @@ def test_it_holds_what_can_go_wrong(savepoint: Savepoint) -> None:
 
 @pytest.mark.parametrize("crashes", [0, 3])
 def test_it_goes_on_to_the_right_result(savepoint: Savepoint, tmp_path: Path, crashes: int) -> None:
-    faults = Faults(barrier=0.02, tick=0.005, crashes=crashes, crash=0.004, feed=0.01)
+    faults = Faults(barrier=0.02, tick=0.005, crashes=crashes, crash=0.01, feed=0.01)
     resumed = savepoint.resume(tmp_path / "resumed", tmp_path / "cuts", 7, faults)
     assert resumed.crashes == crashes
     cuts = copied(resumed.log)

@@ -21,6 +21,7 @@ import pytest
 
 from operators.epochs.cut_log import CutLog
 from operators.sink.core import Sink
+from operators.sink.task import of_task
 from state.sweep import Mutations, Sweeper
 from state.table import DIRTY, Table
 from tests.support.cuts import copied
@@ -163,9 +164,11 @@ def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.T
             simulation.before_restore = lambda: reopen(simulation, path)
         settings = case.settings
         sizes = {"rows_per_file": 40, "group_rows": 30}
-        simulation.make_sink = lambda part: Sink(
-            part, out, case.plan.out_width, settings.id_kind, ["file", "topic"], **sizes
-        )
+
+        def sink(part: int) -> Sink:
+            return Sink(part, out, case.plan.out_width, settings.id_kind, ["file", "topic"], **sizes)
+
+        simulation.make_sink = lambda parts: of_task([sink(part) for part in parts], settings.parts)
 
     simulation = simulate(case, log, case.seed, faults, hook)
     files = sorted(path for path in (out / "embeddings").glob("*.parquet") if path.name[0] not in "._")

@@ -64,7 +64,7 @@ def test_lists_of_parts_have_the_bits_of_columns(name: str) -> None:
     with patch.object(graph_tables, "DENSE_PARTS", PARTS), patch.object(part_columns, "DENSE_PARTS", PARTS):
         columns = simulated(name, repeat(2), NO_FAULTS, log)
     assert {"lists", "replica.head"}.isdisjoint(tables_of(columns))
-    faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.004)
+    faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.012)
     lists = simulated(name, repeat(3), faults, copied(log))
     assert {"lists", "replica.head", "index.head"} <= tables_of(lists)
     assert lists.crashes == 3
@@ -74,7 +74,7 @@ def test_lists_of_parts_have_the_bits_of_columns(name: str) -> None:
 def test_a_job_goes_on_with_other_tasks() -> None:
     name, log = "graph_conv-mean-2-layers", CutLog()
     whole = simulated(name, repeat(1), NO_FAULTS, log).rows()
-    faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.004)
+    faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.012)
     moved = simulated(name, chain([1, 4, 2], repeat(7)), faults, copied(log))
     assert moved.crashes == 3
     assert moved.rows() == whole

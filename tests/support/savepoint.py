@@ -25,6 +25,7 @@ from operators.epochs.cut import Cut
 from operators.epochs.cut_log import CutLog
 from operators.settings import Settings
 from operators.sink.core import Sink
+from operators.sink.task import of_task
 from partitioner.events import Events
 from state.codec import Header, decode, encode
 from tests.support.models import IN_WIDTH, conv, make_model
@@ -68,9 +69,11 @@ def start(
     """A simulation with the real Sink."""
     plan = compile_plan(model)
     simulation = Simulation(settings, plan, events, log, seed, faults)
-    simulation.make_sink = lambda part: Sink(
-        part, out, plan.out_width, settings.id_kind, ["events"], clock_ms=lambda: 0.0
-    )
+
+    def sink(part: int) -> Sink:
+        return Sink(part, out, plan.out_width, settings.id_kind, ["events"], clock_ms=lambda: 0.0)
+
+    simulation.make_sink = lambda parts: of_task([sink(part) for part in parts], settings.parts)
     return simulation
 
 

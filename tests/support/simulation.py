@@ -78,7 +78,7 @@ class Simulation:
 
     `seen` holds, by sink part and epoch, the rows that readers have seen; `checkpoint` is what a crash falls back to.
     To be set before `run`: `tasks` (to how many the parts are dealt in an attempt), `make_sink` (another core for the
-    Sink of a part), `on_stage` (called with each stage before it is restored), `before_restore` (called after each
+    Sink of some parts), `on_stage` (called with each stage before it is restored), `before_restore` (called after each
     crash; `lingers` says whether the attempt before goes on).
     """
 
@@ -97,7 +97,7 @@ class Simulation:
         self.aside_bytes: dict[str, int] = {}  # by level, the most that waited in one stage's file
         self.on_stage: Callable[[Any], None] = lambda stage: None
         self.before_restore: Callable[[], None] = lambda: None
-        self.make_sink: Callable[[int], Any] = lambda part: RecordingSink(self.seen[part], self._id_names)
+        self.make_sink: Callable[[range], Any] = lambda parts: RecordingSink(self.seen, self._id_names, parts)
         self.lanes = list(lanes_of(events, settings.topics).values())
         self.checkpoint = Checkpoint((0,) * len(self.lanes))
         self.checkpoints = Checkpoints()
@@ -201,7 +201,7 @@ class Simulation:
         self._partitioner = make_partitioner(settings, self.plan, self.log)
         self._restore(_PARTITIONER, self._partitioner)
         self._under_way = UnderWay()
-        self._under_way.expect(range(settings.parts))
+        self._under_way.expect(place.number for place in self._flow[SINK].places)
         self._partitioner.watch(self._under_way)
         self._stages = stages_of(settings, self.plan, core_of=self.core_of, inbox_bytes=self.faults.inbox_bytes)
         for place, stage in self._stages.items():
@@ -209,9 +209,10 @@ class Simulation:
         for outcome in self._partitioner.begin(self._clock_ms):
             self._do(_PARTITIONER, outcome)
 
-    def core_of(self, settings: Settings, plan: Plan, row: Operator, part: int) -> Any:
-        """The core of an operator's part; the Sink's is what the test made of it."""
-        return self.make_sink(part) if row.kind == SINK else make_core(settings, plan, row, part)
+    def core_of(self, settings: Settings, plan: Plan, row: Operator, task: int) -> Any:
+        """The core of an operator's task; the Sink's is what the test made of it."""
+        parts = settings.task_parts.parts_of[task]
+        return self.make_sink(parts) if row.kind == SINK else make_core(settings, plan, row, task)
 
     def _close(self, write: bool) -> None:
         for levels in (self._partitioner.levels, *(stage.levels for stage in self._stages.values())):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from operators.core import Core
 from operators.dataflow import Place
@@ -15,32 +18,47 @@ Rows = dict[Id, bytes | None]  # bytes of the embedding, or None where the verte
 
 
 class RecordingSink(Core):
-    """Keeps the rows of each epoch, and insists that an epoch that comes again is what it was."""
+    """Keeps the rows of each epoch, and insists that an epoch that comes again is what it was, in each of its parts.
 
-    def __init__(self, seen: dict[int, Rows], names: dict[int, Id]) -> None:
-        self.tables = TableSet()
-        self.seen, self.names = seen, names
+    `seen` has those of every part of the job, of which this one has so many.
+    """
+
+    def __init__(self, seen: dict[int, dict[int, Rows]], names: dict[int, Id], parts: Collection[int] = (0,)) -> None:
+        self.tables = TableSet(len(parts))
+        self.seen, self.names, self.parts = seen, names, parts
 
     def after_restore(self) -> None:
         """Readers do not forget."""
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Record an epoch's rows."""
-        rows: Rows = {}
+        rows: dict[int, Rows] = {part: {} for part in self.parts}
         for block in blocks:
-            for key in block.get("del_key").tolist():
-                rows[self.names.get(key, key)] = None
+            for key in self._own(block, "del_key")[0].tolist():
+                rows[key % len(self.seen)][self.names.get(key, key)] = None
         for block in blocks:
             offsets, text = block.get("m_off").tolist(), block.get("m_name").tobytes()
             for k, key in enumerate(block.get("m_key").tolist()):
                 self.names[key] = text[offsets[k] : offsets[k + 1]].decode()
         for block in blocks:
-            for key, row in zip(block.get("key").tolist(), block.columns.get("row", ()), strict=True):
-                rows[self.names.get(key, key)] = row.tobytes()
-        if self.seen.setdefault(epoch, rows) != rows:
-            msg = f"epoch {epoch} came back with other rows than a reader has seen"
-            raise AssertionError(msg)
+            keys, mine = self._own(block, "key")
+            for key, row in zip(keys.tolist(), block.columns["row"][mine] if len(keys) else (), strict=True):
+                rows[key % len(self.seen)][self.names.get(key, key)] = row.tobytes()
+        for part, found in rows.items():
+            if self.seen[part].setdefault(epoch, found) != found:
+                msg = f"epoch {epoch} came back with other rows in part {part} than a reader has seen"
+                raise AssertionError(msg)
         return []
+
+    def _own(self, block: Block, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """The keys in a column, and their places in it, without what lies between the parts."""
+        values = block.get(column)
+        begins, ends = block.columns.get(f"{column}_begin", [0]), block.columns.get(f"{column}_end", [values.size])
+        spans = list(zip(begins, ends, strict=True)) if values.size else []
+        for part, (begin, end) in zip(self.parts, spans, strict=False):
+            assert set(values[begin:end] % len(self.seen)) <= {part}, f"keys of other parts in {column} of part {part}"
+        places = np.concatenate([np.arange(0), *(np.arange(begin, end) for begin, end in spans)])
+        return values[places], places
 
 
 @dataclass

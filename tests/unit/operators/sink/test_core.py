@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from operators.sink.change_log import ChangeLog, ChangeLogError
-from operators.sink.core import BadEpochError, Sink
+from operators.sink.core import Sink
+from operators.sink.dealing import BadEpochError
 from tests.support.sunk import SOURCES, WIDTH, block, control, digest, files, rows_in, sink_of
 
 
@@ -121,7 +122,7 @@ def test_blocks_that_contradict_each_other_are_errors(tmp_path, first, second, s
 
 def test_rows_of_another_width_are_an_error(tmp_path):
     sink = Sink(0, tmp_path, WIDTH + 1, "int", SOURCES)
-    with pytest.raises(BadEpochError, match=r"2 keys for rows \[\(2, 3\)\], width 4"):
+    with pytest.raises(BadEpochError, match=r"2 keys for rows of shape \(2, 3\), width 4"):
         sink.apply(1, [block(1, [7, 9], control=control())])
     sink.close(write=False)
 

@@ -64,8 +64,8 @@ def test_the_latency_ends_when_others_can_read_the_row(tmp_path, monkeypatch):
     assert sum(status["latency_counts"][1]) == 2
     assert status["latency_ms_p50"] == pytest.approx(4_920, rel=0.05)
     assert status["latency_ms_p99"] == pytest.approx(5_010, rel=0.05)
-    sink.apply(3, [block(3, control=control(arrival=1_004_000, flags=REPLAY | LAST))])
-    assert sum(sink._latencies._tables["readable"].data) == 2, "durable with the next marker"
+    sink.apply(3, [block(3, control=control(arrival=1_004_000, flags=REPLAY | LAST, marker=1))])
+    assert sum(sink._latencies._tables["readable"].data) == 2, "durable with the marker"
     sink.close()
     status = json.loads((tmp_path / "status/sink-0.json").read_text())
     assert sum(status["latency_counts"][1]) == 2, "neither twice, nor those of a replay"

@@ -180,7 +180,7 @@ def touched_by(settings: Settings, changes: Events) -> dict[int, int]:
     plan = load_plan(settings.model)
     partitioner, flow = make_partitioner(settings, plan, CutLog()), dataflow_of(settings, plan)
     stages = stages_of(settings, plan, [row for row in flow.staged if row.kind != SINK])
-    stages[Place(SINK, 0)] = Stage("sink-0", RecordingSink({}, {}), 1)
+    stages[Place(SINK, 0)] = Stage("sink-0", RecordingSink({0: {}}, {}), 1)
     touched: dict[int, int] = {}
     for stage in (partitioner, *stages.values()):
         stage.restore([])

@@ -1,0 +1,150 @@
+"""An epoch's blocks, dealt to the sink parts of a task: what each part gets of keys and rows, in its own order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn.kernel import kernel
+from operators.control import FLAGS, MARKER, control_values
+from operators.storage.part_rows import frozen
+from state.codec import Block
+from state.salt import Salt, mix, scratch_salt
+
+_NO_KEYS = np.empty(0, np.int64)
+
+
+class BadEpochError(RuntimeError):
+    """The blocks of an epoch contradict each other: an operator before the sink is wrong."""
+
+
+class Dealt(NamedTuple):
+    """What an epoch brings to one sink part.
+
+    Shapes: keys (changed + dead,) int64, of changed vertices and then of deleted ones; rows: arrays (k, width) float32,
+    one row for each of the changed, in their order.
+    """
+
+    keys: np.ndarray
+    rows: list[np.ndarray]
+    changed: int
+
+    @property
+    def dead(self) -> int:
+        """How many vertices were deleted, and have no row."""
+        return len(self.keys) - self.changed
+
+
+class _Spans(NamedTuple):
+    """A column of all blocks, and where in it each block has what goes to each part.
+
+    Shapes: values (n,) int64; begins, ends (blocks, parts) int64.
+    """
+
+    values: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+
+
+@kernel
+def _deal(salt: Salt, changed: _Spans, dead: _Spans, place: np.ndarray, keys: np.ndarray, counts: np.ndarray) -> int:
+    """Write the keys of each part: of changed vertices, then of those that died and have no row in this epoch.
+
+    Returns the place of a key that comes twice, or -1. Shapes: place (a power of two,) int32, zeros; counts (parts, 2).
+    """
+    mask, n = np.uint64(len(place) - 1), 0
+    for part in range(len(counts)):
+        first, rows_end = n, n
+        for kind in range(2):
+            spans = dead if kind else changed
+            for block in range(len(spans.begins)):
+                for i in range(spans.begins[block, part], spans.ends[block, part]):
+                    keys[n] = spans.values[i]
+                    at = mix(salt, keys[n]) & mask
+                    while place[at] != 0 and keys[place[at] - 1] != keys[n]:
+                        at = (at + np.uint64(1)) & mask
+                    if place[at] == 0:
+                        n += 1
+                        place[at] = n
+                    elif kind == 0 or place[at] > rows_end:
+                        return n
+            if kind == 0:
+                rows_end = n
+        counts[part, 0], counts[part, 1] = rows_end - first, n - rows_end
+    return -1
+
+
+def control_of(name: str, epoch: int, blocks: Sequence[Block]) -> np.ndarray:
+    """The control values of an epoch.
+
+    Raises:
+        BadEpochError: its blocks have different ones, or none.
+    """
+    controls = [block.columns["ctl"] for block in blocks if "ctl" in block.columns]
+    if not controls:
+        if epoch == 0:
+            return control_values()
+        msg = f"{name}: no block of epoch {epoch} carries its control values"
+        raise BadEpochError(msg)
+    for other in controls[1:]:
+        if other[MARKER] != controls[0][MARKER] or other[FLAGS] != controls[0][FLAGS]:
+            msg = f"{name}: epoch {epoch} has control values {controls[0]} and {other}"
+            raise BadEpochError(msg)
+    return controls[0]
+
+
+def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int) -> list[Dealt]:
+    """What each of so many parts of the task gets.
+
+    Raises:
+        BadEpochError: keys without rows or rows of another width, or an id has two rows.
+    """
+    some = [block for block in blocks if "row" in block.columns or "key" in block.columns]
+    for block in some:
+        keys, rows = block.get("key"), block.columns.get("row")
+        if rows is None or rows.shape != (keys.size, width):
+            shape = None if rows is None else rows.shape
+            msg = f"{name}: epoch {epoch} has {keys.size} keys for rows of shape {shape}, width {width}"
+            raise BadEpochError(msg)
+    changed = _spans_of(some, "key", parts)
+    dead = _spans_of([block for block in blocks if "del_key" in block.columns], "del_key", parts)
+    most = len(changed.values) + len(dead.values)
+    keys, counts = np.empty(most + 1, np.int64), np.zeros((parts, 2), np.int64)
+    place = np.zeros(1 << max(4, (2 * most).bit_length()), np.int32)
+    twice = _deal(scratch_salt(), changed, dead, place, keys, counts) if most else -1
+    if twice >= 0:
+        msg = f"{name}: key {keys[twice]} comes twice in epoch {epoch}"
+        raise BadEpochError(msg)
+    rows_of: list[list[np.ndarray]] = [[] for _ in range(parts)]
+    for block, begins, ends in zip(some, *_within(some, "key", parts), strict=True):
+        row = block.columns["row"]
+        for found, begin, end in zip(rows_of, begins.tolist(), ends.tolist(), strict=True):
+            if begin < end:
+                found.append(row[begin:end])
+    bounds = pairwise([0, *np.cumsum(counts.sum(axis=1)).tolist()])
+    changed_of = counts[:, 0].tolist()
+    return [Dealt(keys[a:b], rows, n) for (a, b), rows, n in zip(bounds, rows_of, changed_of, strict=True)]
+
+
+def _within(blocks: Sequence[Block], column: str, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the column of each block begins and ends for each part, (blocks, parts) int64; see state/block_columns."""
+    begins, ends = np.zeros((2, len(blocks), parts), np.int64)
+    for k, block in enumerate(blocks):
+        if parts == 1:
+            ends[k] = block.get(column).size
+        else:
+            begins[k], ends[k] = block.get(f"{column}_begin"), block.get(f"{column}_end")
+    return begins, ends
+
+
+def _spans_of(blocks: Sequence[Block], column: str, parts: int) -> _Spans:
+    values = [block.get(column) for block in blocks]
+    begins, ends = _within(blocks, column, parts)
+    if len(values) > 1:
+        first = np.cumsum([0, *map(len, values[:-1])])[:, None]
+        begins, ends = begins + first, ends + first
+    joined = values[0] if len(values) == 1 else np.concatenate([_NO_KEYS, *values])
+    return _Spans(frozen(joined), begins, ends)

@@ -1,0 +1,85 @@
+"""The Sink of a task: one act an epoch for all its parts, each of which has files and tables of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from operators.core import Core
+from operators.outcome import Message
+from operators.sink.core import Sink
+from operators.sink.dealing import control_of, deal
+from operators.sink.outlet import Outlet
+from operators.storage.head import names_of
+from operators.telemetry.level import JointLevel, Level
+from state.block_columns import POSITIONS, Columns
+from state.codec import Block
+from state.sweep import Sweepers
+from state.table import TableSet
+
+
+def of_task(sinks: Sequence[Sink], of: int) -> Sink | TaskSink:
+    """The Sink of a task with these parts, of so many."""
+    return sinks[0] if len(sinks) == 1 else TaskSink(sinks, of)
+
+
+class TaskSink(Core):
+    """The Sinks of several parts, which are the next ones of so many (`of`)."""
+
+    def __init__(self, sinks: Sequence[Sink], of: int) -> None:
+        self.sinks, self._of = sinks, of
+        self._name = f"sinks {sinks[0].part} to {sinks[-1].part}"
+        found: dict[str, list[Level]] = {}
+        for sink in sinks:
+            for name, level in sink.levels.items():
+                found.setdefault(name, []).append(level)
+        self.levels = {name: JointLevel(tuple(levels)) for name, levels in found.items()}
+
+    @property
+    def outlets(self) -> list[Outlet]:
+        """Those of all parts, in order."""
+        return [outlet for sink in self.sinks for outlet in sink.outlets]
+
+    def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweepers:
+        """What makes the tables of every part durable."""
+        return Sweepers([sink.tables for sink in self.sinks], images, epoch)
+
+    def tables_of(self, place: int) -> tuple[TableSet, int]:
+        """The tables of the part with this place in the task."""
+        return self.sinks[place].tables, 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the tables of all parts."""
+        return sum(sink.tables.nbytes for sink in self.sinks)
+
+    def after_restore(self) -> None:
+        """Forget what an epoch before the restore left behind."""
+        for sink in self.sinks:
+            sink.after_restore()
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Deal an epoch to the parts, and have each take over its rows; see Sink."""
+        for sink in self.sinks:
+            sink.check()
+        control = control_of(self._name, epoch, blocks)
+        dealt = deal(self._name, epoch, blocks, self.sinks[0].width, len(self.sinks))
+        told = [block for block in blocks if "m_name" in block.columns or "pos_next" in block.columns]
+        messages: list[Message] = []
+        for sink, one in zip(self.sinks, dealt, strict=True):
+            messages += sink.take(epoch, one, [self._told(block, sink.part) for block in told], control)
+        return messages
+
+    def _told(self, block: Block, part: int) -> Block:
+        """What a block tells one part: string ids of its new vertices; part 0 also with which input the epoch ends."""
+        columns: Columns = names_of(block, range(part, part + 1), self._of)
+        if part == 0:
+            columns |= {name: block.columns[name] for name in POSITIONS if name in block.columns}
+        return Block(block.header, columns)
+
+    def close(self, write: bool = True) -> None:
+        """Close every part, also where another one fails."""
+        with ExitStack() as all_parts:
+            for sink in self.sinks:
+                all_parts.callback(sink.close, write)
