@@ -14,13 +14,14 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numba
 
 NOTE_VARIABLE = "FRESHET_NOTE_CALLS"
+CHECK_VARIABLE = "FRESHET_CHECK_CALLS"
 
 
 class Call(NamedTuple):
@@ -52,7 +53,7 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         if getattr(_thread, "inside", False):
             return function(*arguments)
-        types = tuple(numba.typeof(argument) for argument in arguments)
+        types = _types_of(arguments)
         _noted[Call(function.__module__, function.__name__, types)] = None
         _thread.inside = True
         try:
@@ -77,6 +78,47 @@ def in_turn(calls: Iterable[Call]) -> list[Call]:
     first = [call for call in ordered if not call.module.startswith("partitioner")]
     last = [call for call in ordered if call.module.startswith("partitioner")]
     return first + last[::-1]
+
+
+class Direct:
+    """A kernel for one caller, whose arguments have the same types at every call.
+
+    numba looks at every array in every argument, at each call, to find the code for their types: some 10 microseconds
+    where a kernel gets whole tables, which is more than most take in a small epoch. Here it does so once. No array may
+    be a part of the columns of another one: with one row it is contiguous, and with more it is not.
+    With `FRESHET_CHECK_CALLS=1`, as in tests, each call is held against the types of the first one.
+
+    Raises:
+        TypeError: they differ, and calls are checked.
+    """
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        self._kernel = kernel
+        self._call = self._first
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the kernel."""
+        return self._call(*arguments)
+
+    def _first(self, *arguments: Any) -> Any:
+        result, types = self._kernel(*arguments), _types_of(arguments)
+        found = getattr(self._kernel, "overloads", {}).get(types)  # none where kernels run as plain Python
+        if os.environ.get(CHECK_VARIABLE) == "1":
+            self._call = partial(self._checked, types)
+        else:
+            self._call = self._kernel if found is None else found.entry_point
+        return result
+
+    def _checked(self, types: tuple[Any, ...], *arguments: Any) -> Any:
+        if (others := _types_of(arguments)) != types:
+            differing = [(one, other) for one, other in zip(types, others, strict=True) if one != other]
+            msg = f"{self._kernel.__name__}: types of arguments differ from those of the first call: {differing}"
+            raise TypeError(msg)
+        return self._kernel(*arguments)
+
+
+def _types_of(arguments: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(numba.typeof(argument) for argument in arguments)
 
 
 def encode(call: Call) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnn.kernel_calls import Direct
 from partitioner import graph_tables as t
 from partitioner.config import REASONS, PartitionerConfig
 from partitioner.edge_types import EdgeTypes
@@ -56,6 +57,8 @@ class Partitioner:
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
         self._types = EdgeTypes(self._t, self.config.edge_types or (DEFAULT_TYPE,), self.config.types_max)
+        self._resolve_kernel = Direct(resolve_names if self.config.id_kind == STRING else resolve_ints)
+        self._apply_kernel, self._close_kernel = Direct(apply_events), Direct(close_epoch)
 
     @property
     def tables(self) -> TableSet:
@@ -185,9 +188,9 @@ class Partitioner:
             view = self._t.view
             if self.config.id_kind == STRING:
                 bits = self.config.key_bits
-                at = resolve_names(at, op, *names, view, self._keys, self._log, rows_a, rows_b, bits)
+                at = self._resolve_kernel(at, op, *names, view, self._keys, self._log, rows_a, rows_b, bits)
             else:
-                at = resolve_ints(at, op, *ints, view, self._keys, self._log, rows_a, rows_b)
+                at = self._resolve_kernel(at, op, *ints, view, self._keys, self._log, rows_a, rows_b)
             if at == n:
                 break
             self._grow_dictionary(events, at)
@@ -206,7 +209,7 @@ class Partitioner:
         view, config, types = self._t.view, self.config, self._types.counts
         ways = config.undirected, config.forbid_typed_loops
         while True:
-            at = apply_events(at, batch, view, types, self._edges, self._log, *ways)
+            at = self._apply_kernel(at, batch, view, types, self._edges, self._log, *ways)
             if at == n:
                 return
             self._grow_log_for(int(batch.a[at]) if batch.op[at] == OP_DEL_VERTEX else None)
@@ -242,7 +245,7 @@ class Partitioner:
         placed = -1
         while placed < self._records.counts[ADDED]:
             self._t.reserve_lists()
-            placed = close_epoch(max(placed, 0), self._t.view, *of)
+            placed = self._close_kernel(max(placed, 0), self._t.view, *of)
 
     def _reserve_records(self, *needs: int) -> None:
         if max(self._room) and sum(self._room) > max(_SCRATCH_KEPT, 16 * sum(needs)):

@@ -48,7 +48,7 @@ from operators.dataflow import PARTITIONER
 
 ADAPTIVE = "adaptive"
 LATENCY_TARGET = "50ms"
-LOOK_S = 0.2
+LOOK_S = 0.5  # a look takes some 10 ms of the processor that the job could have
 RUN_S_MAX = 900.0
 STOPPED = 130, 143  # how freshet run ends after a signal
 

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from gnn.attend import AttentionEpilogue
+from gnn.kernel_calls import Direct
 from gnn.plan import Epilogue, LayerPlan
 from operators.storage import sum_kernels, synopses
 from operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
@@ -46,6 +47,7 @@ class SumStore:
         self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)
         self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
+        self._merge_epoch, self._finish = Direct(sum_kernels.merge_epoch), Direct(finish)
         self._touched = self._again = _NO_SLOTS
         self.recomputed = 0
         self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
@@ -87,7 +89,7 @@ class SumStore:
             if at >= 0:  # a pool is full
                 self._out.grow()
                 self._inn.grow()
-            sum_kernels.merge_epoch(
+            self._merge_epoch(
                 self._views(),
                 (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")),
                 (rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")),
@@ -169,7 +171,7 @@ class SumStore:
     def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
         """What UPDATEs and stores rows in one pass."""
         assert isinstance(epilogue, Epilogue)
-        return partial(finish, self.s.data, own.data, count.data, *epilogue)
+        return partial(self._finish, self.s.data, own.data, count.data, *epilogue)
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """How many in-edges of these vertices carry messages in this part, (n,) int32."""

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from gnn.kernel import kernel
-from operators.sink import coalesce, core
+from operators.sink import coalesce, dealing
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
 from partitioner.graph_tables import MASTER
 from state.salt import Salt, hash_text, make_salt, mix
+from tests.support.sunk import WIDTH, block
 
 KNOWN, SECRET = 0, 0x5EC4E7
 WORD = 2**64 - 1
@@ -88,11 +89,10 @@ def test_tables_of_an_epoch_have_a_salt_of_their_own(monkeypatch: pytest.MonkeyP
     """Keys of int ids are the ids: the Sink's look at an epoch and the coalescer hash them too."""
     used: list[Salt] = []
     salt = make_salt(3)
-    for module in (core, coalesce):
+    for module in (dealing, coalesce):
         monkeypatch.setattr(module, "scratch_salt", lambda: used.append(salt) or salt)
-    keys = np.arange(5, dtype=np.int64)
-    one = core.Sink.__new__(core.Sink)
-    assert one._without_revived(1, keys, keys + 4).tolist() == [5, 6, 7, 8]
+    (found,) = dealing.deal("sink", 1, [block(1, range(5), dead=range(4, 9))], WIDTH, 1)
+    assert found.keys[found.changed :].tolist() == [5, 6, 7, 8]
     coalesce.Coalescer(1, "int").take()
     assert len(used) == 2
 
