@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numba
 
 NOTE_VARIABLE = "FRESHET_NOTE_CALLS"
-CHECK_VARIABLE = "FRESHET_CHECK_CALLS"
 
 
 class Call(NamedTuple):
@@ -38,6 +37,7 @@ class Call(NamedTuple):
 
 
 _noted: dict[Call, None] = {}
+_checks = False  # whether direct calls are held against the types of the first one
 _thread = threading.local()
 
 
@@ -86,7 +86,7 @@ class Direct:
     numba looks at every array in every argument, at each call, to find the code for their types: some 10 microseconds
     where a kernel gets whole tables, which is more than most take in a small epoch. Here it does so once. No array may
     be a part of the columns of another one: with one row it is contiguous, and with more it is not.
-    With `FRESHET_CHECK_CALLS=1`, as in tests, each call is held against the types of the first one.
+    After `check_calls`, as in tests, each call is held against the types of the first one.
 
     Raises:
         TypeError: they differ, and calls are checked.
@@ -103,7 +103,7 @@ class Direct:
     def _first(self, *arguments: Any) -> Any:
         result, types = self._kernel(*arguments), _types_of(arguments)
         found = getattr(self._kernel, "overloads", {}).get(types)  # none where kernels run as plain Python
-        if os.environ.get(CHECK_VARIABLE) == "1":
+        if _checks:
             self._call = partial(self._checked, types)
         else:
             self._call = self._kernel if found is None else found.entry_point
@@ -115,6 +115,12 @@ class Direct:
             msg = f"{self._kernel.__name__}: types of arguments differ from those of the first call: {differing}"
             raise TypeError(msg)
         return self._kernel(*arguments)
+
+
+def check_calls(check: bool = True) -> None:
+    """Have kernels that are called directly from now on check the types of their arguments."""
+    global _checks
+    _checks = check
 
 
 def _types_of(arguments: Iterable[Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-from gnn.kernel_calls import CHECK_VARIABLE
+from gnn.kernel_calls import check_calls
 
 # Kernels are compiled at their first call, so the time of one example says nothing; a failure prints how to repeat it.
 settings.register_profile("freshet", deadline=None, print_blob=True)
@@ -34,9 +34,9 @@ _OWN = pytest.StashKey[str]()  # the folder for what libraries and processes tha
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary files lie in a folder that goes with the run; pytest keeps its own, of tests that failed.
 
-    Kernels that are called by entries that were looked up once are held against the types of the first call.
+    Direct calls of kernels are held against the types of the first one in this process; jobs of their own do without.
     """
-    os.environ.setdefault(CHECK_VARIABLE, "1")
+    check_calls()
     if not hasattr(config, "workerinput"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         tempfile.tempdir = os.environ["TMPDIR"] = config.stash[_OWN] = tempfile.mkdtemp(prefix="freshet-tests-")

@@ -29,7 +29,7 @@ from job.options.runtime_options import FLINK_PARTS_MAX
 from job.options.told import told
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
-from job.run.prepare import Job, as_the_snapshot_was_made, prepare
+from job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
 from job.run.resume import has_finished, resume, state_to_resume
 from job.run.summary import closing_summary, profile, progress
 from job.run.topic_start import put_start
@@ -73,7 +73,8 @@ def _warm_up(config: RunConfig) -> None:
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
         kind = config.id_kind if config.snapshot is None else id_kind_of(config.snapshot)
-        parts, to_topic = config.part_count, config.embeddings_to is not None
+        layers = len(load_plan(str(config.model.absolute())).layers)
+        parts, to_topic = with_parts(config, layers).part_count, config.embeddings_to is not None
         jobs = Jobs(config.model, parts > 1, kind, to_topic=to_topic, many_parts=parts > DENSE_PARTS)
     if not are_ready(jobs):
         say("compiling kernels, once per machine: about twenty seconds on two cores (see `freshet warm-up`)")

@@ -19,8 +19,8 @@ def test_a_direct_call_is_the_kernel_and_held_against_the_types_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numbers, others = np.arange(6), np.arange(6.0)
-    for checked in ("", "1"):
-        monkeypatch.setenv(kernel_calls.CHECK_VARIABLE, checked)
+    for checks in (False, True):
+        monkeypatch.setattr(kernel_calls, "_checks", checks)
         direct = kernel_calls.Direct(_total)
         assert [direct(numbers), direct(numbers[1:]), direct(numbers[:0])] == [15, 15, 0]
     with pytest.raises(TypeError, match="_total: types of arguments differ from those of the first call"):
