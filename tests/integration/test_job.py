@@ -64,7 +64,7 @@ def test_a_stream_to_its_end(job: Make, grown: Input) -> None:
     run = read_run(one.out)
     assert (run["state"], run["epoch"]) == ("finished", 14)
     assert list(run["profile_seconds"])[:3] == ["parser", "partitioner", "storage0"]
-    assert run["profile"]["sink"]["acts"] == 14 * 4
+    assert run["profile"]["sink"]["acts"] == 14 * 2, "one act an epoch for the two parts of a subtask"
     assert run["profile"]["sink"]["subtasks"] == 2
     assert run["levels"]["in_flight_bytes"]["now"] == 0, "every byte that was handed to Flink was taken from it"
     assert sum(counts["bytes_in"] for counts in run["profile"].values()) > 0
@@ -106,7 +106,7 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
 def test_a_stopped_job_waits_for_the_last_files_of_its_sinks(job: Make, stream: Input) -> None:
     """Also where Flink calls the job ended before it drops them: its processes must live until then."""
     one = job(stream)
-    process = one.start(*SHAPE, "--epoch-events", 40, "--epoch-ms", 0, faults={**SLOW, "late": 800})
+    process = one.start(*SHAPE, "--epoch-events", 40, "--epoch-ms", 0, faults={**SLOW, "late": 2_500})
     one.until_epoch(10)
     os.killpg(process.pid, signal.SIGINT)
     ended = one.wait()
@@ -119,7 +119,7 @@ def test_a_stopped_job_waits_for_the_last_files_of_its_sinks(job: Make, stream: 
 
 def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path) -> None:
     one = job(stream)
-    places = [("storage1", 1, 60), ("sink", 2, 110), ("tail2", 0, 150)]
+    places = [("storage1", 1, 60), ("sink", 1, 110), ("tail2", 0, 150)]
     fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
     ended = one.run(*SUBTASKS, "--epoch-events", 40, "--epoch-ms", 3, faults={**BRISK, "fail": fail})
     assert ended.code == 0, ended.errors

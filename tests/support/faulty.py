@@ -55,7 +55,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
         stage.parse = slow_parse
         return stage
     if operator == SINK and "late" in faults:
-        _close_late(stage, faults["late"] / 1e3)
+        _close_late(stage, (1 + part) * faults["late"] / 1e3)
     if not (slow_s or mine):
         return stage
     act = stage.act
@@ -80,7 +80,7 @@ def _close_late(stage: Any, late_s: float) -> None:
     close = stage.core.close
 
     def late_close() -> None:
-        time.sleep(late_s * (1 + stage.core.part))
+        time.sleep(late_s)
         close()
 
     # not a daemon's: the process is to be killed before this is done
