@@ -116,7 +116,7 @@ class Apart:
         self._grow(cluster)
         self.job.start("--cluster", cluster.rest, "--parallelism", 2, *shape, faults=self.faults)
         self._serve()
-        self._until_epoch(EPOCHS)
+        self._until_epoch(progress(self.job.out)["epoch"] + EPOCHS)
         self._expect(not self.one.parts() & self.two.parts(), "with two subtasks each machine has its own parts")
         self._expect(bool(self.one.parts()) and bool(self.two.parts()), "both machines have tails")
         if self._loses:
