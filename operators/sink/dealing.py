@@ -109,8 +109,10 @@ def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int)
             shape = None if rows is None else rows.shape
             msg = f"{name}: epoch {epoch} has {keys.size} keys for rows of shape {shape}, width {width}"
             raise BadEpochError(msg)
-    changed = _spans_of(some, "key", parts)
-    dead = _spans_of([block for block in blocks if "del_key" in block.columns], "del_key", parts)
+    gone = [block for block in blocks if "del_key" in block.columns]
+    within = _within(some, "key", parts)
+    changed = _spans_of(some, "key", *within)
+    dead = _spans_of(gone, "del_key", *_within(gone, "del_key", parts))
     most = len(changed.values) + len(dead.values)
     keys, counts = np.empty(most + 1, np.int64), np.zeros((parts, 2), np.int64)
     place = np.zeros(1 << max(4, (2 * most).bit_length()), np.int32)
@@ -119,7 +121,7 @@ def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int)
         msg = f"{name}: key {keys[twice]} comes twice in epoch {epoch}"
         raise BadEpochError(msg)
     rows_of: list[list[np.ndarray]] = [[] for _ in range(parts)]
-    for block, begins, ends in zip(some, *_within(some, "key", parts), strict=True):
+    for block, begins, ends in zip(some, *within, strict=True):
         row = block.columns["row"]
         for found, begin, end in zip(rows_of, begins.tolist(), ends.tolist(), strict=True):
             if begin < end:
@@ -140,9 +142,9 @@ def _within(blocks: Sequence[Block], column: str, parts: int) -> tuple[np.ndarra
     return begins, ends
 
 
-def _spans_of(blocks: Sequence[Block], column: str, parts: int) -> _Spans:
+def _spans_of(blocks: Sequence[Block], column: str, begins: np.ndarray, ends: np.ndarray) -> _Spans:
+    """The column of all blocks, given where it begins and ends in each of them."""
     values = [block.get(column) for block in blocks]
-    begins, ends = _within(blocks, column, parts)
     if len(values) > 1:
         first = np.cumsum([0, *map(len, values[:-1])])[:, None]
         begins, ends = begins + first, ends + first
