@@ -179,18 +179,14 @@ class Partitioner:
     def _resolve(self, events: Events, op: np.ndarray) -> None:
         rows_a, rows_b = self._rows
         at, n = 0, len(events)
+        arrays: tuple[np.ndarray, ...] = events.a.ints, events.b.ints
+        bits: tuple[int, ...] = ()
         if self.config.id_kind == STRING:
-            arrays = (events.a.offsets, events.a.data, events.b.offsets, events.b.data)
-            names = tuple(_own(array) for array in arrays)
-        else:
-            ints = (_own(events.a.ints), _own(events.b.ints))
+            arrays = events.a.offsets, events.a.data, events.b.offsets, events.b.data
+            bits = (self.config.key_bits,)
+        ids = tuple(_own(array) for array in arrays)
         while True:
-            view = self._t.view
-            if self.config.id_kind == STRING:
-                bits = self.config.key_bits
-                at = self._resolve_kernel(at, op, *names, view, self._keys, self._log, rows_a, rows_b, bits)
-            else:
-                at = self._resolve_kernel(at, op, *ints, view, self._keys, self._log, rows_a, rows_b)
+            at = self._resolve_kernel(at, op, *ids, self._t.view, self._keys, self._log, rows_a, rows_b, *bits)
             if at == n:
                 break
             self._grow_dictionary(events, at)

@@ -11,7 +11,7 @@ from operators.outcome import Message
 from operators.sink.core import Sink
 from operators.sink.dealing import control_of, deal
 from operators.sink.outlet import Outlet
-from operators.storage.head import names_of
+from operators.storage.head import names_of, some_of
 from operators.telemetry.level import JointLevel, Level
 from state.block_columns import POSITIONS, Columns
 from state.codec import Block
@@ -75,7 +75,7 @@ class TaskSink(Core):
         """What a block tells one part: string ids of its new vertices; part 0 also with which input the epoch ends."""
         columns: Columns = names_of(block, range(part, part + 1), self._of)
         if part == 0:
-            columns |= {name: block.columns[name] for name in POSITIONS if name in block.columns}
+            columns |= some_of(block, POSITIONS)
         return Block(block.header, columns)
 
     def close(self, write: bool = True) -> None:

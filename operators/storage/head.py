@@ -22,10 +22,11 @@ FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the 
 
 def topology_of(block: Block) -> Columns:
     """The columns of a block that travel down the chain of its part."""
-    return _some_of(block, TRAVELLING)
+    return some_of(block, TRAVELLING)
 
 
-def _some_of(block: Block, names: Iterable[str]) -> Columns:
+def some_of(block: Block, names: Iterable[str]) -> Columns:
+    """Those of these columns that a block has."""
     return {name: block.columns[name] for name in names if name in block.columns}
 
 
@@ -122,16 +123,18 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
     keys = np.empty(slots.size, np.int64)
     pick(owner.key.data, slots, keys)
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
-    gone, gone_ends = in_groups(dead % tasks.parts, tasks.parts) if dead.size else (dead, None)
+    gone_ends = np.zeros(tasks.parts + 1, np.int64)
+    if dead.size:
+        gone, gone_ends = in_groups(dead % tasks.parts, tasks.parts)
+        dead = dead[gone]
     messages = []
     for task, parts in enumerate(tasks.parts_of):
         columns: Columns = {}
         if topology is not None:
-            columns |= _some_of(topology, ("ctl", *POSITIONS) if 0 in parts else ("ctl",))
+            columns |= some_of(topology, ("ctl", *POSITIONS) if 0 in parts else ("ctl",))
             columns |= names_of(topology, parts, tasks.parts)
         columns |= _span("key", parts, begins, ends, {"key": keys, "row": x})
-        if gone_ends is not None:
-            columns |= _span("del_key", parts, gone_ends[:-1], gone_ends[1:], {"del_key": dead[gone]})
+        columns |= _span("del_key", parts, gone_ends[:-1], gone_ends[1:], {"del_key": dead})
         messages.append(Message(SINK, task, epoch, seal(header, columns)))
     return messages
 
