@@ -11,15 +11,19 @@ import time
 _FIRST, _LAST = 20_000, 32_000
 _TRIES = 200
 _RETRY_S = 0.25
+# Neither two processes of the same seed nor two servers of a process that have not bound theirs yet are to get the same.
+_CHANCE = random.SystemRandom()
+_given: set[int] = set()
 
 
 def server_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
-    """Return `wanted` where it is free, any free port for 0.
+    """Return `wanted` where it is free, for 0 any free port that this process has not been given.
 
     Raises: OSError when the wanted port is taken, or no port is free.
     """
-    for port in [wanted] if wanted else random.sample(range(_FIRST, _LAST), _TRIES):
-        if is_free(port, host):
+    for port in [wanted] if wanted else _CHANCE.sample(range(_FIRST, _LAST), _TRIES):
+        if (wanted or port not in _given) and is_free(port, host):
+            _given.add(port)
             return port
     msg = f"port {wanted} is taken" if wanted else f"no free port from {_FIRST} to {_LAST}"
     raise OSError(msg)

@@ -1,10 +1,19 @@
 """Whether a server answers at an address."""
 
+import random
 import socket
 import threading
 import time
 
-from job.machine.ports import free_port, why_silent
+from job.machine.ports import free_port, server_port, why_silent
+
+
+def test_a_seed_does_not_decide_and_no_port_is_given_twice():
+    given = set()
+    for _ in range(50):
+        random.seed(0)
+        given.add(server_port())
+    assert len(given) == 50
 
 
 def test_a_server_that_listens_answers_at_once():
