@@ -11,7 +11,7 @@ import time
 _FIRST, _LAST = 20_000, 32_000
 _TRIES = 200
 _RETRY_S = 0.25
-# Neither two processes of the same seed nor two servers of a process that have not bound theirs yet are to get the same.
+# Neither two processes of one seed, nor two servers of a process that bind theirs later, are to get the same.
 _CHANCE = random.SystemRandom()
 _given: set[int] = set()
 
