@@ -20,7 +20,7 @@ from operators.threads import next_of
 T = TypeVar("T")
 
 # A hand-over beside busy Python threads waits for the switch interval; the default of 5 ms is half an epoch.
-SWITCH_INTERVAL_S = 1e-5
+SWITCH_INTERVAL_S = 5e-4
 IDLE_S = 0.5
 
 
