@@ -99,24 +99,31 @@ def seal(header: Header, columns: Mapping[str, np.ndarray]) -> Block:
 def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a block; empty columns are left out.
 
+    Raises: as `pieces_of` does.
+    """
+    return b"".join(pieces_of(header, columns))
+
+
+def pieces_of(header: Header, columns: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The bytes of a block, in pieces that follow each other: those of columns are views.
+
     Raises:
         KeyError: a dtype that the layout has no code for.
         ValueError: a column name that is too long.
     """
     kept = [(name, np.ascontiguousarray(column)) for name, column in columns.items() if column.size]
-    pieces = [
-        _HEADER.pack(
-            _MAGIC,
-            FORMAT_VERSION,
-            header.kind,
-            header.layer,
-            header.flags,
-            header.source,
-            header.epoch,
-            len(kept),
-            0,
-        )
-    ]
+    begin = _HEADER.pack(
+        _MAGIC,
+        FORMAT_VERSION,
+        header.kind,
+        header.layer,
+        header.flags,
+        header.source,
+        header.epoch,
+        len(kept),
+        0,
+    )
+    pieces: list[bytes | memoryview] = [begin]
     for name, column in kept:
         width = column.shape[1] if column.ndim == 2 else 0
         if len(name) > _NAME_BYTES:
@@ -124,9 +131,9 @@ def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:
             raise ValueError(msg)
         pieces.append(_COLUMN.pack(name.encode(), _CODES[column.dtype], column.ndim, 0, width, column.shape[0]))
     for _, column in kept:
-        pieces.append(column.data.cast("B"))  # type: ignore[arg-type]
+        pieces.append(column.data.cast("B"))
         pieces.append(_PADDING[-column.nbytes % 8])
-    return b"".join(pieces)
+    return pieces
 
 
 def read_header(data: bytes) -> Header:

@@ -1,8 +1,9 @@
-"""Blocks between tasks of one process: they stay in memory, and a token goes through Flink in their place.
+"""Blocks between tasks of one machine: they stay in memory, and a token goes through Flink in their place.
 
 Flink would copy a block to Java, into network buffers and back, and most blocks go no further than the next task of
-the same process. A token keeps the place of its block among those that go as bytes, and no checkpoint holds one: at an
-aligned barrier nothing is under way. What goes to another process, or to a receiver that is not open, goes as bytes.
+the same process, or to another process of the machine (operators/flink/shared_rings.py). A token keeps the place of its
+block among those that go as bytes, and no checkpoint holds one: at an aligned barrier nothing is under way. What goes
+to another machine, or to a receiver that is not open, goes as bytes.
 
 Few blocks may wait in memory. A sender that is ahead waits for its receiver, but not for long: one that does not read
 at all (it waits for another sender's barrier, or for the end) gets bytes, and Flink's flow control holds the sender.
@@ -17,9 +18,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from operators.flink.shared_rings import ReceivingRings, SendingRing, is_ring_token
 from operators.outcome import Message
 from operators.telemetry.level import Level
-from state.codec import Block
+from state.codec import Block, pieces_of
 
 # Of blocks that wait, for each sender and kind of receiver: some epochs of 100 events. A larger block goes alone.
 BOUND_BYTES = 128 << 10
@@ -34,11 +36,15 @@ class LostBlockError(RuntimeError):
 
 
 class Address(NamedTuple):
-    """A task of a job in this process: the job's id in Flink, the operator, and the task's number."""
+    """A task of a job: the job's id in Flink, the operator, and the task's number."""
 
     job: str
     operator: str
     task: int
+
+    def name(self, attempt: int) -> str:
+        """Where the task takes blocks of other processes of its machine, in an attempt: an abstract Unix socket."""
+        return f"\0freshet/{self.job}/{attempt}/{self.operator}/{self.task}"
 
 
 class _Waiting(NamedTuple):
@@ -56,7 +62,7 @@ def _fits(level: Level, size: int) -> bool:
 
 def is_token(value: bytes) -> bool:
     """Whether an element stands for a block in memory."""
-    return len(value) == _TOKEN_BYTES and value.startswith(_TOKEN)
+    return (len(value) == _TOKEN_BYTES and value.startswith(_TOKEN)) or is_ring_token(value)
 
 
 class Mailbox:
@@ -75,6 +81,7 @@ class Mailbox:
             if address in _mailboxes:
                 _mailboxes[address].close()
             _mailboxes[address] = self
+        self._rings = ReceivingRings(address.name(attempt) for address in self._addresses)
 
     def has_room(self, level: Level, size: int) -> bool:
         """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
@@ -94,12 +101,16 @@ class Mailbox:
 
         Raises: LostBlockError when there is no such block.
         """
+        self._rings.look()
         if not is_token(value):
             return value, len(value)
+        if is_ring_token(value):
+            if (block := self._rings.taken(value)) is None:
+                raise self._lost()
+            return block, len(block)
         waited = self._waiting.pop(value, None)
         if waited is None:
-            msg = f"{self._addresses[0].operator}: a token came whose block is not in this process"
-            raise LostBlockError(msg)
+            raise self._lost()
         with self._changed:
             waited.level.take(waited.size)
             self._changed.notify_all()
@@ -114,12 +125,17 @@ class Mailbox:
             if _mailboxes.get(address) is self:
                 del _mailboxes[address]
         self._waiting.clear()
+        self._rings.close()
+
+    def _lost(self) -> LostBlockError:
+        return LostBlockError(f"{self._addresses[0].operator}: a token came whose block is not in this process")
 
 
 class Neighbours:
-    """The receivers of one sender as far as they are in its process.
+    """The receivers of one sender as far as they are in its process, or on its machine.
 
-    Invariant: at the receivers of a kind wait at most `BOUND_BYTES`, or the blocks of one act.
+    Invariant: at the receivers of a kind in its process wait at most `BOUND_BYTES`, or the blocks of one act; for each
+    task in another process what a ring may hold.
     """
 
     def __init__(self, job: str, receivers: Mapping[str, str], chained: str | None, attempt: int = 0) -> None:
@@ -130,6 +146,7 @@ class Neighbours:
         self.levels = {kind: Level() for kind in receivers}  # no bound of their own: an act may make more
         self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, chained
         self._mailboxes: dict[str, Mailbox] = {}
+        self._rings: dict[tuple[str, int], SendingRing] = {}
         self._left_bytes, self._waited_s = 0, 0.0
 
     def sendable(self, messages: Iterable[Message]) -> list[Message]:
@@ -144,11 +161,21 @@ class Neighbours:
         self._left_bytes, self._waited_s = 0, 0.0
         return found
 
+    def hear(self) -> None:
+        """Have the levels count what other processes have taken meanwhile."""
+        for ring in self._rings.values():
+            ring.hear()
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        for ring in self._rings.values():
+            ring.close()
+
     def _token(self, message: Message, has_room: dict[str, bool]) -> bytes | None:
         """Leave a block to its receiver; None where it has to go as bytes."""
         to, block, mailbox = message.to, message.block, self._mailbox(message.to, message.task)
         if mailbox is None:
-            return None
+            return self._ring_token(message)
         if to == self._chained:
             return mailbox.put(block, 0, self.levels[to])
         size = block.nbytes if isinstance(block, Block) else len(block)
@@ -160,6 +187,24 @@ class Neighbours:
             return None
         self._left_bytes += size
         return mailbox.put(block, size, self.levels[to])
+
+    def _ring_token(self, message: Message) -> bytes | None:
+        """Write a block to the ring of a task in another process; None where it has to go as bytes."""
+        to, task, block = message.to, message.task, message.block
+        if to not in self._receivers:
+            return None
+        ring = self._rings.get((to, task))
+        if ring is None:
+            name = Address(self._job, self._receivers[to], task).name(self._attempt)
+            ring = self._rings[to, task] = SendingRing(name, self.levels[to])
+        size = block.nbytes if isinstance(block, Block) else len(block)
+        waited_s = ring.waited_s
+        has_room = ring.has_room(size, PATIENCE_S)
+        self._waited_s += ring.waited_s - waited_s
+        if not has_room:
+            return None
+        self._left_bytes += size
+        return ring.put(pieces_of(block.header, block.columns) if isinstance(block, Block) else [block], size)
 
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:
         """Where a task of that kind takes its blocks, if it is in this process."""

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class Shell:
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = Path(settings["logs"]) / "python-errors.log"
         # While Flink's thread waits for the next operator, the file still tells what waits here.
-        self._worker: Any = Worker(self.operator, errors, profile.write_if_changed)
+        self._worker: Any = Worker(self.operator, errors, partial(_when_idle, profile, self._neighbours))
         self._stages: dict[int, RunningStage] = {}
         self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
@@ -122,6 +123,7 @@ class Shell:
             self._stages = {}
             self._profile.stages = {}
             worker.stop()
+            self._neighbours.close()
 
     def __del__(self) -> None:
         """Close what Flink drops without a word: it calls `close` at the end of the input, not after a stop or failure.
@@ -159,7 +161,7 @@ class Shell:
         """A Parser's blocks, to the Partitioner."""
         began = time.perf_counter()
         self._outbox.set(sum(map(len, blocks)))
-        messages = self._neighbours.sendable(Message(PARTITIONER, 0, 0, block) for block in blocks)
+        messages = self._worker.call(self._neighbours.sendable, [Message(PARTITIONER, 0, 0, block) for block in blocks])
         self._profile.bytes_out += self._neighbours.counted()[0]
         for message in messages:
             assert isinstance(message.block, bytes)
@@ -183,6 +185,12 @@ def set_timer(ctx: Any, wait_ms: int) -> None:
     At a multiple of the wait, so that timers of about the same time, and one that was restored with the state, are one.
     """
     ctx.timer_service().register_processing_time_timer((int(time.time() * 1e3) // wait_ms + 1) * wait_ms)
+
+
+def _when_idle(profile: Profile, neighbours: Neighbours) -> None:
+    """What a worker does that nobody calls."""
+    neighbours.hear()
+    profile.write_if_changed()
 
 
 def _sendable(neighbours: Neighbours, fn: Callable[..., Any], *args: Any) -> Any:

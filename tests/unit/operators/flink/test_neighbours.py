@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -16,11 +18,13 @@ from operators.outcome import Message
 from state.block_columns import SYNC
 from state.codec import Block, Header, decode, seal
 
+JOB, ANOTHER_JOB = secrets.token_hex(8), secrets.token_hex(8)  # no other process of the machine has them
+
 
 @pytest.fixture
 def mailbox() -> Iterator[Mailbox]:
     """That of storage 1, which has two tasks here."""
-    one = Mailbox(Address("job", "storage1", task) for task in (0, 1))
+    one = Mailbox(Address(JOB, "storage1", task) for task in (0, 1))
     yield one
     one.close()
 
@@ -29,7 +33,7 @@ def mailbox() -> Iterator[Mailbox]:
 def sender(monkeypatch: pytest.MonkeyPatch) -> Neighbours:
     """A storage 0 without much patience."""
     monkeypatch.setattr(neighbours, "PATIENCE_S", 0.05)
-    return Neighbours("job", {STORAGE: "storage1", TAIL: "tail1"}, None)
+    return Neighbours(JOB, {STORAGE: "storage1", TAIL: "tail1"}, None)
 
 
 def message(task: int = 0, rows: int = 1, to: str = STORAGE) -> Message:
@@ -64,7 +68,7 @@ def test_a_block_for_a_task_of_the_process_is_the_same_object_there(mailbox: Mai
 )
 def test_whatever_goes_elsewhere_goes_as_bytes(one: Message, mailbox: Mailbox, sender: Neighbours) -> None:
     if one.block == b"a block's bytes":
-        sender = Neighbours("another job", {STORAGE: "storage1"}, None)
+        sender = Neighbours(ANOTHER_JOB, {STORAGE: "storage1"}, None)
     (value,) = sent(sender, one)
     assert not is_token(value)
     assert mailbox.taken(value) == (value, len(value)), "bytes pass as they are"
@@ -86,7 +90,7 @@ def test_beyond_the_bound_a_sender_waits_and_then_sends_bytes(mailbox: Mailbox, 
 
 
 def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) -> None:
-    sender = Neighbours("job", {STORAGE: "storage1"}, STORAGE)
+    sender = Neighbours(JOB, {STORAGE: "storage1"}, STORAGE)
     tokens = [*sent(sender, message(rows=BOUND_BYTES // 64)), *sent(sender, message(rows=BOUND_BYTES // 64))]
     assert all(map(is_token, tokens))
     assert (sender.counted()[0], mailbox.taken(tokens[0])[1], sender.levels[STORAGE].peak) == (0, 0, 0)
@@ -94,7 +98,7 @@ def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) 
 
 def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PATIENCE_S", 60.0)
-    sender = Neighbours("job", {STORAGE: "storage1"}, None)
+    sender = Neighbours(JOB, {STORAGE: "storage1"}, None)
     (token,) = sent(sender, message(rows=BOUND_BYTES // 64))
     began = time.monotonic()
     threading.Timer(0.05, mailbox.close).start()
@@ -106,9 +110,9 @@ def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypa
 
 def test_attempts_do_not_mix(mailbox: Mailbox, sender: Neighbours) -> None:
     (left,) = sent(sender, message())
-    later = Neighbours("job", {STORAGE: "storage1"}, None, attempt=1)
+    later = Neighbours(JOB, {STORAGE: "storage1"}, None, attempt=1)
     assert not is_token(*sent(later, message())), "Flink has not dropped the failed attempt's receiver yet"
-    following = Mailbox([Address("job", "storage1", 0)], attempt=1)
+    following = Mailbox([Address(JOB, "storage1", 0)], attempt=1)
     with pytest.raises(LostBlockError):
         mailbox.taken(left)  # gone with the attempt
     assert not is_token(*sent(sender, message())), "the failed attempt's sender finds nobody"
@@ -117,3 +121,50 @@ def test_attempts_do_not_mix(mailbox: Mailbox, sender: Neighbours) -> None:
     assert is_token(token), "closing the old one has left the new one"
     assert following.taken(token) is not None
     following.close()
+
+
+@contextmanager
+def unknown_here(mailbox: Mailbox) -> Iterator[None]:
+    """Have the process find a mailbox as little as if it were another process's."""
+    left = dict(neighbours._mailboxes)
+    neighbours._mailboxes.clear()
+    yield
+    neighbours._mailboxes.update(left)
+
+
+def test_a_task_of_another_process_gets_its_blocks_by_a_ring(mailbox: Mailbox, sender: Neighbours) -> None:
+    one, as_bytes = message(rows=100), 0
+    with unknown_here(mailbox):
+        while not is_token(value := sent(sender, one)[0]):
+            assert mailbox.taken(value) == (value, len(value))
+            as_bytes += 1
+            time.sleep(0.01)
+        assert as_bytes, "until it was found"
+        left, _ = sender.counted()
+        block, size = mailbox.taken(value)
+        assert block == one.encoded().block
+        assert left == size == len(block)
+        assert sender.levels[STORAGE].now == size
+        sender.hear()
+        assert sender.levels[STORAGE].now == 0
+        tokens = [sent(sender, message(rows=300_000))[0] for _ in range(2)]
+        assert is_token(tokens[0])
+        assert not is_token(tokens[1]), "too much for a ring in which another one waits"
+        assert sender.counted()[1] >= 0.05, "the time it waited"
+        mailbox.taken(tokens[0])
+        assert not is_token(*sent(sender, message(1)._replace(block=b"events"))), "task 1 was not asked before"
+    sender.close()
+
+
+def test_a_later_attempt_has_rings_of_its_own(mailbox: Mailbox, sender: Neighbours) -> None:
+    later = Neighbours(JOB, {STORAGE: "storage1"}, None, attempt=1)
+    with unknown_here(mailbox):
+        while not is_token(token := sent(sender, message())[0]):
+            mailbox.taken(b"")
+            assert not is_token(*sent(later, message()))
+        following = Mailbox([Address(JOB, "storage1", 0)], attempt=1)
+        with pytest.raises(LostBlockError):
+            following.taken(token)
+        following.close()
+    sender.close()
+    later.close()

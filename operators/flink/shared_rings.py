@@ -1,0 +1,247 @@
+"""Blocks between processes of one machine: they go through shared memory, and a token goes through Flink.
+
+Flink would copy such a block seven times: to Java, into its buffers, to the kernel and back, and to Python again. Here
+the sender writes it to a ring in memory that both processes map, and the receiver copies it from there.
+
+    receiver   listens at an abstract Unix socket
+    sender     connects, and hands over the descriptor of a ring: a memory file, which has no name
+    receiver   takes the connection when it looks the next time, and says so; only then is the ring used
+    sender     writes a block, and sends its token through Flink, in the block's place
+    receiver   copies the block, and says which one it was: its place is free
+
+Sockets and memory vanish with the processes, so nothing is left of one that was killed. Abstract sockets end at the
+container and the machine: who is not found at one gets bytes by Flink. Both ends refuse processes of other users.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import secrets
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from operators.telemetry.level import Level
+
+# Of blocks that wait in a ring, as far as more than one waits: two of 1,000 events. A larger block goes alone, up to
+# the size of the ring, and beyond that by Flink.
+BOUND_BYTES = 4 << 20
+RING_BYTES = 64 << 20
+LOOK_S = 0.05  # how often a receiver looks for new senders, and a sender for a receiver that it has not found
+
+# While blocks are within the bound, twice as much is room for them one after the other, never one in two pieces.
+_USUAL_BYTES = 2 * BOUND_BYTES
+_HELLO = struct.Struct("<Q")  # the ring's number
+_TAKEN = struct.Struct("<Q")  # the number of the last block that the receiver has copied; 0 before the first
+_TOKEN = struct.Struct("<cQQII")  # "R", the numbers of the ring and the block, its place, its bytes
+_PEER = struct.Struct("3i")
+_numbers = itertools.count(secrets.randbits(60))
+
+
+def is_ring_token(value: bytes) -> bool:
+    """Whether an element stands for a block in a ring."""
+    return len(value) == _TOKEN.size and value.startswith(b"R")
+
+
+class SendingRing:
+    """The sender's end of a ring to one task.
+
+    Invariant: at most `BOUND_BYTES` of blocks wait in it, or one block.
+    """
+
+    def __init__(self, name: str, level: Level) -> None:
+        """Nobody is looked for yet; `level` counts what waits in the ring. The receiver listens at `name`."""
+        self.waited_s = 0.0  # for room, in all
+        self._name, self._level = name, level
+        self._number = next(_numbers)
+        self._connection: socket.socket | None = None
+        self._memory: mmap.mmap | None = None
+        self._ready, self._next_try = False, 0.0
+        self._waiting: deque[tuple[int, int]] = deque()  # numbers and bytes of blocks that were not copied yet
+        self._blocks = self._waiting_bytes = self._end = self._touched = 0
+
+    def has_room(self, size: int, patience_s: float) -> bool:
+        """Whether a block of `size` bytes can be put, waiting at most so long for it; no where nobody is found."""
+        if size > RING_BYTES or not self._finds_receiver():
+            return False
+        if not self._fits(size):
+            began = time.monotonic()
+            while self._ready and not self._fits(size) and (left := began + patience_s - time.monotonic()) > 0:
+                self.hear(left)
+            self.waited_s += time.monotonic() - began
+        return self._ready and self._fits(size)
+
+    def put(self, pieces: Iterable[bytes | memoryview], size: int) -> bytes:
+        """Write a block that there is room for, of which these are the pieces; returns its token."""
+        assert self._memory is not None
+        in_row = self._waiting and self._end + size <= _USUAL_BYTES
+        place = at = self._end if in_row else 0
+        if at + size <= _USUAL_BYTES < self._touched:
+            self._memory.madvise(mmap.MADV_REMOVE, _USUAL_BYTES, RING_BYTES - _USUAL_BYTES)  # what a large one took
+            self._touched = 0
+        with memoryview(self._memory) as view:
+            for piece in pieces:
+                view[at : at + len(piece)] = piece
+                at += len(piece)
+        self._blocks, self._end, self._touched = self._blocks + 1, at, max(self._touched, at)
+        self._waiting.append((self._blocks, size))
+        self._waiting_bytes += size
+        self._level.add(size)
+        return _TOKEN.pack(b"R", self._number, self._blocks, place, size)
+
+    def hear(self, timeout_s: float = 0.0) -> None:
+        """Take what the receiver has said, waiting so long for it."""
+        if self._connection is None:
+            return
+        if timeout_s:
+            events = select.poll()  # it takes descriptors of any number
+            events.register(self._connection, select.POLLIN)
+            events.poll(1e3 * timeout_s)
+        try:
+            said = self._connection.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:
+            self._end_connection()
+            return
+        self._ready = True
+        (last,) = _TAKEN.unpack_from(said, len(said) - _TAKEN.size)  # each was sent whole, and comes so
+        while self._waiting and self._waiting[0][0] <= last:
+            self._forget(self._waiting.popleft()[1])
+
+    def close(self) -> None:
+        """Let go of the ring, for good; the receiver may still read what was sent."""
+        self._ready = True
+        self._end_connection()
+
+    def _end_connection(self) -> None:
+        """After a receiver that has read there is none in this attempt; one that was just starting is asked again."""
+        if self._ready:
+            self._next_try = float("inf")
+        if self._connection is not None:
+            self._connection.close()
+        if self._memory is not None:
+            self._memory.close()
+        self._connection = self._memory = None
+        self._ready = False
+        while self._waiting:
+            self._forget(self._waiting.popleft()[1])
+
+    def _forget(self, size: int) -> None:
+        self._waiting_bytes -= size
+        self._level.take(size)
+
+    def _finds_receiver(self) -> bool:
+        if self._connection is None and (now := time.monotonic()) >= self._next_try:
+            self._next_try = now + LOOK_S
+            self._offer()
+        self.hear()
+        return self._ready
+
+    def _offer(self) -> None:
+        """Offer a ring to whoever listens."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.setblocking(False)
+        try:
+            made.connect(self._name)
+            if not _is_of_this_user(made):
+                raise PermissionError(self._name)
+            file = os.memfd_create("freshet-ring")
+            try:
+                os.ftruncate(file, RING_BYTES)
+                socket.send_fds(made, [_HELLO.pack(self._number)], [file])
+                self._memory = mmap.mmap(file, RING_BYTES)
+            finally:
+                os.close(file)
+        except OSError:
+            made.close()
+        else:
+            self._connection = made
+
+    def _fits(self, size: int) -> bool:
+        return not self._waiting or self._waiting_bytes + size <= BOUND_BYTES
+
+
+class ReceivingRings:
+    """The rings of all senders in other processes to the tasks of one receiver."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Listen at these names; at one that is taken, senders find nobody."""
+        self._listeners = [made for name in names if (made := _listening(name)) is not None]
+        self._rings: dict[int, tuple[mmap.mmap, socket.socket]] = {}
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Take the rings of new senders, now and then: it may be called as often as one likes."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        for listener in self._listeners:
+            with suppress(BlockingIOError):
+                while True:
+                    self._take(listener.accept()[0])
+
+    def taken(self, token: bytes) -> bytes | None:
+        """A copy of the block that a token stands for, whose place is free then; None where its ring is not here."""
+        _, ring, block, place, size = _TOKEN.unpack(token)
+        found = self._rings.get(ring)
+        if found is None:
+            return None
+        memory, connection = found
+        copy = memory[place : place + size]
+        with suppress(OSError):  # its sender is gone, and waits for nothing
+            connection.send(_TAKEN.pack(block))
+        return copy
+
+    def close(self) -> None:
+        """Nobody reads here any more."""
+        for listener in self._listeners:
+            listener.close()
+        for memory, connection in self._rings.values():
+            connection.close()
+            memory.close()
+        self._listeners, self._rings, self._next_look = [], {}, float("inf")
+
+    def _take(self, connection: socket.socket) -> None:
+        """Map the ring that a sender offers, and tell it so."""
+        files: Sequence[int] = ()
+        try:
+            connection.setblocking(False)
+            said, files, _, _ = socket.recv_fds(connection, _HELLO.size, 1)
+            if not _is_of_this_user(connection) or len(said) != _HELLO.size or not files:
+                raise ConnectionError
+            memory = mmap.mmap(files[0], RING_BYTES, access=mmap.ACCESS_READ)
+            connection.send(_TAKEN.pack(0))
+        except (OSError, ValueError):  # whatever it was, or is no more
+            connection.close()
+        else:
+            self._rings[_HELLO.unpack(said)[0]] = memory, connection
+        finally:
+            for file in files:
+                os.close(file)
+
+
+def _is_of_this_user(connection: socket.socket) -> bool:
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return bool(_PEER.unpack(peer)[1] == os.geteuid())
+
+
+def _listening(name: str) -> socket.socket | None:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(name)
+        made.listen(64)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        return None
+    return made
