@@ -61,6 +61,12 @@ def under_way(job: Job) -> Callable[[], bool]:
     return lambda: has_checkpoint(job) and progress(job.out)["epoch"] >= before + 15
 
 
+def share_rings(job: Job) -> bool:
+    """Whether blocks go from one TaskManager to the other by shared memory."""
+    pids = read_run(job.out)["pids"]["taskmanagers"]
+    return all("memfd:freshet-ring" in Path(f"/proc/{pid}/maps").read_text() for pid in pids)
+
+
 def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input) -> None:
     one = job(stream)
     one.start(*SHAPE, *TWO, faults=SLOW)
@@ -75,6 +81,7 @@ def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input
         os.kill(pid, signal.SIGKILL)
         one.until(lambda pid=pid: pid not in read_run(one.out)["pids"]["taskmanagers"])  # type: ignore[misc]
         one.until(under_way(one))
+        one.until(lambda: share_rings(one))
     processes += processes_of(one)
     one.hurry()
     ended = one.wait()
