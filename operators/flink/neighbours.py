@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from operators.flink.shared_rings import ReceivingRings, SendingRing, is_ring_token
 from operators.outcome import Message
-from operators.telemetry.level import Level
+from operators.telemetry.level import JointLevel, Level
 from state.codec import Block, pieces_of
 
 # Of blocks that wait, for each sender and kind of receiver: some epochs of 100 events. A larger block goes alone.
@@ -58,6 +58,10 @@ _mailboxes: dict[Address, Mailbox] = {}
 
 def _fits(level: Level, size: int) -> bool:
     return level.now == 0 or level.now + size <= BOUND_BYTES
+
+
+def _size_of(block: Block | bytes) -> int:
+    return block.nbytes if isinstance(block, Block) else len(block)
 
 
 def is_token(value: bytes) -> bool:
@@ -143,7 +147,9 @@ class Neighbours:
 
         There a block is taken while it is sent, so nothing needs a bound.
         """
-        self.levels = {kind: Level() for kind in receivers}  # no bound of their own: an act may make more
+        # No bound of their own: an act may make more. Of the process and of rings: each has one thread that takes.
+        self._here, self._in_rings = ({kind: Level() for kind in receivers} for _ in range(2))
+        self.levels = {kind: JointLevel((here, self._in_rings[kind])) for kind, here in self._here.items()}
         self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, chained
         self._mailboxes: dict[str, Mailbox] = {}
         self._rings: dict[tuple[str, int], SendingRing] = {}
@@ -177,16 +183,16 @@ class Neighbours:
         if mailbox is None:
             return self._ring_token(message)
         if to == self._chained:
-            return mailbox.put(block, 0, self.levels[to])
-        size = block.nbytes if isinstance(block, Block) else len(block)
+            return mailbox.put(block, 0, self._here[to])
+        size = _size_of(block)
         if to not in has_room:  # asked once: what an act has sent before can't be taken before the act is done
             began = time.perf_counter()
-            has_room[to] = mailbox.has_room(self.levels[to], size)
+            has_room[to] = mailbox.has_room(self._here[to], size)
             self._waited_s += time.perf_counter() - began
         if not has_room[to]:
             return None
         self._left_bytes += size
-        return mailbox.put(block, size, self.levels[to])
+        return mailbox.put(block, size, self._here[to])
 
     def _ring_token(self, message: Message) -> bytes | None:
         """Write a block to the ring of a task in another process; None where it has to go as bytes."""
@@ -196,8 +202,8 @@ class Neighbours:
         ring = self._rings.get((to, task))
         if ring is None:
             name = Address(self._job, self._receivers[to], task).name(self._attempt)
-            ring = self._rings[to, task] = SendingRing(name, self.levels[to])
-        size = block.nbytes if isinstance(block, Block) else len(block)
+            ring = self._rings[to, task] = SendingRing(name, self._in_rings[to])
+        size = _size_of(block)
         waited_s = ring.waited_s
         has_room = ring.has_room(size, PATIENCE_S)
         self._waited_s += ring.waited_s - waited_s

@@ -186,7 +186,7 @@ class ReceivingRings:
             return
         self._next_look = now + LOOK_S
         for listener in self._listeners:
-            with suppress(BlockingIOError):
+            with suppress(OSError):  # there is none, or another thread has just closed this
                 while True:
                     self._take(listener.accept()[0])
 
@@ -204,12 +204,13 @@ class ReceivingRings:
 
     def close(self) -> None:
         """Nobody reads here any more."""
-        for listener in self._listeners:
+        listeners, rings = self._listeners, self._rings
+        self._listeners, self._rings, self._next_look = [], {}, float("inf")
+        for listener in listeners:
             listener.close()
-        for memory, connection in self._rings.values():
+        for memory, connection in rings.values():
             connection.close()
             memory.close()
-        self._listeners, self._rings, self._next_look = [], {}, float("inf")
 
     def _take(self, connection: socket.socket) -> None:
         """Map the ring that a sender offers, and tell it so."""

@@ -28,7 +28,7 @@ from operators.flink.opening import counted_as_loading
 from operators.flink.worker import Worker
 from operators.outcome import Message, Outcome
 from operators.stage import KeyedStage, RejectingStage, RunningStage
-from operators.telemetry.level import Level
+from operators.telemetry.level import AnyLevel, Level
 from operators.telemetry.profile import Profile
 from state.flink_backend import FlinkBackend
 from state.task_parts import TaskParts, subtask_of
@@ -134,7 +134,7 @@ class Shell:
         """
         self.close()
 
-    def _waiting_elsewhere(self) -> dict[str, Level]:
+    def _waiting_elsewhere(self) -> dict[str, AnyLevel]:
         """What waits in memory for the receivers of each kind, by the level's name."""
         return {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
 

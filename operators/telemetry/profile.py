@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from operators.dataflow import rank
 from operators.output_folders import STATUS
-from operators.telemetry.level import AnyLevel, Level, Told, together
+from operators.telemetry.level import AnyLevel, Told, together
 from operators.telemetry.status_file import StatusFile, read_statuses
 from operators.telemetry.sum_report import SumReport, all_sums
 
@@ -47,7 +47,7 @@ class Profile:
         self.input_ended = False  # of the Partitioner: whether it has seen the end of its input
         self.stages: dict[int, ProfiledStage] = {}
         self.sums: Callable[[], SumReport | None] = lambda: None  # what the sums of all stages have shown
-        self.levels: dict[str, Level] = {}
+        self.levels: dict[str, AnyLevel] = {}
         self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
         self._told: dict[str, Any] = {}
 

@@ -168,3 +168,14 @@ def test_a_later_attempt_has_rings_of_its_own(mailbox: Mailbox, sender: Neighbou
         following.close()
     sender.close()
     later.close()
+
+
+def test_what_waits_in_a_ring_takes_no_room_from_tasks_of_the_process(mailbox: Mailbox, sender: Neighbours) -> None:
+    with unknown_here(mailbox):
+        while not is_token(sent(sender, message(rows=10_000))[0]):
+            mailbox.taken(b"")
+    assert sender.levels[STORAGE].now > BOUND_BYTES
+    (token,) = sent(sender, message(1))
+    assert is_token(token)
+    assert sender.counted()[1] < 0.05
+    sender.close()
