@@ -22,7 +22,7 @@ from job.serving.tls import Address
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 WORKERS = 3
 
 
@@ -33,10 +33,11 @@ def server(tmp_path: Path) -> Iterator[tuple[HandJob, Server]]:
     one = Server(tmp_path / "O")
     yield hand, one
     one.end()
+    print(one.log())  # shown where a test fails
     hand.close()
 
 
-def until(what: str, condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def until(what: str, condition: Callable[[], bool], timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, what
