@@ -9,6 +9,9 @@ not: of twelve rows they sum six in another order than the other six, in the fir
 block has 60 rows, and the product a margin of eight columns on either side; wide products are cut in another way
 (`block_of`). BLAS copies the right side of each product to where it wants it, so several such blocks are one product
 where that gives the same bits (`_blocks_at_once`): that takes a sixth less time for 42 columns.
+
+Of what whole blocks leave over, few rows are not padded to one where a kernel of our own has the same bits
+(gnn/rows/few_products.py): most products of a small epoch.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnn.blas import take_work_memory, use_one_thread
+from gnn.rows.few_products import FEW, chains_like, multiply_few
 
 Rows = NDArray[np.float32]
 
@@ -71,13 +75,30 @@ def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
     whole = rows - rows % block.rows
     if whole:
         _multiply(x[:whole], w, out[:whole], block)
-    if whole < rows:
-        padded = np.zeros((block.rows, x.shape[1]), np.float32)
-        padded[: rows - whole] = x[whole:]
-        ended = np.empty((block.rows, width), np.float32)
-        _multiply(padded, w, ended, block)
-        out[whole:] = ended[: rows - whole]
+    few = whole < rows <= whole + FEW
+    if few and (ends := _chains_of(*w.shape)) is not None:
+        multiply_few(x[whole:], w, ends, out[whole:])
+    elif whole < rows:
+        out[whole:] = _padded(block, x[whole:], w)
     return out
+
+
+def _padded(block: Block, x: Rows, w: Rows) -> Rows:
+    """Rows that are fewer than a block has, times w."""
+    padded = np.zeros((block.rows, x.shape[1]), np.float32)
+    padded[: len(x)] = x
+    out = np.empty((block.rows, w.shape[1]), np.float32)
+    _multiply(padded, w, out, block)
+    return out[: len(x)]
+
+
+@lru_cache(maxsize=256)
+def _chains_of(k: int, m: int) -> np.ndarray | None:
+    """How few rows are multiplied to have the bits that they have in a block; None: in a block.
+
+    Shapes: of products (n, k) by (k, m), m above 1.
+    """
+    return chains_like(k, m, partial(_padded, block_of(k, m)))
 
 
 @lru_cache(maxsize=256)

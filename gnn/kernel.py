@@ -26,5 +26,7 @@ inner = compiled(inner=True, forceinline=True, nogil=True, error_model="numpy", 
 apart = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
 # For what is over in microseconds: getting the interpreter lock back would take longer than another thread gains by it.
 quick = compiled(nogil=False, error_model="numpy", _nrt=False)
+# Multiplies and adds in one instruction, which rounds once, where the processor has it, as BLAS does.
+fused = compiled(nogil=True, error_model="numpy", _nrt=False, fastmath={"contract"})
 # May make arrays; counted like any others.
 allocating = compiled(nogil=True, error_model="numpy")

@@ -1,8 +1,9 @@
 """What decides the last bits of a result besides the program: the kernels of BLAS, numba's target, the C library.
 
 OpenBLAS has a set of kernels for each generation of processors, which sum in different orders. numba's target never
-changes a sum (nothing here is compiled with fastmath), but it is fixed too, so that compiled kernels can move between
-machines. exp, tanh and erf are the C library's. numpy's own loops are used only where IEEE 754 decides every bit.
+changes a sum (fastmath serves only to multiply and add in one instruction, and those products are held against BLAS:
+gnn/rows/few_products.py), but it is fixed too, so that compiled kernels can move between machines. exp, tanh and erf
+are the C library's. numpy's own loops are used only where IEEE 754 decides every bit.
 
 Nothing that loads numpy is imported at the top: OpenBLAS reads its environment variable when numpy is loaded.
 """

@@ -1,1 +1,1 @@
-"""Layers of one row alone: functions and norms, with their kernels, their full pass and the scale of their errors."""
+"""What one row alone decides: functions and norms, with kernels, full pass and errors, and products of few rows."""
