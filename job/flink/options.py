@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 _FRAMEWORK_HEAP_MB = 128  # of Flink itself
+_HEARTBEAT_MS = 1000
+_MISSED_MS = 1300  # until a process that is gone has been missed
 
 
 def python_path() -> str:
@@ -113,8 +115,9 @@ def _processes_options(spec: JobSpec) -> dict[str, str]:
         # (Flink takes no more than 248 days).
         "resourcemanager.standalone.start-up-time": "240 d",
         # A TaskManager that died is missed before the job restarts; else it restarts in vain, once or twice.
-        "heartbeat.interval": "300 ms",
+        # Heartbeats of 300 ms would need less, and take 3% of what four processes stream on two cores.
         "heartbeat.rpc-failure-threshold": "1",
+        "restart-strategy.failure-rate.delay": f"{max(spec.restart_delay_ms, _MISSED_MS)} ms",
         # One that we could not take along ends by itself.
         "taskmanager.registration.timeout": "1 min",
     }
@@ -127,7 +130,7 @@ def loopback_options(rest_port: int) -> dict[str, str]:
         "jobmanager.rpc.port": str(server_port()),
         "jobmanager.bind-host": LOOPBACK,
         # A TaskManager misses a killed JobManager only by this (default: 50 s), and then looks for the next one.
-        "heartbeat.interval": "1 s",
+        "heartbeat.interval": f"{_HEARTBEAT_MS} ms",
         "heartbeat.timeout": "10 s",
         # TaskManagers find a JobManager that was started again at once, not after 10 s or 30 s.
         "cluster.registration.error-delay": "500 ms",
