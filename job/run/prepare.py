@@ -64,15 +64,30 @@ def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
     if made is None:
         return config
     taken = {name: value for name, value in made.options().items() if name not in config.model_fields_set}
-    parts = taken.get("parts", config.part_count)
-    if config.runtime == "flink" and not config.subtasks_most <= parts <= FLINK_PARTS_MAX:
-        expected = f"--parallelism {parts} or lower" if parts <= FLINK_PARTS_MAX else "--runtime local"
-        msg = f"--snapshot {config.snapshot}: its state was made with --parts {parts}; give {expected}"
-        raise UsageError(msg)
+    if config.runtime == "flink":
+        layers = len(load_plan(str(config.model.absolute())).layers)
+        fit_parts(config, taken.get("parts", config.part_count), layers)
     defaults = config.model_copy(update={"parts": config.part_count})
     if new := {name: value for name, value in taken.items() if value != getattr(defaults, name)}:
         say(f"snapshot: its state was made with {in_words(new)}, which this job takes over")
     return config.model_copy(update=taken)
+
+
+def fit_parts(config: RunConfig, parts: int, layers: int) -> None:
+    """Refuse processes that leave a layer more subtasks than a snapshot's state has parts.
+
+    Raises: UsageError, with what would fit.
+    """
+
+    def fits(parallelism: int) -> bool:
+        return parallelism // (config.pipeline or pipeline_of(parallelism, None, layers, parts)) <= parts
+
+    if fits(config.parallelism) and parts <= FLINK_PARTS_MAX:
+        return
+    fitting = (n for n in range(config.parallelism, 0, -(config.pipeline or 1)) if fits(n))
+    expected = f"--parallelism {next(fitting)}" if parts <= FLINK_PARTS_MAX else "--runtime local"
+    msg = f"--snapshot {config.snapshot}: its state was made with --parts {parts}; give {expected}"
+    raise UsageError(msg)
 
 
 def with_parts(config: RunConfig, layers: int) -> RunConfig:

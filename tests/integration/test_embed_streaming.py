@@ -89,7 +89,7 @@ def test_other_options_and_a_budget_that_is_too_small_are_refused(given: Input, 
     for options, differing in (
         (("--partitioner", "hybrid"), "made with --partitioner hdrf, this job has --partitioner hybrid"),
         (("--parts", "3"), "made with --parts 2, this job has --parts 3"),
-        (("--runtime", "flink", "--parallelism", "3"), "made with --parts 2; give --parallelism 2 or lower"),
+        (("--runtime", "flink", "--parallelism", "7"), "made with --parts 2; give --parallelism 6"),
     ):
         ended = job.run(*EXACT, *options)
         job.end()
