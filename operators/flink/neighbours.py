@@ -84,8 +84,8 @@ class Mailbox:
         for address in self._addresses:
             if address in _mailboxes:
                 _mailboxes[address].close()
-            _mailboxes[address] = self
         self._rings = ReceivingRings(address.name(attempt) for address in self._addresses)
+        _mailboxes.update(dict.fromkeys(self._addresses, self))
 
     def has_room(self, level: Level, size: int) -> bool:
         """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
@@ -154,10 +154,12 @@ class Neighbours:
         self._mailboxes: dict[str, Mailbox] = {}
         self._rings: dict[tuple[str, int], SendingRing] = {}
         self._left_bytes, self._waited_s = 0, 0.0
+        self._asked, self._patience_s = set[tuple[str, int]](), 0.0
 
     def sendable(self, messages: Iterable[Message]) -> list[Message]:
         """The messages of an act with tokens for their blocks, or with the bytes of them."""
         has_room: dict[str, bool] = {}
+        self._asked, self._patience_s = set(), PATIENCE_S
         tokens = ((message, self._token(message, has_room)) for message in messages)
         return [message.encoded() if token is None else message._replace(block=token) for message, token in tokens]
 
@@ -168,9 +170,9 @@ class Neighbours:
         return found
 
     def hear(self) -> None:
-        """Have the levels count what other processes have taken meanwhile."""
+        """Have the levels count what other processes have taken meanwhile: nothing is sent at the moment."""
         for ring in self._rings.values():
-            ring.hear()
+            ring.rest()
 
     def close(self) -> None:
         """Nothing is sent any more."""
@@ -203,10 +205,13 @@ class Neighbours:
         if ring is None:
             name = Address(self._job, self._receivers[to], task).name(self._attempt)
             ring = self._rings[to, task] = SendingRing(name, self._in_rings[to])
-        size = _size_of(block)
-        waited_s = ring.waited_s
-        has_room = ring.has_room(size, PATIENCE_S)
-        self._waited_s += ring.waited_s - waited_s
+        # Waited for once, as above, and for all rings together not longer than for one.
+        patience_s = 0.0 if (to, task) in self._asked else self._patience_s
+        self._asked.add((to, task))
+        size, waited_s = _size_of(block), ring.waited_s
+        has_room = ring.has_room(size, patience_s)
+        waited_s = ring.waited_s - waited_s
+        self._waited_s, self._patience_s = self._waited_s + waited_s, max(0.0, self._patience_s - waited_s)
         if not has_room:
             return None
         self._left_bytes += size

@@ -15,6 +15,8 @@ container and the machine: who is not found at one gets bytes by Flink. Both end
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import itertools
 import mmap
 import os
@@ -22,10 +24,12 @@ import secrets
 import select
 import socket
 import struct
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from operators.telemetry.level import Level
 
@@ -34,6 +38,7 @@ from operators.telemetry.level import Level
 BOUND_BYTES = 4 << 20
 RING_BYTES = 64 << 20
 LOOK_S = 0.05  # how often a receiver looks for new senders, and a sender for a receiver that it has not found
+_LOOKED_AT = 64  # connections at a look: another user of the machine may open any number of them
 
 # While blocks are within the bound, twice as much is room for them one after the other, never one in two pieces.
 _USUAL_BYTES = 2 * BOUND_BYTES
@@ -41,6 +46,7 @@ _HELLO = struct.Struct("<Q")  # the ring's number
 _TAKEN = struct.Struct("<Q")  # the number of the last block that the receiver has copied; 0 before the first
 _TOKEN = struct.Struct("<cQQII")  # "R", the numbers of the ring and the block, its place, its bytes
 _PEER = struct.Struct("3i")
+_CLOSE_ON_EXEC = 1
 _numbers = itertools.count(secrets.randbits(60))
 
 
@@ -82,9 +88,8 @@ class SendingRing:
         assert self._memory is not None
         in_row = self._waiting and self._end + size <= _USUAL_BYTES
         place = at = self._end if in_row else 0
-        if at + size <= _USUAL_BYTES < self._touched:
-            self._memory.madvise(mmap.MADV_REMOVE, _USUAL_BYTES, RING_BYTES - _USUAL_BYTES)  # what a large one took
-            self._touched = 0
+        if at + size <= _USUAL_BYTES:
+            self._give_back()
         with memoryview(self._memory) as view:
             for piece in pieces:
                 view[at : at + len(piece)] = piece
@@ -117,10 +122,23 @@ class SendingRing:
         while self._waiting and self._waiting[0][0] <= last:
             self._forget(self._waiting.popleft()[1])
 
+    def rest(self) -> None:
+        """Take what the receiver has said, and keep no memory for nothing: nothing is sent at the moment."""
+        self.hear()
+        if not self._waiting:
+            self._give_back()
+
     def close(self) -> None:
         """Let go of the ring, for good; the receiver may still read what was sent."""
         self._ready = True
         self._end_connection()
+
+    def _give_back(self) -> None:
+        """Give back what a large block took, where nothing waits."""
+        if self._memory is not None and self._touched > _USUAL_BYTES:
+            with suppress(OSError):  # memory that is locked, say
+                self._memory.madvise(mmap.MADV_REMOVE, _USUAL_BYTES, RING_BYTES - _USUAL_BYTES)
+            self._touched = 0
 
     def _end_connection(self) -> None:
         """After a receiver that has read there is none in this attempt; one that was just starting is asked again."""
@@ -129,7 +147,8 @@ class SendingRing:
         if self._connection is not None:
             self._connection.close()
         if self._memory is not None:
-            self._memory.close()
+            with suppress(BufferError):  # a thread that nobody waits for any more is writing: it goes when that is done
+                self._memory.close()
         self._connection = self._memory = None
         self._ready = False
         while self._waiting:
@@ -148,26 +167,47 @@ class SendingRing:
 
     def _offer(self) -> None:
         """Offer a ring to whoever listens."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.setblocking(False)
+        made: socket.socket | None = None
         try:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            made.setblocking(False)
             made.connect(self._name)
             if not _is_of_this_user(made):
                 raise PermissionError(self._name)
-            file = os.memfd_create("freshet-ring")
+            file = _memory_file()
             try:
                 os.ftruncate(file, RING_BYTES)
                 socket.send_fds(made, [_HELLO.pack(self._number)], [file])
                 self._memory = mmap.mmap(file, RING_BYTES)
             finally:
                 os.close(file)
-        except OSError:
-            made.close()
+        except OSError:  # nobody listens, or the machine does not want to
+            if made is not None:
+                made.close()
         else:
             self._connection = made
 
     def _fits(self, size: int) -> bool:
         return not self._waiting or self._waiting_bytes + size <= BOUND_BYTES
+
+
+@dataclass(slots=True)
+class _Ring:
+    """A ring of a sender, whose blocks were taken up to the number `last`."""
+
+    memory: mmap.mmap
+    connection: socket.socket
+    last: int = 0
+
+    def tell(self) -> bool:
+        """Say what was taken; False if that has to be said again: the sender has not heard for long."""
+        try:
+            self.connection.send(_TAKEN.pack(self.last))
+        except BlockingIOError:
+            return False
+        except OSError:  # its sender is gone, and waits for nothing
+            pass
+        return True
 
 
 class ReceivingRings:
@@ -176,56 +216,66 @@ class ReceivingRings:
     def __init__(self, names: Iterable[str]) -> None:
         """Listen at these names; at one that is taken, senders find nobody."""
         self._listeners = [made for name in names if (made := _listening(name)) is not None]
-        self._rings: dict[int, tuple[mmap.mmap, socket.socket]] = {}
-        self._next_look = 0.0
+        self._rings: dict[int, _Ring] = {}
+        self._untold: list[_Ring] = []
+        self._next_look, self._looking = 0.0, threading.Lock()
 
     def look(self) -> None:
         """Take the rings of new senders, now and then: it may be called as often as one likes."""
+        if self._untold:
+            self._untold = [ring for ring in self._untold if not ring.tell()]
         now = time.monotonic()
         if now < self._next_look:
             return
-        self._next_look = now + LOOK_S
-        for listener in self._listeners:
-            with suppress(OSError):  # there is none, or another thread has just closed this
-                while True:
-                    self._take(listener.accept()[0])
+        with self._looking:  # another thread may close this
+            self._next_look = max(self._next_look, now + LOOK_S)
+            for listener in self._listeners:
+                with suppress(OSError):  # there is none
+                    for _ in range(_LOOKED_AT):
+                        self._take(listener.accept()[0])
 
     def taken(self, token: bytes) -> bytes | None:
-        """A copy of the block that a token stands for, whose place is free then; None where its ring is not here."""
-        _, ring, block, place, size = _TOKEN.unpack(token)
-        found = self._rings.get(ring)
-        if found is None:
+        """A copy of the block that a token stands for, whose place is free then.
+
+        None where its ring is not here, or another block of it is the next one.
+        """
+        _, number, block, place, size = _TOKEN.unpack(token)
+        ring = self._rings.get(number)
+        if ring is None or block != ring.last + 1:
             return None
-        memory, connection = found
-        copy = memory[place : place + size]
-        with suppress(OSError):  # its sender is gone, and waits for nothing
-            connection.send(_TAKEN.pack(block))
+        copy = ring.memory[place : place + size]
+        ring.last = block
+        if not ring.tell() and ring not in self._untold:
+            self._untold.append(ring)
         return copy
 
     def close(self) -> None:
         """Nobody reads here any more."""
-        listeners, rings = self._listeners, self._rings
-        self._listeners, self._rings, self._next_look = [], {}, float("inf")
+        with self._looking:
+            listeners, rings = self._listeners, self._rings
+            self._listeners, self._rings, self._untold, self._next_look = [], {}, [], float("inf")
         for listener in listeners:
             listener.close()
-        for memory, connection in rings.values():
-            connection.close()
-            memory.close()
+        for ring in rings.values():
+            ring.connection.close()
+            ring.memory.close()
 
     def _take(self, connection: socket.socket) -> None:
         """Map the ring that a sender offers, and tell it so."""
         files: Sequence[int] = ()
         try:
             connection.setblocking(False)
+            if not _is_of_this_user(connection):
+                raise ConnectionError
             said, files, _, _ = socket.recv_fds(connection, _HELLO.size, 1)
-            if not _is_of_this_user(connection) or len(said) != _HELLO.size or not files:
+            if len(said) != _HELLO.size or not files:
                 raise ConnectionError
             memory = mmap.mmap(files[0], RING_BYTES, access=mmap.ACCESS_READ)
             connection.send(_TAKEN.pack(0))
         except (OSError, ValueError):  # whatever it was, or is no more
             connection.close()
         else:
-            self._rings[_HELLO.unpack(said)[0]] = memory, connection
+            self._rings[_HELLO.unpack(said)[0]] = _Ring(memory, connection)
         finally:
             for file in files:
                 os.close(file)
@@ -237,12 +287,29 @@ def _is_of_this_user(connection: socket.socket) -> bool:
 
 
 def _listening(name: str) -> socket.socket | None:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made: socket.socket | None = None
     try:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made.bind(name)
         made.listen(64)
         made.setblocking(False)
-    except OSError:
-        made.close()
+    except OSError:  # the name is taken, or the machine does not want to
+        if made is not None:
+            made.close()
         return None
     return made
+
+
+def _memory_file() -> int:
+    """The descriptor of a file in memory, without a name.
+
+    Raises: OSError where there is none.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("freshet-ring")
+    # Pythons that run everywhere were built against an older C library, and have no such function.
+    function = getattr(ctypes.CDLL(None, use_errno=True), "memfd_create", None)
+    file = -1 if function is None else int(function(b"freshet-ring", _CLOSE_ON_EXEC))
+    if file < 0:
+        raise OSError(ctypes.get_errno() or errno.ENOSYS, "memfd_create")
+    return file

@@ -156,6 +156,33 @@ def test_a_task_of_another_process_gets_its_blocks_by_a_ring(mailbox: Mailbox, s
     sender.close()
 
 
+def test_an_act_waits_once_for_a_ring_and_for_all_rings_no_longer_than_for_one(sender: Neighbours) -> None:
+    boxes = [Mailbox([Address(JOB, "storage1", task)]) for task in range(4)]
+    large = 300_000  # rows: two of them do not fit in a ring
+    with unknown_here(boxes[0]):
+        for task, box in enumerate(boxes):
+            while not is_token(sent(sender, message(task, rows=large))[0]):
+                box.taken(b"")
+        sender.counted()
+        values = sent(sender, *(message(task, rows=large) for task in range(4) for _ in range(3)))
+    assert not any(map(is_token, values)), "nobody has read"
+    assert 0.05 <= sender.counted()[1] < 0.1
+    sender.close()
+    for box in boxes:
+        box.close()
+
+
+def test_a_receiver_that_could_not_open_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    address = Address(JOB, "storage1", 0)
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(neighbours, "ReceivingRings", refuse)
+        Mailbox([address])
+    Mailbox([address], attempt=1).close()
+
+
 def test_a_later_attempt_has_rings_of_its_own(mailbox: Mailbox, sender: Neighbours) -> None:
     later = Neighbours(JOB, {STORAGE: "storage1"}, None, attempt=1)
     with unknown_here(mailbox):
