@@ -21,12 +21,10 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnn.blas import take_work_memory, use_one_thread
 from gnn.rows.few_products import FEW, chains_like, multiply_few
-
-Rows = NDArray[np.float32]
+from gnn.rows.few_products import Rows as Rows
 
 _TRIALS = 8
 _AT_ONCE = (8, 4, 2)  # blocks with margins in one product: what comes in between stays in the cache

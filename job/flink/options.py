@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _FRAMEWORK_HEAP_MB = 128  # of Flink itself
 _HEARTBEAT_MS = 1000
-_MISSED_MS = 1300  # until a process that is gone has been missed
+_MISSED_MS = _HEARTBEAT_MS + 300  # until a process that is gone has been missed
 
 
 def python_path() -> str:

@@ -27,9 +27,10 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from operators.telemetry.level import Level
 
@@ -161,31 +162,25 @@ class SendingRing:
     def _finds_receiver(self) -> bool:
         if self._connection is None and (now := time.monotonic()) >= self._next_try:
             self._next_try = now + LOOK_S
-            self._offer()
+            self._connection = _local_socket(self._offer)
         self.hear()
         return self._ready
 
-    def _offer(self) -> None:
-        """Offer a ring to whoever listens."""
-        made: socket.socket | None = None
+    def _offer(self, made: socket.socket) -> None:
+        """Offer a ring to whoever listens.
+
+        Raises: OSError where nobody does, or there is no memory.
+        """
+        made.connect(self._name)
+        if not _is_of_this_user(made):
+            raise PermissionError(self._name)
+        file = _memory_file()
         try:
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            made.setblocking(False)
-            made.connect(self._name)
-            if not _is_of_this_user(made):
-                raise PermissionError(self._name)
-            file = _memory_file()
-            try:
-                os.ftruncate(file, RING_BYTES)
-                socket.send_fds(made, [_HELLO.pack(self._number)], [file])
-                self._memory = mmap.mmap(file, RING_BYTES)
-            finally:
-                os.close(file)
-        except OSError:  # nobody listens, or the machine does not want to
-            if made is not None:
-                made.close()
-        else:
-            self._connection = made
+            os.ftruncate(file, RING_BYTES)
+            socket.send_fds(made, [_HELLO.pack(self._number)], [file])
+            self._memory = mmap.mmap(file, RING_BYTES)
+        finally:
+            os.close(file)
 
     def _fits(self, size: int) -> bool:
         return not self._waiting or self._waiting_bytes + size <= BOUND_BYTES
@@ -215,7 +210,8 @@ class ReceivingRings:
 
     def __init__(self, names: Iterable[str]) -> None:
         """Listen at these names; at one that is taken, senders find nobody."""
-        self._listeners = [made for name in names if (made := _listening(name)) is not None]
+        found = (_local_socket(partial(_listen, name)) for name in names)
+        self._listeners = [made for made in found if made is not None]
         self._rings: dict[int, _Ring] = {}
         self._untold: list[_Ring] = []
         self._next_look, self._looking = 0.0, threading.Lock()
@@ -286,16 +282,22 @@ def _is_of_this_user(connection: socket.socket) -> bool:
     return bool(_PEER.unpack(peer)[1] == os.geteuid())
 
 
-def _listening(name: str) -> socket.socket | None:
-    made: socket.socket | None = None
+def _listen(name: str, made: socket.socket) -> None:
+    made.bind(name)
+    made.listen(64)
+
+
+def _local_socket(prepare: Callable[[socket.socket], None]) -> socket.socket | None:
+    """A Unix socket that never blocks and is prepared; None where that, or the socket itself, can't be had."""
     try:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.bind(name)
-        made.listen(64)
+    except OSError:  # no such sockets, or no descriptors
+        return None
+    try:
         made.setblocking(False)
-    except OSError:  # the name is taken, or the machine does not want to
-        if made is not None:
-            made.close()
+        prepare(made)
+    except OSError:
+        made.close()
         return None
     return made
 
