@@ -38,7 +38,7 @@ DELETIONS = "reread_per_deletion", "reread_per_deletion_of_its_end", "reread_per
 def counts_of(layer: LayerStorage) -> dict[str, int]:
     """What the folds of a layer have counted since it was made."""
     found: dict[str, int] = {}
-    for fold in getattr(layer.synopses, "folds", ()):
+    for fold in getattr(layer.values.synopses, "folds", ()):
         module, names = _COUNTED.get(type(fold), (None, ()))
         for name in names:
             found[name] = found.get(name, 0) + int(fold.counts[getattr(module, name.upper())])
@@ -86,26 +86,26 @@ class Watch:
     def end(self) -> None:
         """Count no more."""
         for layer in self._layers:
-            del layer.synopses.merge  # the instance's: the class has the real one
+            del layer.values.synopses.merge  # the instance's: the class has the real one
             for fold in _extrema_of(layer):
                 del fold.settle  # type: ignore[attr-defined]
 
     def _wrap(self, number: int, layer: LayerStorage) -> None:
-        merge, lost = layer.synopses.merge, np.empty(0, np.int32)
+        merge, lost = layer.values.synopses.merge, np.empty(0, np.int32)
         for fold in _extrema_of(layer):
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
         def counting(epoch: int, topology: Block, sources: Sources, own: Any) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
-            moved = _moved(layer.synopses, sources)
-            before, recomputed = counts_of(layer), getattr(layer.synopses, "recomputed", 0)
+            moved = _moved(layer.values.synopses, sources)
+            before, recomputed = counts_of(layer), getattr(layer.values.synopses, "recomputed", 0)
             merge(epoch, topology, sources, own)
             counts = {name: value - before[name] for name, value in counts_of(layer).items()}
-            counts["afresh"] = counts.get("afresh", 0) + getattr(layer.synopses, "recomputed", 0) - recomputed
+            counts["afresh"] = counts.get("afresh", 0) + getattr(layer.values.synopses, "recomputed", 0) - recomputed
             self._count(number, layer, topology, moved, counts)
 
-        layer.synopses.merge = counting  # type: ignore[method-assign]
+        layer.values.synopses.merge = counting  # type: ignore[method-assign]
 
     def _settling(self, number: int, fold: ExtremaFold, lost: Callable[[], np.ndarray]) -> Callable[..., np.ndarray]:
         """What a fold does at the end of an epoch, and before it the count of what it will read."""
@@ -123,7 +123,7 @@ class Watch:
         self, number: int, layer: LayerStorage, topology: Block, moved: np.ndarray, counts: dict[str, int]
     ) -> None:
         """Count what an epoch has done."""
-        synopses, work = layer.synopses, self.works[number]
+        synopses, work = layer.values.synopses, self.works[number]
         row_bytes = _VALUE_BYTES * synopses.z.data.shape[1]
         ends = np.concatenate([topology.get("del_dst"), topology.get("add_dst")])
         before = moved if number == 0 else self._reached
@@ -145,7 +145,7 @@ class Watch:
 
 
 def _extrema_of(layer: LayerStorage) -> list[ExtremaFold]:
-    return [fold for fold in getattr(layer.synopses, "folds", ()) if isinstance(fold, ExtremaFold)]
+    return [fold for fold in getattr(layer.values.synopses, "folds", ()) if isinstance(fold, ExtremaFold)]
 
 
 def _moved(synopses: Any, sources: Sources) -> np.ndarray:
@@ -157,7 +157,7 @@ def _moved(synopses: Any, sources: Sources) -> np.ndarray:
 
 def _out_of(synopses: Any, slots: np.ndarray) -> np.ndarray:
     """The destinations of all out-edges of these vertices, one part's."""
-    lists = synopses._out
+    lists = synopses.topology.out
     return np.concatenate([np.empty(0, np.int32), *(lists.of(slot) for slot in slots.tolist())])
 
 

@@ -84,7 +84,7 @@ class Sums:
         scale = np.zeros(self.values.shape, np.float64)
         np.add.at(true, dst, self.values[src].astype(np.longdouble))
         np.add.at(scale, dst, np.abs(self.values[src].astype(np.float64)))
-        got = self.core.synopses.s.data[: len(true)]
+        got = self.core.values.synopses.s.data[: len(true)]
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
         return off.max(axis=0).astype(np.float64)
@@ -122,7 +122,7 @@ class Softmaxes(Sums):
         true, scale = np.zeros((n, width), np.longdouble), np.zeros((n, width), np.longdouble)
         np.add.at(true, dst, alpha * wide[src, :width])
         np.add.at(scale, dst, alpha * np.abs(wide[src, :width]))
-        state = self.core.synopses.read(np.arange(n, dtype=np.int32))
+        state = self.core.values.synopses.read(np.arange(n, dtype=np.int32))
         got = self.layer.synopsis.read(state, np.empty(0, np.int32))
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
@@ -148,7 +148,7 @@ class Variances(Sums):
         np.add.at(true, dst, (messages - mean[dst]) ** 2 / count[dst])
         np.add.at(scale, dst, messages**2 / count[dst])
         scale = true + scale * 2.0**-24
-        state = self.core.synopses.read(np.arange(n, dtype=np.int32))
+        state = self.core.values.synopses.read(np.arange(n, dtype=np.int32))
         got = self.layer.synopsis.read(state, np.empty(0, np.int32))
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))

@@ -148,10 +148,10 @@ class Engine:
     def embeddings(self) -> np.ndarray:
         """The last layer's rows, by vertex."""
         owner = self.layers[-1].owner
-        rows = owner.key.data.size
-        live = np.flatnonzero(owner.flags.data[:rows])
+        rows = owner.masters.key.data.size
+        live = np.flatnonzero(owner.masters.flags.data[:rows])
         out = np.empty((self.workload.n, owner.x.data.shape[1]), np.float32)
-        out[owner.key.data[live]] = owner.x.data[live]
+        out[owner.masters.key.data[live]] = owner.x.data[live]
         return out
 
     def counts(self) -> dict[str, int]:
@@ -164,7 +164,7 @@ class Engine:
 
     def redo_targets(self) -> bool:
         """Sum rows afresh whose targets' terms change, instead of moving what changes sides; whether there are any."""
-        folds = [fold for layer in self.layers for fold in getattr(layer.synopses, "folds", ())]
+        folds = [fold for layer in self.layers for fold in getattr(layer.values.synopses, "folds", ())]
         movers = [fold for fold in folds if isinstance(fold, AttentionFold) and fold.moves_sides]
         for fold in movers:
             fold.moves_sides = False

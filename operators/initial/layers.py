@@ -22,12 +22,12 @@ from operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, re
 from operators.initial.topology import read_topology
 from operators.settings import Settings
 from operators.storage.layer import FeatureStorage, LayerStorage
-from operators.storage.owner import SPLIT
 from operators.storage.part_rows import frozen
 from operators.storage.routing import route_partials
 from operators.storage.row_kernels import gather, put
 from operators.storage.sources import Sources
 from operators.storage.tail import LayerTail
+from operators.storage.topology import SPLIT
 from state.block_columns import PARTIAL
 from state.codec import Block, Header
 from state.image import write_image
@@ -73,7 +73,7 @@ class LayerImages:
     def _make_features(self, core: FeatureStorage, part: int, block: Block, following: LayerPlan) -> dict[str, int]:
         owner, width = core.owner, following.in_width
         core.at.reserve(block, "m")
-        owner.topology(block)
+        core.masters.take_over(block)
         features = read_columns(self._work / EVENTS)[X]
         slots, rows = block.get("x0_slot"), block.get("x0").reshape(-1)
         size = self._rows(3 * width)
@@ -103,22 +103,22 @@ class LayerImages:
     def _make_storage(
         self, core: LayerStorage, part: int, number: int, block: Block, following: LayerPlan | None
     ) -> dict[str, int]:
-        layer, owner = core.shape.layer, core.owner
-        core.take_over(block)
+        layer, owner, values = core.shape.layer, core.owner, core.values
+        core.topology.take_over(block)
         sent = self._sent(number, layer)
         incoming = self._work / f"incoming-{number}-{part}"
         sources = self._sources(core, block, sent, part, incoming)
         row_bytes = 8 * layer.message_width + 16
-        core.synopses.load(block, sources, core.own, max(16, self._memory // 2 // row_bytes))
+        values.synopses.load(block, sources, values.own, max(16, self._memory // 2 // row_bytes))
         del sources
         incoming.unlink(missing_ok=True)
         core.tables.let_go()
-        touched = core.synopses.touched()
+        touched = values.synopses.touched()
         touched.sort()
         active = owner.choose(0, [touched, block.get("m_slot")])
         active.sort()
         size = self._rows(layer.synopsis_width, layer.message_width, layer.self_width, 3 * layer.out_width)
-        chunks = ((some, core.new_rows(some, some).x) for some in in_chunks(active, size))
+        chunks = ((some, core.new_rows(some).x) for some in in_chunks(active, size))
         sums = self._send(core, part, number, chunks, following)
         if self._settings.parts > 1:
             self._write_partials(core, part, number, block, touched)
@@ -133,9 +133,10 @@ class LayerImages:
         """The values of the part's masters and replicas; own rows go to their table."""
         masters, width = block.get("m_slot"), core.shape.layer.message_width
         size = self._rows(2 * sent[part].whole.shape[1])
-        if core.own is not None:
+        own = core.values.own
+        if own is not None:
             for some in in_chunks(masters, size):
-                put(core.own.view, some, frozen(sent[part].gather(some)), width)
+                put(own.view, some, frozen(sent[part].gather(some)), width)
                 core.tables.let_go()
         if self._settings.parts == 1:
             return Sources(masters, masters, sent[0].whole, [])
@@ -157,7 +158,8 @@ class LayerImages:
         """The partial synopses of the part's split vertices, for the tails of their masters."""
         owner, splits = core.owner, block.get("s_slot")
         slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]])
-        partials = route_partials(slots, owner.flags.data, owner.owned | SPLIT, core.home.data, core.at)
+        known, split = core.topology, owner.owned | SPLIT
+        partials = route_partials(slots, known.masters.flags.data, split, known.home.data, core.at)
         size = self._rows(2 * core.shape.layer.synopsis_width)
         for to in range(self._settings.parts):
             chosen = slice(*partials.ends[to : to + 2])
@@ -165,8 +167,8 @@ class LayerImages:
                 rows, there = partials.rows[chosen], partials.slot[chosen]
                 for some, slot in zip(in_chunks(rows, size), in_chunks(there, size), strict=True):
                     out.add("p_slot", slot)
-                    out.add("p_count", core.synopses.in_edges(some))
-                    out.add("p", core.synopses.read(some))
+                    out.add("p_count", core.values.synopses.in_edges(some))
+                    out.add("p", core.values.synopses.read(some))
                     core.tables.let_go()
                 out.close()
 

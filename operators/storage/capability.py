@@ -25,9 +25,9 @@ from gnn.synopses import (
 )
 from operators.storage.folds import FoldStore, merger_of
 from operators.storage.owner import Finish
-from operators.storage.part_rows import PartRows
 from operators.storage.sources import Sources
 from operators.storage.sums import SumStore
+from operators.storage.topology import Topology
 from operators.telemetry.sum_report import SumReport
 from state.codec import Block
 from state.table import Table, TableSet
@@ -75,7 +75,7 @@ class Capability(NamedTuple):
     of the rows `index[slot, part]` of its part in `partial`, part by part, where -1 is none.
     """
 
-    store: Callable[[TableSet, PartRows, LayerPlan, str], SynopsisStore]
+    store: Callable[[TableSet, Topology, LayerPlan, str], SynopsisStore]
     merge_partials: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]
 
 

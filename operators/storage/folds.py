@@ -34,12 +34,12 @@ from operators.storage.aggregates.moments import MomentsFold, merge_partial_mome
 from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
 from operators.storage.edge_messages import OK, Edges, Messages, Moves, room_for
 from operators.storage.owner import Finish
-from operators.storage.part_rows import PartRows, frozen
+from operators.storage.part_rows import frozen
 from operators.storage.row_kernels import put
 from operators.storage.sources import Sources
 from operators.storage.sums import LostUpdateError
+from operators.storage.topology import Topology
 from operators.telemetry.sum_report import SumReport
-from state.adjacency import Lists
 from state.codec import Block
 from state.table import Table, TableSet
 
@@ -86,25 +86,25 @@ class FoldStore:
 
     report: SumReport | None = None
 
-    def __init__(self, tables: TableSet, rows: PartRows, layer: LayerPlan, place: str) -> None:
+    def __init__(self, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
         """`place` says in errors where this is."""
-        self._rows, self._layer, self._place = rows, layer, place
+        self.topology, self._rows, self._layer, self._place = topology, topology.at, layer, place
         self.z = tables.add("z", "f4", layer.message_width)
         self._count = tables.add("in_edges", "i4")
-        self._out = Lists(tables, "out", layer.weighted)
-        self._inn = Lists(tables, "in", layer.weighted)
         factors = factors_of(layer.synopsis)
         self._widths = [factor.width(layer.message_width) for factor in factors]
         self.folds = [_make_fold(tables, name, layer.message_width, factor) for name, factor in _named(factors)]
         self._by_row = self.z, self._count, *(table for fold in self.folds for table in fold.tables)
-        rows.keep(*self._by_row, self._out, self._inn)
+        self._rows.keep(*self._by_row)
         self._moved = np.zeros(0, np.int64)
         self._result = np.zeros(4, np.int64)
         self._kept = room_for(0)  # of one epoch after the other: room for as many as any had, and half as many more
         self._touched = frozen(np.empty(0, np.int32))
 
     def _edges(self) -> Edges:
-        return Edges(self.z.view, self._count.view, self._out.view, self._inn.view, self._layer.skip_loops)
+        return Edges(
+            self.z.view, self._count.view, self.topology.out.view, self.topology.inn.view, self._layer.skip_loops
+        )
 
     def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`.
@@ -176,8 +176,7 @@ class FoldStore:
             edge_messages.put_in(edges, added, at, come, self._result)
             at = int(self._result[2])
             if at < added[0].size:  # a pool is full
-                self._out.grow()
-                self._inn.grow()
+                self.topology.grow()
                 edges = self._edges()
         return edges, come.first(int(self._result[1]))
 

@@ -74,9 +74,9 @@ def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replica
     added = at.of(topology, "ra")
     if not added.size:
         return Replicas(topology.get("ra_part"), added, added, added)
-    new = np.flatnonzero((owner.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
+    new = np.flatnonzero((owner.masters.flags.data[added] == owner.owned) & ~owner.are_in(added, changed))
     slots, parts = added[new], topology.get("ra_part")[new]
-    return Replicas(parts, owner.replica.numbers(slots, parts), slots, slots[:0])
+    return Replicas(parts, owner.masters.replica.numbers(slots, parts), slots, slots[:0])
 
 
 def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Replicas) -> list[Columns]:
@@ -89,7 +89,7 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
     width, tasks = layer.message_width, at.tasks
     coming = grouped(tasks.task_of[new.to], tasks.tasks)
     found: list[Columns] = []
-    for task, replicas in enumerate(route_rows(owner.replica, changed, at)):
+    for task, replicas in enumerate(route_rows(owner.masters.replica, changed, at)):
         is_own, more = task == at.task, coming[task]
         columns: Columns = {"z_to": replicas.to, "z_slot": replicas.slot, "z_row": replicas.row}
         sent = replicas.sent
@@ -121,7 +121,7 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
     slots, x, begins, ends = _dealt(owner, changed)
     assert begins is not None and ends is not None
     keys = np.empty(slots.size, np.int64)
-    pick(owner.key.data, slots, keys)
+    pick(owner.masters.key.data, slots, keys)
     dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
     gone_ends = np.zeros(tasks.parts + 1, np.int64)
     if dead.size:
@@ -163,7 +163,7 @@ def _dealt(owner: Owner, changed: Changed) -> Changed:
         return changed._replace(begins=np.zeros(1, np.int64), ends=np.array([slots.size]))
     else:
         group, begins = np.empty(slots.size, np.int16), np.zeros(parts, np.int64)
-        deal(slots, owner.key.data, group, begins)
+        deal(slots, owner.masters.key.data, group, begins)
         rows, ends = np.argsort(group, kind="stable"), np.append(begins[1:], slots.size)
     order = frozen(rows.astype(np.int32))
     return Changed(slots[order], gather(frozen(x), order), np.append(0, ends[:-1]), ends)

@@ -12,11 +12,11 @@ from gnn.plan import Epilogue, LayerPlan
 from operators.storage import sum_kernels, synopses
 from operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
 from operators.storage.owner import Finish
-from operators.storage.part_rows import PartRows, frozen
+from operators.storage.part_rows import frozen
 from operators.storage.row_kernels import finish, put
 from operators.storage.sources import Sources
+from operators.storage.topology import Topology
 from operators.telemetry.sum_report import SumReport
-from state.adjacency import Lists
 from state.codec import Block
 from state.table import Table, TableSet
 
@@ -29,21 +29,19 @@ class LostUpdateError(RuntimeError):
 
 
 class SumStore:
-    """The sums of one layer in one part, with the edges and source values that they are made of.
+    """The sums of one layer in one part, with the source values that they are made of.
 
     Shapes: z (slots, message_width) float32; s (slots, message_width) float64.
     Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
     """
 
-    def __init__(self, tables: TableSet, rows: PartRows, layer: LayerPlan, place: str) -> None:
+    def __init__(self, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
         """`place` says in errors where this is."""
-        self._rows, self._layer, self._place = rows, layer, place
+        self.topology, self._rows, self._layer, self._place = topology, topology.at, layer, place
         self.z = tables.add("z", "f4", layer.message_width)
         self.s = tables.add("s", "f8", layer.message_width)
         self.note = tables.add("note", "i4", 4)
-        self._out = Lists(tables, "out", layer.weighted)
-        self._inn = Lists(tables, "in", layer.weighted)
-        rows.keep(self.z, self.s, self.note, self._out, self._inn)
+        self._rows.keep(self.z, self.s, self.note)
         self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)
         self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
@@ -59,8 +57,8 @@ class SumStore:
             self.z.view,
             self.s.view,
             self.note.view,
-            self._out.view,
-            self._inn.view,
+            self.topology.out.view,
+            self.topology.inn.view,
             self._touched,
             self._counter,
             self._scratch,
@@ -87,8 +85,7 @@ class SumStore:
         at = -1
         while at < added[0].size:
             if at >= 0:  # a pool is full
-                self._out.grow()
-                self._inn.grow()
+                self.topology.grow()
             self._merge_epoch(
                 self._views(),
                 (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")),
@@ -120,8 +117,7 @@ class SumStore:
         added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
         at = 0
         while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
-            self._out.grow()
-            self._inn.grow()
+            self.topology.grow()
         touched = [_NO_SLOTS]
         (rows,) = self._rows.needs.tolist()  # of one part
         for first in range(0, rows if added[0].size else 0, rows_at_once):

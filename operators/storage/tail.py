@@ -14,9 +14,10 @@ from operators.outcome import Message
 from operators.storage.capability import capability_of
 from operators.storage.head import hand_on
 from operators.storage.layer import EMPTY_SLOTS, LayerShape
-from operators.storage.owner import MASTER, SPLIT, Changed, Owner
+from operators.storage.owner import Changed, Owner
 from operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from operators.storage.part_rows import PartRows
+from operators.storage.topology import MASTER, SPLIT, Known, Masters
 from state.codec import Block
 from state.table import TableSet, View, align, touch
 
@@ -91,7 +92,8 @@ class LayerTail(Core):
         self.at = PartRows(shape.task, shape.tasks)
         self.tables = tables = TableSet(len(self.at.here))
         width, owned = layer.out_width, MASTER | SPLIT
-        self.owner = Owner(tables, self.at, width, layer, shape.following, shape.number, owned)
+        self.masters = Masters(tables, self.at, Known.of(layer, shape.following))
+        self.owner = Owner(tables, self.masters, width, layer, shape.following, shape.number, owned)
         self.partial = tables.add("partial", "f4", layer.synopsis_width)
         self.chain = tables.add("chain", "i4")
         self.scalars = tables.add("scalars", "i8")
@@ -135,13 +137,15 @@ class LayerTail(Core):
         active = owner.choose(epoch, candidates)
         self.touched = int(active.size)
         messages = hand_on(owner, epoch, self.new_rows(active, splits), topology)
-        owner.clear(topology)
+        dead = at.of(topology, "d")
+        owner.clear(dead)
+        self.masters.clear(dead)
         return messages
 
     def take_over(self, topology: Block) -> None:
         """Take over an epoch's masters, and have room for them."""
         self.at.reserve(topology, "m")
-        self.owner.topology(topology)
+        self.masters.take_over(topology)
         self._drop(np.concatenate([self.at.of(topology, "u"), self.at.of(topology, "d")]))
 
     def new_rows(self, active: np.ndarray, forced: np.ndarray) -> Changed:
@@ -157,7 +161,7 @@ class LayerTail(Core):
     def keep(self, block: Block) -> np.ndarray:
         """Keep the partials of a block; returns the split masters that they are of."""
         slots, rows = self.at.of(block, "p"), block.columns.get("p")
-        kept = np.flatnonzero(self.owner.flags.data[slots] == self.owner.owned)
+        kept = np.flatnonzero(self.masters.flags.data[slots] == self.owner.owned)
         if not kept.size or rows is None:
             return EMPTY_SLOTS
         slots, counts = slots[kept], block.get("p_count")[kept]

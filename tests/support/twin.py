@@ -12,6 +12,7 @@ from gnn.plan import compile_plan
 from operators.storage.folds import FoldStore
 from operators.storage.part_rows import PartRows, frozen
 from operators.storage.sources import Sources
+from operators.storage.topology import Topology
 from state.table import TableSet
 from state.task_parts import TaskParts
 from tests.support.blocks import topology
@@ -76,8 +77,8 @@ def _note(columns: dict[str, list[Any]], kind: str, u: int, v: int, **more: floa
 def store_of(spec: Spec, rows: int, *behind: Spec) -> tuple[LayerPlan, FoldStore]:
     """A store for a conv, perhaps with dense layers behind it, with room for so many vertices."""
     (layer,) = compile_plan(make_model(0, [spec, *behind])).layers
-    at = PartRows(0, TaskParts.dealt(1, 1))
-    store = FoldStore(TableSet(), at, layer, "storage 1 task 0")
+    at, tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
+    store = FoldStore(tables, Topology(tables, at, layer, None), layer, "storage 1 task 0")
     at.reserve(topology(1, m_slot=[rows - 1], m_key=[0]), "m")
     return layer, store
 

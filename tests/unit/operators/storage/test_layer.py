@@ -155,9 +155,9 @@ def test_an_edge_that_is_not_here_is_a_lost_update() -> None:
 def test_a_sum_that_has_lost_bits_is_recomputed() -> None:
     core = started()
     core.apply(2, [sync(2, **own({2: 1e20}))])
-    assert core.synopses.recomputed == 0
+    assert core.values.synopses.recomputed == 0
     assert published(core.apply(3, [sync(3, **own({2: 0.1}))]))[10] == np.float32(20) + np.float32(3) * np.float32(0.1)
-    assert core.synopses.recomputed == 1
+    assert core.values.synopses.recomputed == 1
 
 
 def test_rows_that_are_not_finite_are_recomputed() -> None:
@@ -171,8 +171,8 @@ def test_a_dropped_vertex_leaves_nothing_behind() -> None:
     gone = {"del_src": [1, 2], "del_dst": [0, 0], "del_w": [2, 3], "d_slot": [0, 1], "d_key": [10, 11]}
     messages = core.apply(2, [sync(2, **gone)])
     assert sent(messages, "sink")[0] == {"del_key": [10, 11]}
-    assert not core.synopses.s.data[[0, 1]].any()
-    assert not core.synopses.z.data[[0, 1]].any()
+    assert not core.values.synopses.s.data[[0, 1]].any()
+    assert not core.values.synopses.z.data[[0, 1]].any()
     messages = core.apply(3, [sync(3, m_slot=[0], m_key=[77], o_slot=[0], zo=[[1, 0]])])
     assert published(messages) == {77: 0}
 
@@ -305,7 +305,7 @@ def test_a_vertex_that_dies_split_takes_its_partials_along() -> None:
     away = partial(2, 1, p_slot=[0], p=[[0]], p_count=[0])
     assert published(tail.apply(2, [partial(2, 0, own=True, d_slot=[0], d_key=[10]), away])) == {}
     assert not tail.index.held(np.zeros(1, np.int32))[0].size
-    assert tail.owner.flags.data[0] == 0
+    assert tail.masters.flags.data[0] == 0
 
 
 def test_a_part_without_masters_keeps_synopses_for_others() -> None:

@@ -1,0 +1,150 @@
+"""What the parts of a task know of the graph, whatever a model makes of it.
+
+Every operator after the Partitioner knows its masters; a Storage from 1 on also its replicas and the edges. What a
+model makes of that lies beside it, as *values* (values.py, and the rows of owner.py).
+
+Contexts and weights are here where the layer reads them; the Partitioner has them of all. Kept by every layer, they
+would take a tenth of the speed of sums that read neither. What else a layer may read of an edge, a type or features,
+has its place beside the weight: one more table that goes with the entries of a list (state/adjacency.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gnn.plan import Context, LayerPlan
+from operators.storage.part_columns import PartColumns
+from operators.storage.part_rows import PartRows
+from state.adjacency import Lists
+from state.codec import Block
+from state.table import TableSet
+
+MASTER, SPLIT = 1, 2
+_TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
+
+
+class Known(NamedTuple):
+    """What an operator knows of its masters: nothing that neither its layer nor the next one reads."""
+
+    contexts: bool
+    """Numbers of in-edges, degrees and self-loops."""
+    replicates: bool
+    """Where the replicas of its masters are, as it sends them rows."""
+    splits: bool = True
+    """Which masters are split."""
+
+    @staticmethod
+    def of(layer: LayerPlan | None, following: LayerPlan | None) -> Known:
+        """What the operators of a layer know; of none: the storage of the raw features, those of split vertices too."""
+        reads = layer is not None and layer.reads_context
+        sends = following is not None and following.source_scaled
+        return Known(reads or sends, following is not None, splits=layer is not None)
+
+
+class Masters:
+    """The masters of a task's parts: their keys, contexts and replica sets.
+
+    Shapes: key (rows,) int64; flags (rows,) uint8; count (rows,) int32, in-edges in all parts; degree (rows,) float64,
+    their weights together without self-loops; loop (rows,) float32, NaN for none; replica: of each row the slots in the
+    parts where its vertex has a replica.
+    Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
+    """
+
+    def __init__(self, tables: TableSet, at: PartRows, known: Known) -> None:
+        """`known` says what of it this operator knows."""
+        self.at, self._splits, self._contexts = at, known.splits, known.contexts
+        self.key = tables.add("key", "i8")
+        self.flags = tables.add("flags", "u1")
+        self.count = tables.add("count", "i4")
+        self.degree = tables.add("degree", "f8")
+        self.loop = tables.add("loop", "f4", fill=float("nan"))
+        self.replica = PartColumns(tables, "replica", at.tasks.parts)
+        self._replicates = known.replicates and at.tasks.parts > 1
+        contexts = (self.count, self.degree, self.loop) if known.contexts else ()
+        self._kept = self.key, self.flags, *contexts
+        at.keep(*self._kept)
+        if self._replicates:
+            at.keep(self.replica.rows)
+
+    def take_over(self, block: Block) -> None:
+        """Take over the masters, contexts, replica sets and transitions of an epoch; drops are done by `clear`.
+
+        The tables have room for the masters (`PartRows.reserve`).
+        """
+        born = self.at.of(block, "m")
+        if born.size:
+            for table in (self.flags, self.key):
+                table.touch_rows(born)
+            self.flags.data[born] = MASTER
+            self.key.data[born] = block.get("m_key")
+        for name, bits in _TRANSITIONS if self._splits else _TRANSITIONS[:1]:
+            slots = self.at.of(block, name)
+            if slots.size:
+                self.flags.touch_rows(slots)
+                self.flags.data[slots] = bits
+        if self._contexts and (slots := self.at.of(block, "c")).size:
+            for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
+                table.touch_rows(slots)
+                table.data[slots] = block.get(name)
+        if self._replicates:
+            self._take_over_replicas(block)
+
+    def _take_over_replicas(self, block: Block) -> None:
+        gone, added = self.at.of(block, "rd"), self.at.of(block, "ra")
+        if gone.size:
+            self.replica.drop(gone, block.get("rd_part"))
+        if added.size:
+            self.replica.put(added, block.get("ra_part"), block.get("ra_rslot"))
+
+    def context(self, slots: np.ndarray) -> Context:
+        """The contexts of these vertices."""
+        return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
+
+    def clear(self, dead: np.ndarray) -> None:
+        """At the end of the epoch: these dropped masters hold nothing any more."""
+        for table in self._kept if dead.size else ():
+            table.touch_rows(dead)
+            table.data[dead] = table.fill
+        if self._replicates and dead.size:
+            self.replica.clear(dead)
+
+
+class Topology:
+    """What a Storage's parts know of the graph: masters, replicas and edges.
+
+    Shapes: home (rows, 2) int32, of replicas the part and slot of the master; out, inn: of each row the other ends of
+    its out- and in-edges in its part, and their weights.
+    """
+
+    def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
+        """Of edges it knows the weights if the layer reads them."""
+        self.at, self.masters = at, Masters(tables, at, Known.of(layer, following))
+        self.home = tables.add("home", "i4", 2, fill=-1)
+        self.out, self.inn = (Lists(tables, name, layer.weighted) for name in ("out", "in"))
+        at.keep(self.home, self.out, self.inn)
+
+    def take_over(self, block: Block) -> None:
+        """Take over an epoch's masters and replicas, and have room for them; edges change with their messages."""
+        # flags are asked of replicas, too, and a part may have more of those than masters, or no master at all
+        self.at.reserve(block, "m", "r")
+        self.masters.take_over(block)
+        replicas = self.at.of(block, "r")
+        if replicas.size:
+            self.home.touch_rows(replicas)
+            self.home.data[replicas, 0] = block.get("r_part")
+            self.home.data[replicas, 1] = block.get("r_home")
+
+    def grow(self) -> None:
+        """Have room for more edges after a kernel said that there is none."""
+        self.out.grow()
+        self.inn.grow()
+
+    def clear(self, dead: np.ndarray, freed: np.ndarray) -> None:
+        """At the end of the epoch: dropped masters, and replicas that are gone, hold nothing any more."""
+        gone = np.concatenate([dead, freed])
+        if gone.size:
+            self.home.touch_rows(gone)
+            self.home.data[gone] = self.home.fill
+        self.masters.clear(dead)
