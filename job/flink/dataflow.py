@@ -45,21 +45,18 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
     events, parsers = _events(env, spec, config)
-    # One task deals nothing out anew: light neighbours share it, and blocks pass without being copied.
-    one_part = spec.parts == 1
-    sink_chained = one_part and pipeline.group_of(SINK) == pipeline.group_of(f"{STORAGE}{spec.layers}")
-    alone = one_part or len(spec.stage.get("tasks", ())) == 1
-    partitioner = PartitionerShell(config, keys, spec.epoch_ms, alone)
+    chained = _chained(spec, flow, pipeline)
+    partitioner = PartitionerShell(config, keys, spec.epoch_ms, FEATURES in chained)
     streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
     if spec.letters_to is not None:
         _write_letters(env, spec, [*parsers, streams[PARTITIONER]])
     for row in flow.staged:
         first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
         stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
-        chained = sink_chained if row.kind == SINK else alone and row.name == FEATURES
-        in_task, slots = keyed(stream, chained), pipeline.slots_of(row.name)
+        in_task, slots = keyed(stream, row.name in chained), pipeline.slots_of(row.name)
         if row.kind != SINK:
-            shell = StageShell(row.name, config, keys, row.receivers, sink_chained and SINK in row.receivers)
+            same_thread = [kind for kind, name in row.receivers.items() if name in chained]
+            shell = StageShell(row.name, config, keys, row.receivers, same_thread)
             streams[row.name] = named(in_task.process(shell, element_type()), row.name, spec.subtasks, slots)
         elif spec.embeddings_to is None:
             rows = in_task.process(StageShell(SINK, config, keys, {}), element_type())
@@ -67,6 +64,21 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
         else:
             lines = in_task.process(OutletShell(config, keys), lines_type())
             _write_embeddings(env, spec, named(lines, SINK, spec.subtasks, slots))
+
+
+def _chained(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[str]:
+    """The operators that share a thread with the only one that sends to them.
+
+    One task deals nothing out anew, so what comes from another thread comes with a change of threads alone: the raw
+    features, Tails and, of one part, the Sink do little beside that.
+    """
+    one_part = spec.parts == 1
+    if not one_part and len(spec.stage.get("tasks", ())) != 1:
+        return set()
+    found = {row.name for row in flow.staged if row.name == FEATURES or row.kind == TAIL}
+    if one_part and pipeline.group_of(SINK) == pipeline.group_of(f"{STORAGE}{spec.layers}"):
+        found.add(SINK)
+    return found
 
 
 def _write_embeddings(env: StreamExecutionEnvironment, spec: JobSpec, lines: DataStream) -> None:

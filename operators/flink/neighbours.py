@@ -15,7 +15,7 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from operators.flink.shared_rings import ReceivingRings, SendingRing, is_ring_token
@@ -142,15 +142,15 @@ class Neighbours:
     task in another process what a ring may hold.
     """
 
-    def __init__(self, job: str, receivers: Mapping[str, str], chained: str | None, attempt: int = 0) -> None:
-        """`receivers` are the operators' names by kind; `chained` is the kind that runs in the sender's own thread.
+    def __init__(self, job: str, receivers: Mapping[str, str], chained: Collection[str] = (), attempt: int = 0) -> None:
+        """`receivers` are the operators' names by kind; those of the kinds `chained` run in the sender's thread.
 
-        There a block is taken while it is sent, so nothing needs a bound.
+        They take a block while it is sent, so nothing needs a bound.
         """
         # No bound of their own: an act may make more. Of the process and of rings: each has one thread that takes.
         self._here, self._in_rings = ({kind: Level() for kind in receivers} for _ in range(2))
         self.levels = {kind: JointLevel((here, self._in_rings[kind])) for kind, here in self._here.items()}
-        self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, chained
+        self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, tuple(chained)
         self._mailboxes: dict[str, Mailbox] = {}
         self._rings: dict[tuple[str, int], SendingRing] = {}
         self._left_bytes, self._waited_s = 0, 0.0
@@ -184,7 +184,7 @@ class Neighbours:
         to, block, mailbox = message.to, message.block, self._mailbox(message.to, message.task)
         if mailbox is None:
             return self._ring_token(message)
-        if to == self._chained:
+        if to in self._chained:
             return mailbox.put(block, 0, self._here[to])
         size = _size_of(block)
         if to not in has_room:  # asked once: what an act has sent before can't be taken before the act is done

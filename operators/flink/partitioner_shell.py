@@ -26,7 +26,7 @@ class PartitionerShell(KeyedShell):
 
     def __init__(self, config: str, keys: list[int], epoch_ms: int, chained: bool = False) -> None:
         """Take plain data; epoch_ms = 0: epochs are cut by count alone."""
-        super().__init__(PARTITIONER, config, keys, {STORAGE: FEATURES}, chained)
+        super().__init__(PARTITIONER, config, keys, {STORAGE: FEATURES}, (STORAGE,) if chained else ())
         self.epoch_ms = epoch_ms
 
     def open(self, runtime_context: RuntimeContext) -> None:

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Shell:
     """A worker, the factory and the way from a stage's messages to Flink's elements."""
 
     def __init__(
-        self, operator: str, config: str, keys: list[int], receivers: Mapping[str, str], chained: bool = False
+        self, operator: str, config: str, keys: list[int], receivers: Mapping[str, str], chained: Collection[str] = ()
     ) -> None:
         """Take plain data only: the function is pickled into the job graph.
 
@@ -78,11 +78,11 @@ class Shell:
         output of rejected records), and `last_of_first` where the Sink may run in another process than the Partitioner:
         the last operator that runs beside that one. Of `stage` only `tasks` is read here: how many parts each task of a
         Storage has (without it, one each). `keys` are those of the parts; a task is addressed by its first part's.
-        `receivers` are the operators that messages go to, by kind (a Tail takes the side output); `chained`: the main
-        one, which stands first, runs in the same thread.
+        `receivers` are the operators that messages go to, by kind (a Tail takes the side output); those of the kinds
+        `chained` run in the same thread.
         """
         self.operator, self.config, self.keys = operator, config, keys
-        self.receivers, self.chained_to = dict(receivers), next(iter(receivers)) if chained else None
+        self.receivers, self.chained = dict(receivers), tuple(chained)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Start the worker; stages are built later, since keyed state can't be read here."""
@@ -95,7 +95,7 @@ class Shell:
         self._attempt = int(task.getAttemptNumber())  # all tasks of a job start again together, and count alike
         profile = self._profile = Profile(Path(settings["out"]), self.operator, int(task.getIndexOfThisSubtask()))
         self._outbox = profile.levels["outbox_bytes"] = Level()
-        self._neighbours = Neighbours(self._job, self.receivers, self.chained_to, self._attempt)
+        self._neighbours = Neighbours(self._job, self.receivers, self.chained, self._attempt)
         profile.levels |= self._waiting_elsewhere()
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = Path(settings["logs"]) / "python-errors.log"

@@ -33,7 +33,7 @@ def mailbox() -> Iterator[Mailbox]:
 def sender(monkeypatch: pytest.MonkeyPatch) -> Neighbours:
     """A storage 0 without much patience."""
     monkeypatch.setattr(neighbours, "PATIENCE_S", 0.05)
-    return Neighbours(JOB, {STORAGE: "storage1", TAIL: "tail1"}, None)
+    return Neighbours(JOB, {STORAGE: "storage1", TAIL: "tail1"})
 
 
 def message(task: int = 0, rows: int = 1, to: str = STORAGE) -> Message:
@@ -68,7 +68,7 @@ def test_a_block_for_a_task_of_the_process_is_the_same_object_there(mailbox: Mai
 )
 def test_whatever_goes_elsewhere_goes_as_bytes(one: Message, mailbox: Mailbox, sender: Neighbours) -> None:
     if one.block == b"a block's bytes":
-        sender = Neighbours(ANOTHER_JOB, {STORAGE: "storage1"}, None)
+        sender = Neighbours(ANOTHER_JOB, {STORAGE: "storage1"})
     (value,) = sent(sender, one)
     assert not is_token(value)
     assert mailbox.taken(value) == (value, len(value)), "bytes pass as they are"
@@ -90,7 +90,7 @@ def test_beyond_the_bound_a_sender_waits_and_then_sends_bytes(mailbox: Mailbox, 
 
 
 def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) -> None:
-    sender = Neighbours(JOB, {STORAGE: "storage1"}, STORAGE)
+    sender = Neighbours(JOB, {STORAGE: "storage1", TAIL: "tail1"}, (STORAGE,))
     tokens = [*sent(sender, message(rows=BOUND_BYTES // 64)), *sent(sender, message(rows=BOUND_BYTES // 64))]
     assert all(map(is_token, tokens))
     assert (sender.counted()[0], mailbox.taken(tokens[0])[1], sender.levels[STORAGE].peak) == (0, 0, 0)
@@ -98,7 +98,7 @@ def test_a_chained_receiver_has_no_bound_and_is_no_other_task(mailbox: Mailbox) 
 
 def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PATIENCE_S", 60.0)
-    sender = Neighbours(JOB, {STORAGE: "storage1"}, None)
+    sender = Neighbours(JOB, {STORAGE: "storage1"})
     (token,) = sent(sender, message(rows=BOUND_BYTES // 64))
     began = time.monotonic()
     threading.Timer(0.05, mailbox.close).start()
@@ -110,7 +110,7 @@ def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypa
 
 def test_attempts_do_not_mix(mailbox: Mailbox, sender: Neighbours) -> None:
     (left,) = sent(sender, message())
-    later = Neighbours(JOB, {STORAGE: "storage1"}, None, attempt=1)
+    later = Neighbours(JOB, {STORAGE: "storage1"}, attempt=1)
     assert not is_token(*sent(later, message())), "Flink has not dropped the failed attempt's receiver yet"
     following = Mailbox([Address(JOB, "storage1", 0)], attempt=1)
     with pytest.raises(LostBlockError):
@@ -184,7 +184,7 @@ def test_a_receiver_that_could_not_open_leaves_nothing(monkeypatch: pytest.Monke
 
 
 def test_a_later_attempt_has_rings_of_its_own(mailbox: Mailbox, sender: Neighbours) -> None:
-    later = Neighbours(JOB, {STORAGE: "storage1"}, None, attempt=1)
+    later = Neighbours(JOB, {STORAGE: "storage1"}, attempt=1)
     with unknown_here(mailbox):
         while not is_token(token := sent(sender, message())[0]):
             mailbox.taken(b"")
