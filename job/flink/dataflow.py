@@ -45,7 +45,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
     events, parsers = _events(env, spec, config)
-    chained = _chained(spec, flow, pipeline)
+    chained = chained_operators(spec, flow, pipeline)
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, FEATURES in chained)
     streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
     if spec.letters_to is not None:
@@ -66,7 +66,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
             _write_embeddings(env, spec, named(lines, SINK, spec.subtasks, slots))
 
 
-def _chained(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[str]:
+def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[str]:
     """The operators that share a thread with the only one that sends to them.
 
     One task deals nothing out anew, so what comes from another thread comes with a change of threads alone: the raw

@@ -1,0 +1,38 @@
+"""Which operators of a Flink job share a thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from job.flink.dataflow import chained_operators
+from job.flink.job_spec import JobSpec
+from job.flink.pipeline import Pipeline
+from operators.dataflow import FEATURES, SINK, Dataflow
+
+LAYERS = 2
+TAILS = {"tail1", "tail2"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "tasks", "parallelism", "pipeline", "chained"),
+    [
+        (1, [1], 1, 1, {FEATURES, SINK}),
+        (1, [1], 2, 2, {FEATURES, SINK}),
+        (1, [1], 4, 4, {FEATURES}),  # the Sink is alone in the last process
+        (4, [4], 1, 1, {FEATURES, *TAILS}),  # the Sink hears storage 2 and tail 2
+        (4, [4], 2, 2, {FEATURES, *TAILS}),
+        (4, [2, 2], 2, 1, set()),  # each task sends to both
+        (4, [], 4, 1, set()),
+    ],
+)
+def test_those_do_that_hear_one_task_alone(
+    parts: int, tasks: list[int], parallelism: int, pipeline: int, chained: set[str]
+) -> None:
+    stage = {"tasks": tasks}
+    spec = JobSpec(out="out", layers=LAYERS, parts=parts, stage=stage, parallelism=parallelism, pipeline=pipeline)
+    flow, groups = Dataflow(LAYERS, parts), Pipeline(LAYERS, spec.groups)
+    found = chained_operators(spec, flow, groups)
+    assert found == chained
+    for name in found:
+        (sender,) = flow.senders(name)
+        assert groups.slots_of(sender.name) == groups.slots_of(name), "they are in one process"
