@@ -55,7 +55,7 @@ TESTS = {
     "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
-    "operators/storage/owner.py": PAGES,
+    "operators/storage/topology.py": PAGES,
     "operators/storage/part_columns.py": f"{_STORAGE}part_columns.py {PAGES}",
     "operators/storage/tail.py": PAGES,
     "operators/storage/aggregates/extrema_kernels.py": FOLDS,
@@ -165,7 +165,7 @@ MUTATIONS = [
     ),
     Mutation(
         "what a dropped master held stays durable",
-        "operators/storage/owner.py",
+        "operators/storage/topology.py",
         "if dead.size else ():\n            table.touch_rows(dead)\n",
         "if dead.size else ():\n",
     ),
