@@ -4,7 +4,7 @@ Every operator after the Partitioner knows its masters; a Storage from 1 on also
 model makes of that lies beside it, as *values* (values.py, and the rows of owner.py).
 
 Contexts and weights are here where the layer reads them; the Partitioner has them of all. Kept by every layer, they
-would take a tenth of the speed of sums that read neither. What else a layer may read of an edge, a type or features,
+took about a tenth of the speed of sums that read neither. What else a layer may read of an edge, a type or features,
 has its place beside the weight: one more table that goes with the entries of a list (state/adjacency.py).
 """
 
