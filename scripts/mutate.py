@@ -55,7 +55,6 @@ TESTS = {
     "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
-    "operators/storage/topology.py": PAGES,
     "operators/storage/part_columns.py": f"{_STORAGE}part_columns.py {PAGES}",
     "operators/storage/tail.py": PAGES,
     "operators/storage/aggregates/extrema_kernels.py": FOLDS,
@@ -165,9 +164,10 @@ MUTATIONS = [
     ),
     Mutation(
         "what a dropped master held stays durable",
-        "operators/storage/topology.py",
-        "if dead.size else ():\n            table.touch_rows(dead)\n",
-        "if dead.size else ():\n",
+        "state/table.py",
+        "            self.touch_rows(rows)\n            self.data[rows] = self.fill\n",
+        "            self.data[rows] = self.fill\n",
+        PAGES,
     ),
     Mutation("partials are not durable", "operators/storage/tail.py", "            touch(partial, places[i])\n"),
     Mutation(

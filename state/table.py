@@ -209,6 +209,12 @@ class Table:
         if len(rows):
             _touch_rows(self.view, rows)
 
+    def clear_rows(self, rows: np.ndarray) -> None:
+        """Have these rows hold nothing any more, which is `fill`."""
+        if len(rows):
+            self.touch_rows(rows)
+            self.data[rows] = self.fill
+
     def touch_all(self) -> None:
         """Say that every row is about to change."""
         for part, rows in enumerate(self.part_rows.tolist()):

@@ -150,7 +150,7 @@ class Neighbours:
         # No bound of their own: an act may make more. Of the process and of rings: each has one thread that takes.
         self._here, self._in_rings = ({kind: Level() for kind in receivers} for _ in range(2))
         self.levels = {kind: JointLevel((here, self._in_rings[kind])) for kind, here in self._here.items()}
-        self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, tuple(chained)
+        self._job, self._receivers, self._attempt, self._chained = job, receivers, attempt, chained
         self._mailboxes: dict[str, Mailbox] = {}
         self._rings: dict[tuple[str, int], SendingRing] = {}
         self._left_bytes, self._waited_s = 0, 0.0

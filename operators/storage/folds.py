@@ -210,8 +210,7 @@ class FoldStore:
     def clear(self, slots: np.ndarray) -> None:
         """These slots hold nothing any more."""
         for table in self._by_row:
-            table.touch_rows(slots)
-            table.data[slots] = table.fill
+            table.clear_rows(slots)
 
 
 def merger_of(synopsis: Synopsis) -> Merge:

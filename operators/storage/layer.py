@@ -15,7 +15,7 @@ from operators.storage.owner import Changed, Owner
 from operators.storage.part_rows import PartRows
 from operators.storage.routing import route_partials
 from operators.storage.sources import read_sources
-from operators.storage.topology import SPLIT, Known, Masters, Topology
+from operators.storage.topology import SPLIT, Masters, Topology
 from operators.storage.values import Values
 from operators.telemetry.sum_report import SumReport
 from state.block_columns import PARTIAL, Columns
@@ -32,7 +32,7 @@ class FeatureStorage(Core):
     def __init__(self, task: int, tasks: TaskParts, following: LayerPlan) -> None:
         self.at = PartRows(task, tasks)
         self.tables = TableSet(len(self.at.here))
-        self.masters = Masters(self.tables, self.at, Known.of(None, following))
+        self.masters = Masters(self.tables, self.at, None, following)
         self.owner = Owner(self.tables, self.masters, following.in_width, None, following, 0)
         self.touched = 0
 
@@ -161,7 +161,8 @@ class LayerStorage(Core):
 
     def _clear(self, block: Block) -> None:
         """At the end of the epoch: rows of dropped masters and replicas hold nothing any more."""
-        dead, freed = self.at.of(block, "d"), self.at.of(block, "f")
-        self.values.clear(np.concatenate([dead, freed]))
+        dead = self.at.of(block, "d")
+        gone = np.concatenate([dead, self.at.of(block, "f")])
+        self.values.clear(gone)
         self.owner.clear(dead)
-        self.topology.clear(dead, freed)
+        self.topology.clear(gone, dead)

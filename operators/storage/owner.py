@@ -69,9 +69,7 @@ class Owner:
 
     def clear(self, dead: np.ndarray) -> None:
         """At the end of the epoch: the rows of dropped masters hold nothing any more."""
-        if dead.size:
-            self.x.touch_rows(dead)
-            self.x.data[dead] = self.x.fill
+        self.x.clear_rows(dead)
 
     @property
     def is_tail(self) -> bool:

@@ -292,8 +292,7 @@ class PartColumns:
     def clear(self, rows: np.ndarray) -> None:
         """Have no numbers in these rows any more."""
         if not self.is_sparse:
-            self._table.touch_rows(rows)
-            self._table.data[rows] = -1
+            self._table.clear_rows(rows)
             return
         self.drop(*self.held(rows))
 

@@ -17,7 +17,7 @@ from operators.storage.layer import EMPTY_SLOTS, LayerShape
 from operators.storage.owner import Changed, Owner
 from operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from operators.storage.part_rows import PartRows
-from operators.storage.topology import MASTER, SPLIT, Known, Masters
+from operators.storage.topology import MASTER, SPLIT, Masters
 from state.codec import Block
 from state.table import TableSet, View, align, touch
 
@@ -92,7 +92,7 @@ class LayerTail(Core):
         self.at = PartRows(shape.task, shape.tasks)
         self.tables = tables = TableSet(len(self.at.here))
         width, owned = layer.out_width, MASTER | SPLIT
-        self.masters = Masters(tables, self.at, Known.of(layer, shape.following))
+        self.masters = Masters(tables, self.at, layer, shape.following)
         self.owner = Owner(tables, self.masters, width, layer, shape.following, shape.number, owned)
         self.partial = tables.add("partial", "f4", layer.synopsis_width)
         self.chain = tables.add("chain", "i4")
@@ -190,5 +190,4 @@ class LayerTail(Core):
         held, sources = self.index.held(slots)
         self._place(held, sources, np.zeros(held.size, np.int32))
         for table in (self.own, self.owner.x):
-            table.touch_rows(slots)
-            table.data[slots] = table.fill
+            table.clear_rows(slots)

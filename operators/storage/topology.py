@@ -10,8 +10,6 @@ has its place beside the weight: one more table that goes with the entries of a 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from gnn.plan import Context, LayerPlan
@@ -25,24 +23,6 @@ MASTER, SPLIT = 1, 2
 _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
 
 
-class Known(NamedTuple):
-    """What an operator knows of its masters: nothing that neither its layer nor the next one reads."""
-
-    contexts: bool
-    """Numbers of in-edges, degrees and self-loops."""
-    replicates: bool
-    """Where the replicas of its masters are, as it sends them rows."""
-    splits: bool = True
-    """Which masters are split."""
-
-    @staticmethod
-    def of(layer: LayerPlan | None, following: LayerPlan | None) -> Known:
-        """What the operators of a layer know; of none: the storage of the raw features, those of split vertices too."""
-        reads = layer is not None and layer.reads_context
-        sends = following is not None and following.source_scaled
-        return Known(reads or sends, following is not None, splits=layer is not None)
-
-
 class Masters:
     """The masters of a task's parts: their keys, contexts and replica sets.
 
@@ -52,17 +32,22 @@ class Masters:
     Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
     """
 
-    def __init__(self, tables: TableSet, at: PartRows, known: Known) -> None:
-        """`known` says what of it this operator knows."""
-        self.at, self._splits, self._contexts = at, known.splits, known.contexts
+    def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan | None, following: LayerPlan | None) -> None:
+        """Knows nothing that neither its layer nor the next one reads; Storage 0 has no layer.
+
+        That has the features of split vertices, too, so it need not know which these are.
+        """
+        self.at, self._splits = at, layer is not None
+        reads = layer is not None and layer.reads_context
+        self._contexts = reads or (following is not None and following.source_scaled)
         self.key = tables.add("key", "i8")
         self.flags = tables.add("flags", "u1")
         self.count = tables.add("count", "i4")
         self.degree = tables.add("degree", "f8")
         self.loop = tables.add("loop", "f4", fill=float("nan"))
         self.replica = PartColumns(tables, "replica", at.tasks.parts)
-        self._replicates = known.replicates and at.tasks.parts > 1
-        contexts = (self.count, self.degree, self.loop) if known.contexts else ()
+        self._replicates = following is not None and at.tasks.parts > 1
+        contexts = (self.count, self.degree, self.loop) if self._contexts else ()
         self._kept = self.key, self.flags, *contexts
         at.keep(*self._kept)
         if self._replicates:
@@ -104,9 +89,8 @@ class Masters:
 
     def clear(self, dead: np.ndarray) -> None:
         """At the end of the epoch: these dropped masters hold nothing any more."""
-        for table in self._kept if dead.size else ():
-            table.touch_rows(dead)
-            table.data[dead] = table.fill
+        for table in self._kept:
+            table.clear_rows(dead)
         if self._replicates and dead.size:
             self.replica.clear(dead)
 
@@ -120,7 +104,7 @@ class Topology:
 
     def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
         """Of edges it knows the weights if the layer reads them."""
-        self.at, self.masters = at, Masters(tables, at, Known.of(layer, following))
+        self.at, self.masters = at, Masters(tables, at, layer, following)
         self.home = tables.add("home", "i4", 2, fill=-1)
         self.out, self.inn = (Lists(tables, name, layer.weighted) for name in ("out", "in"))
         at.keep(self.home, self.out, self.inn)
@@ -141,10 +125,7 @@ class Topology:
         self.out.grow()
         self.inn.grow()
 
-    def clear(self, dead: np.ndarray, freed: np.ndarray) -> None:
-        """At the end of the epoch: dropped masters, and replicas that are gone, hold nothing any more."""
-        gone = np.concatenate([dead, freed])
-        if gone.size:
-            self.home.touch_rows(gone)
-            self.home.data[gone] = self.home.fill
+    def clear(self, gone: np.ndarray, dead: np.ndarray) -> None:
+        """At the end of the epoch: masters and replicas that are gone hold nothing any more, nor do `dead` masters."""
+        self.home.clear_rows(gone)
         self.masters.clear(dead)

@@ -76,5 +76,4 @@ class Values:
         if self._roots is not None:
             self._roots.forget(gone)
         if self.own is not None:
-            self.own.touch_rows(gone)
-            self.own.data[gone] = self.own.fill
+            self.own.clear_rows(gone)

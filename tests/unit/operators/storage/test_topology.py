@@ -8,11 +8,10 @@ import pytest
 from gnn.plan import compile_plan
 from operators.storage.layer import LayerShape, LayerStorage
 from operators.storage.part_rows import PartRows
-from operators.storage.topology import MASTER, SPLIT, Known, Masters, Topology
-from state.block_columns import SYNC
-from state.codec import Block, Header, seal
+from operators.storage.topology import MASTER, SPLIT, Masters, Topology
 from state.table import TableSet
 from state.task_parts import TaskParts
+from tests.support.blocks import sync
 from tests.support.models import Spec, conv, make_model
 
 ONE = TaskParts.dealt(1, 1)
@@ -27,14 +26,6 @@ MODELS = {
 }
 
 
-def block(epoch: int, **columns: object) -> Block:
-    told = {name: np.array(values, DTYPES.get(name, np.int32)) for name, values in columns.items()}
-    return seal(Header(SYNC, epoch, 1), {"ctl": np.zeros(1, np.int64), **told})
-
-
-DTYPES = {"m_key": np.int64, "c_degree": np.float64} | dict.fromkeys(
-    ("c_loop", "add_w", "del_w", "rew_old", "rew_new"), np.float32
-)
 FIRST = {"m_slot": [0, 1, 2, 3], "m_key": [5, 6, 7, 8]} | {
     "add_src": [0, 1, 2, 0],
     "add_dst": [1, 2, 1, 3],
@@ -58,7 +49,7 @@ def of_model(spec: Spec) -> LayerStorage:
     (layer,) = compile_plan(make_model(0, [spec])).layers
     core = LayerStorage(LayerShape(0, ONE, 1, layer, None))
     for epoch, columns in enumerate((FIRST, SECOND), 1):
-        core.apply(epoch, [block(epoch, **columns)])
+        core.apply(epoch, [sync(epoch, **columns)])
     return core
 
 
@@ -89,17 +80,17 @@ def test_what_goes_leaves_nothing() -> None:
     tables, at = TableSet(), PartRows(0, ONE)
     (layer,) = compile_plan(make_model(0, [MODELS["contexts"]])).layers
     known = Topology(tables, at, layer, None)
-    known.take_over(block(1, **FIRST, s_slot=[2], r_slot=[4], r_part=[0], r_home=[9]))
+    known.take_over(sync(1, **FIRST, s_slot=[2], r_slot=[4], r_part=[0], r_home=[9]))
     assert known.masters.flags.data[:4].tolist() == [MASTER, MASTER, MASTER | SPLIT, MASTER]
-    known.take_over(block(2, d_slot=[2]))
-    known.clear(np.array([2], np.int32), np.array([4], np.int32))
+    known.take_over(sync(2, d_slot=[2]))
+    known.clear(np.array([2, 4], np.int32), np.array([2], np.int32))
     for name in ("key", "flags", "count", "degree", "loop", "home"):
         table = tables[name]
         np.testing.assert_array_equal(table.data[4 if name == "home" else 2], table.fill, err_msg=name)
 
 
 def test_storage_0_does_not_ask_which_vertices_are_split() -> None:
-    masters = Masters(TableSet(), at := PartRows(0, ONE), Known.of(None, None))
-    at.reserve(block(1, **FIRST), "m")
-    masters.take_over(block(1, **FIRST, s_slot=[2]))
+    masters = Masters(TableSet(), at := PartRows(0, ONE), None, None)
+    at.reserve(sync(1, **FIRST), "m")
+    masters.take_over(sync(1, **FIRST, s_slot=[2]))
     assert masters.flags.data[:4].tolist() == [MASTER] * 4
