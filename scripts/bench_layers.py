@@ -118,8 +118,14 @@ class Engine:
         self.touched = [0] * len(self.layers)
 
     def batch(self, first: int, end: int) -> None:
-        """Take these events of the workload as an epoch."""
+        """Take these events of the workload as an epoch.
+
+        Raises: ValueError where there are not so many.
+        """
         w = self.workload
+        if end > len(w.op):
+            msg = f"the stream has {len(w.op):,} events, which are not enough: give fewer --events"
+            raise ValueError(msg)
         kinds = np.array([OP_ADD_EDGE, OP_DEL_EDGE, OP_SET_FEATURES], np.uint8)
         op, places = kinds[w.op[first:end]], w.b[first:end]
         rows = np.flatnonzero(op == OP_SET_FEATURES)
@@ -282,7 +288,7 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
     result["reread_per_lost_channel"] = [work.reread / work.lost if work.lost else 0.0 for work in watch.works]
     if engine.redo_targets():
         _, end = rates(engine.batch, sizes, end, max(sizes))
-        result["redo"], _ = rates(engine.batch, sizes, end, events // 4)
+        result["redo"], _ = rates(engine.batch, sizes, end, events)
     del engine
     for module, system in PEERS.items():
         if name in OF_PEERS[system]:

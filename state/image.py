@@ -29,6 +29,8 @@ from state.task_parts import DENSE_PARTS
 
 IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)
+# What can be done with what another version has written.
+GO_ON = "Resume with the version that wrote it, or `freshet export` the graph with that one and start from the snapshot"
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
 # What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many.
 # Smaller ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page
@@ -142,8 +144,7 @@ def refusal_of(names: Iterable[str], tables: TableSet) -> str:
         return ""
     return (
         f"has tables {stored}, the operator has {here}: another version of Freshet wrote it (earlier ones had a column "
-        f"for each part also of more than {DENSE_PARTS}). Resume with the version that wrote it, or `freshet export` "
-        "the graph with that one and start afresh from the snapshot"
+        f"for each part also of more than {DENSE_PARTS}). {GO_ON}"
     )
 
 

@@ -25,7 +25,7 @@ import orjson
 
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
-from state.image import DamagedImageError, image_id, load_images, refusal_of
+from state.image import GO_ON, DamagedImageError, image_id, load_images, refusal_of
 from state.table import Table, TableSet
 
 STATE_FORMAT = 2
@@ -317,10 +317,7 @@ def _merged(first: dict[int, Mutations], second: dict[int, Mutations]) -> dict[i
 
 def _check_format(stored: bytes | None) -> None:
     if stored is None or stored != str(STATE_FORMAT).encode():
-        msg = (
-            f"state format {_text(stored)} is not known to this Freshet (it reads {STATE_FORMAT}): "
-            "restore it with the version that wrote it, or start afresh from a snapshot"
-        )
+        msg = f"state format {_text(stored)} is not known to this Freshet (it reads {STATE_FORMAT}). {GO_ON}"
         raise UnknownFormatError(msg)
 
 

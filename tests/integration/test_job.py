@@ -349,7 +349,8 @@ def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
     ended = kept.run("--resume", "latest")
     assert ended.code == 3
     expected = (
-        r"freshet: \w+: UnknownFormatError: state format 9 is not known to this Freshet \(it reads 2\): restore .*"
+        r"freshet: \w+: UnknownFormatError: state format 9 is not known to this Freshet \(it reads 2\)\. "
+        r"Resume .* `freshet export` .*"
     )
     assert re.fullmatch(expected, ended.last_line), ended.errors
     assert read_run(kept.out)["state"] == "failed"
