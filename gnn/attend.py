@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import exp, inner, kernel
 from gnn.scores import Terms, loop_score
 
 
@@ -30,7 +29,7 @@ class AttentionEpilogue(NamedTuple):
 @inner
 def exp_of(x: float) -> np.float64:
     """e^x; 1 for 0, of which there are many, at once."""
-    return np.float64(1) if x == 0 else np.float64(math.exp(x))
+    return np.float64(1) if x == 0 else np.float64(exp(x))
 
 
 @inner

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from gnn.kernel import kernel
+from gnn.kernel import exp, kernel
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
@@ -88,7 +88,7 @@ def tanh(x: np.ndarray) -> None:
 def sigmoid(x: np.ndarray) -> None:
     """Apply the logistic function to a flat array."""
     for i in range(x.size):
-        x[i] = np.float32(1.0 / (1.0 + math.exp(-np.float64(x[i]))))
+        x[i] = np.float32(1.0 / (1.0 + exp(-np.float64(x[i]))))
 
 
 @kernel
@@ -96,7 +96,7 @@ def silu(x: np.ndarray) -> None:
     """Apply v * sigmoid(v) to a flat array."""
     for i in range(x.size):
         v = np.float64(x[i])
-        x[i] = np.float32(v / (1.0 + math.exp(-v)))
+        x[i] = np.float32(v / (1.0 + exp(-v)))
 
 
 @kernel

@@ -14,7 +14,12 @@ Integer literals that stand in calls count as integers: a kernel is compiled onc
 
 from __future__ import annotations
 
-from gnn.compiled import compiled
+import math
+from typing import Any
+
+import numpy as np
+
+from gnn.compiled import compiled, compiling
 
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
 # Called by kernels alone: compiled without an entry from Python, which often takes longer than the kernel itself, and
@@ -30,3 +35,5 @@ quick = compiled(nogil=False, error_model="numpy", _nrt=False)
 fused = compiled(nogil=True, error_model="numpy", _nrt=False, fastmath={"contract"})
 # May make arrays; counted like any others.
 allocating = compiled(nogil=True, error_model="numpy")
+# e^x. Infinity where it is past float64, also where kernels are plain Python, in which math.exp raises then.
+exp: Any = math.exp if compiling() else np.exp

@@ -50,14 +50,14 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with a note of each call that comes from outside of kernels."""
 
     @wraps(function)
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         if getattr(_thread, "inside", False):
-            return function(*arguments)
+            return function(*arguments, **named)
         types = _types_of(arguments)
         _noted[Call(function.__module__, function.__name__, types)] = None
         _thread.inside = True
         try:
-            return function(*arguments)
+            return function(*arguments, **named)
         finally:
             _thread.inside = False
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from gnn.kernel import exp, inner, kernel
 from gnn.scores import ADDITIVE, Terms, score_of
 from operators.embed.hot_kernels import Items
 from operators.storage.aggregates.gates import gated_message
@@ -115,7 +114,7 @@ def _raise_shift(s: np.ndarray, v: int, at: int, channels: int, score: float) ->
     """Have a head's sums relative to a score that is larger than all before, as it is written: in float32."""
     shift = np.float64(np.float32(score))
     if s[v, at + 1] != 0:
-        factor = math.exp(s[v, at] - shift)
+        factor = exp(s[v, at] - shift)
         for j in range(at + 1, at + 2 + channels):
             s[v, j] *= factor
     s[v, at] = shift
@@ -138,7 +137,7 @@ def merge_softmax(s: np.ndarray, z: np.ndarray, messages: Messages, terms: Terms
             score, shift = _score(terms, z, u, v, h), s[v, at]
             if s[v, at + 1] == 0 or score > shift:
                 shift = _raise_shift(s, v, at, channels, score)
-            p = math.exp(score - shift)
+            p = exp(score - shift)
             s[v, at + 1] += p
             for c in range(channels):
                 s[v, at + 2 + c] += p * np.float64(z[u, h * channels + c])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from gnn.kernel import apart, inner
+from gnn.kernel import apart, exp, inner
 from operators.storage.aggregates.attention_kernels import (
     AFRESH,
     AHEAD,
@@ -91,7 +89,7 @@ def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
             side = side_in(att, z, u, row, h)
             k = side * att.terms.heads + h
             shift = np.float64(att.reals[row, shift_at(att, k)])
-            p = np.float32(math.exp(score_on(att, z, u, z, row, h, side) - shift))
+            p = np.float32(exp(score_on(att, z, u, z, row, h, side) - shift))
             first, value = np.uint64(k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
             add_term_compensated(fresh, first, np.float64(p))
             for c in range(np.uint64(att.terms.channels)):

@@ -75,6 +75,14 @@ def test_each_is_told_once_and_a_model_s_jobs_of_one_kind_are_some_of_all(calls:
     assert not others & {call.module for call in some}
 
 
+@pytest.mark.parametrize("kind", ["sage_conv", "gat_conv"])
+def test_wide_rows_and_huge_logits_are_rehearsed_as_others_are(tmp_path: Path, kind: str) -> None:
+    """Sixteen channels have code of their own; e^x of the throwaway rows, some of 1e20, is past float64."""
+    options = {"aggr": "max"} if kind == "sage_conv" else {"heads": 2}
+    save_model(make_model(0, [conv(kind, 8, 32, **options), conv(kind, 32, 32, **options)]), tmp_path)
+    assert rehearsed("--model", str(tmp_path), "--several-parts", "--ids", "int", "--no-topic")
+
+
 def test_calls_come_back_from_their_lines_and_the_largest_stand_at_the_ends(calls: list[Call]) -> None:
     assert [decode(encode(call)) for call in calls] == calls
     ordered = in_turn(calls)
