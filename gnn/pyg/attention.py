@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gnn.declarations import AGNNConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from gnn.pyg.refusals import HOW_WIDE
 from gnn.pyg.steps import ExportError, Step, array_of, class_name
@@ -14,7 +16,7 @@ def _check(step: Step) -> Any:
     """The module, after refusing what no attention layer here has."""
     conv: Any = step.op
     name = class_name(conv).rsplit(".", 1)[1]
-    if not isinstance(conv.in_channels, int):
+    if not isinstance(conv.in_channels, int):  # -1 where the first rows said it, which is what the weights know
         msg = f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}"
         raise ExportError(msg)
     if getattr(conv, "lin_edge", None) is not None:
@@ -23,9 +25,10 @@ def _check(step: Step) -> Any:
     return conv
 
 
-def _sizes(conv: Any) -> dict[str, Any]:
+def _sizes(conv: Any, reads: np.ndarray) -> dict[str, Any]:
+    """Sizes of a conv whose rows are multiplied by the weights `reads`."""
     return {
-        "in_channels": conv.in_channels,
+        "in_channels": reads.shape[1],
         "out_channels": conv.heads * conv.out_channels if conv.concat else conv.out_channels,
         "heads": conv.heads,
         "concat": bool(conv.concat),
@@ -37,7 +40,7 @@ def gat_conv(step: Step) -> Converted:
     conv = _check(step)
     weights = tensors(step, lin=conv.lin, **({} if conv.res is None else {"res": conv.res}))
     weights |= {name: array_of(step, getattr(conv, name))[0] for name in ("att_src", "att_dst")}
-    return GATConv(**_sizes(conv), **_gat_options(conv)), weights | _bias(step)
+    return GATConv(**_sizes(conv, weights["lin.weight"]), **_gat_options(conv)), weights | _bias(step)
 
 
 def gatv2_conv(step: Step) -> Converted:
@@ -46,7 +49,9 @@ def gatv2_conv(step: Step) -> Converted:
     modules = {"lin_l": conv.lin_l} | ({} if conv.share_weights else {"lin_r": conv.lin_r})
     weights = tensors(step, **modules, **({} if conv.res is None else {"res": conv.res}))
     weights["att"] = array_of(step, conv.att)[0]
-    layer = GATv2Conv(**_sizes(conv), **_gat_options(conv), share_weights=bool(conv.share_weights))
+    layer = GATv2Conv(
+        **_sizes(conv, weights["lin_l.weight"]), **_gat_options(conv), share_weights=bool(conv.share_weights)
+    )
     return layer, weights | _bias(step)
 
 
@@ -57,7 +62,9 @@ def super_gat_conv(step: Step) -> Converted:
     if conv.attention_type == "MX":
         weights |= {name: array_of(step, getattr(conv, name))[0] for name in ("att_l", "att_r")}
     options = {name: getattr(conv, name) for name in ("attention_type", "negative_slope", "add_self_loops")}
-    return SuperGATConv(**_sizes(conv), **options, bias=conv.bias is not None), weights | _bias(step)
+    return SuperGATConv(**_sizes(conv, weights["lin.weight"]), **options, bias=conv.bias is not None), weights | _bias(
+        step
+    )
 
 
 def _gat_options(conv: Any) -> dict[str, Any]:
@@ -80,13 +87,14 @@ def transformer_conv(step: Step) -> Converted:
     names = ["lin_key", "lin_query", "lin_value"]
     names += ["lin_skip"] if conv.root_weight else []
     names += ["lin_beta"] if conv.beta else []
+    weights = tensors(step, **{name: getattr(conv, name) for name in names})
     layer = TransformerConv(
-        **_sizes(conv),
+        **_sizes(conv, weights["lin_value.weight"]),
         root_weight=bool(conv.root_weight),
         beta=bool(conv.beta),
         bias=conv.lin_key.bias is not None,
     )
-    return layer, tensors(step, **{name: getattr(conv, name) for name in names})
+    return layer, weights
 
 
 def agnn_conv(step: Step, width: int | None) -> Converted:

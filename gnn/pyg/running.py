@@ -18,9 +18,35 @@ Graph = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows (n, width) float32, edge_index (2, e) int64, weights (e,) float32."""
 
 
+def copy_of(module: Module) -> Module:
+    """Return a copy in eval mode that shares nothing with the module.
+
+    What training has left in it, such as SuperGATConv's last attention, is copied without its gradients: torch itself
+    copies no tensor that was made of others.
+    """
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        _detach(vars(part), memo)
+    return copy.deepcopy(module, memo).eval()
+
+
+def _detach(kept: Any, memo: dict[int, Any]) -> None:
+    """Note copies of the tensors in containers that torch would not copy."""
+    import torch
+
+    if isinstance(kept, torch.Tensor):
+        if not kept.is_leaf:
+            memo[id(kept)] = kept.detach().clone()
+    elif isinstance(kept, dict):
+        _detach(list(kept.values()), memo)
+    elif isinstance(kept, list | tuple):
+        for one in kept:
+            _detach(one, memo)
+
+
 def clone_of(module: Module) -> Module:
     """Return a copy that answers for the graph that it is given, and leaves the module as it is."""
-    clone = copy.deepcopy(module).cpu().float().eval()
+    clone = copy_of(module).cpu().float()
     for part in clone.modules():
         for name in _CACHES:  # a conv with cached=True would answer for its training graph
             if hasattr(part, name):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnn.pyg.forward.in_place import refuse_overwritten
 from gnn.pyg.forward.line import INPUT, Operations
 from gnn.pyg.forward.opening import function_step, opened
 from gnn.pyg.forward.reading import Reader
@@ -34,19 +35,52 @@ def trace_forward(module: Module, head: str | None) -> Traced:
     if len(positional) < 2 or positional[1].default is not inspect.Parameter.empty:
         msg = f"{name}.forward takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
         raise ExportError(msg)
-    for p in positional[2:]:
-        if p.name in _TYPE_NAMES and p.default is inspect.Parameter.empty:
-            raise ExportError(typed_input(name, p.name))
-    third = positional[2] if len(positional) > 2 else None
-    has_weight = third is not None and (third.name in _WEIGHT_NAMES or third.default is inspect.Parameter.empty)
-    weight_name = third.name if third is not None and has_weight else None
+    more = [*positional[2:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]
+    weight_name = _weight_parameter(name, more)
     ops = Operations()
     result = _traced(ops, "", module, INPUT, head=head, edge_inputs=1, weight_name=weight_name)
+    if weight_name is None:
+        _refuse_unnamed_weights(module, head, [p.name for p in more])
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
         return copy(x, edge_index, **({} if weight_name is None else {weight_name: edge_weight}))
 
     return Traced(list(ops.steps(result)), run)
+
+
+def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | None:
+    """The parameter of a forward that takes edge weights, among those past edge_index; None where none does.
+
+    Raises: ExportError where it needs another one.
+    """
+    required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
+    for typed in (one for one in required if one in _TYPE_NAMES):
+        raise ExportError(typed_input(name, typed))
+    named = sorted((p.name for p in parameters if p.name in _WEIGHT_NAMES), key=_WEIGHT_NAMES.index)
+    first = [p.name for p in parameters[:1] if p.name in required]
+    weight_name = next(iter(named + first), None)
+    if others := [one for one in required if one != weight_name]:
+        msg = f"{name}.forward needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
+        raise ExportError(msg)
+    return weight_name
+
+
+def _refuse_unnamed_weights(module: Module, head: str | None, names: list[str]) -> None:
+    """Refuse a parameter that is handed to convs as edge weights, but is not called so: weights would be ignored.
+
+    Raises: ExportError naming it.
+    """
+    for name in names:
+        ops = Operations()
+        try:
+            result = _traced(ops, "", module, INPUT, head=head, edge_inputs=1, weight_name=name)
+        except ExportError:  # what it is otherwise, it keeps its default
+            continue
+        for step in ops.steps(result):
+            if step.edge_weights:
+                kind = type(module).__name__
+                msg = f"{kind}.forward hands {name} to {step.name} as weights of edges: call it edge_weight"
+                raise ExportError(msg)
 
 
 def _traced(
@@ -74,7 +108,19 @@ def _traced(
             options = {} if weight_name is None else {weight_name: edge_weight}
             return self.inner(*(x, edge_index)[: 1 + edge_inputs], **options)
 
+    class Rows(torch.fx.Proxy):
+        """What stands for a tensor; it passes for one, as the tensors of a job will."""
+
+        _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
+        __class__ = property(lambda _: torch.Tensor)
+
     class Tracer(torch.fx.Tracer):
+        def proxy(self, node: Any) -> Any:
+            return Rows(node, self)
+
+        def create_arg(self, a: Any) -> Any:
+            return a.node if type(a) is Rows else super().create_arg(a)
+
         def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
             if m is module:
                 return False
@@ -91,18 +137,14 @@ def _traced(
 
     label = name or type(module).__name__
     root = Root()
-    was_training = {part: part.training for part in root.modules()}
     try:
-        root.eval()
         graph = Tracer().trace(root)
     except ExportError:
         raise
     except Exception as error:
         msg = f"{label} cannot be traced ({type(error).__name__}: {error}). {TAKEN}"
         raise ExportError(msg) from error
-    finally:
-        for part, training in was_training.items():
-            part.training = training
+    refuse_overwritten(graph, root, lambda node: f"{node.name.removeprefix('inner_')} ({node.meta['line']})")
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)

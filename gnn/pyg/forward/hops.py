@@ -22,6 +22,13 @@ class _Conv(NamedTuple):
     module: Any
     weighted: bool
 
+    @property
+    def width(self) -> int | None:
+        """The width of the rows that it reads; of a conv that the first rows have sized (-1), its linear layer's."""
+        first = next((one for one in self.module.modules() if "Linear" in type(one).__name__), None)
+        found = self.module.in_channels if self.module.in_channels > 0 else getattr(first, "in_channels", -1)
+        return found if found > 0 else None
+
     def hop(self, rows: str, number: int, *, channels: int | None = None) -> str:
         loops = getattr(self.module, "add_self_loops", False)
         normalize = getattr(self.module, "normalize", True)
@@ -86,14 +93,14 @@ def _lg_conv(conv: _Conv, x: str) -> str:
 
 def _sg_conv(conv: _Conv, x: str) -> str:
     for k in range(conv.module.K):
-        x = conv.hop(x, k + 1, channels=conv.module.in_channels)
+        x = conv.hop(x, k + 1, channels=conv.width)
     return conv.lin(x, "lin", conv.module.lin)
 
 
 def _ssg_conv(conv: _Conv, x: str) -> str:
     out, share = conv.scaled(x, conv.module.alpha, "alpha"), (1 - conv.module.alpha) / conv.module.K
     for k in range(conv.module.K):
-        x = conv.hop(x, k + 1, channels=conv.module.in_channels)
+        x = conv.hop(x, k + 1, channels=conv.width)
         out = conv.added(out, conv.scaled(x, share, f"share{k + 1}"), f"sum{k + 1}")
     return conv.lin(out, "lin", conv.module.lin)
 
@@ -102,7 +109,7 @@ def _tag_conv(conv: _Conv, x: str) -> str:
     lins = conv.module.lins
     out = conv.lin(x, "lins.0", lins[0])
     for k in range(1, len(lins)):
-        x = conv.hop(x, k, channels=conv.module.in_channels)
+        x = conv.hop(x, k, channels=conv.width)
         out = conv.added(out, conv.lin(x, f"lins.{k}", lins[k]), f"sum{k}")
     return conv.shifted(out, conv.module.bias, "bias")
 
@@ -110,7 +117,7 @@ def _tag_conv(conv: _Conv, x: str) -> str:
 def _mix_hop_conv(conv: _Conv, x: str) -> str:
     module, made = conv.module, dict[int, str]()
     for k, lin in enumerate(module.lins):
-        x = conv.hop(x, k, channels=module.in_channels) if k else x
+        x = conv.hop(x, k, channels=conv.width) if k else x
         if k in module.powers:
             made[k] = conv.lin(x, f"lins.{k}", lin)
     out = conv.ops.join(f"{conv.name}.powers", "cat", [made[k] for k in module.powers])

@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "0: SimpleConv with aggr='mean' is not supported; supported: add",
     ),
     "gru": (lambda: nn.ModuleList([pyg.GatedGraphConv(4, 2)]), "its hops share a GRU. Nearest: ResGatedGraphConv"),
-    "overwritten": (InPlace, "differs from the module"),
+    "overwritten": (InPlace, "writes over what is read again"),
     "cheb": (lambda: nn.ModuleList([pyg.ChebConv(IN, 3, 2)]), "ChebConv is not supported: .* Nearest: TAGConv"),
 }
 

@@ -1,0 +1,104 @@
+"""Operations that write to what they read, such as `h.relu_()`: taken where nobody reads later what they wrote over.
+
+A traced graph has values, not memory: read as one, an operation in place would leave its input as it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.errors import ExportError
+from gnn.pyg.steps import class_name
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_OPERATORS = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
+# What gives its input again, or a view of it, at inference.
+_SAME = {
+    *("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"),
+    *("contiguous", "detach", "float", "double", "half", "to", "type", "type_as", "cpu", "requires_grad_"),
+    *("view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand"),
+    *("getitem", "chunk", "split", "select", "narrow", "unbind"),
+}
+
+
+def refuse_overwritten(graph: Any, root: Module, place: Callable[[Any], str]) -> None:
+    """Refuse a forward that reads what it has written over; `place` says where a node stands.
+
+    Raises: ExportError naming the operation that writes.
+    """
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    memory: dict[Any, Any] = {}  # a node whose memory it is
+    sharing: dict[Any, list[Any]] = defaultdict(list)
+    for node in graph.nodes:
+        read = _first(node)
+        writes = read is not None and _writes(node, root)
+        memory[node] = memory[read] if read is not None and (writes or _is_same(node, root)) else node
+        sharing[memory[node]].append(node)
+    for node in graph.nodes:
+        read = _first(node)
+        given = node.kwargs.get("out")
+        written = given if hasattr(given, "users") else read if read is not None and _writes(node, root) else None
+        if written is None:
+            continue
+        before = [one for one in sharing[memory[written]] if order[one] < order[node]]
+        late = [user for one in before for user in one.users if order[user] > order[node]]
+        if late or written.op == "get_attr" or written is given:
+            msg = (
+                f"{place(node)} writes over what is read again after it, and Freshet takes values, not memory. "
+                "Nearest: the same not in place (no _ at its end, no inplace=True, no out=), with its result assigned"
+            )
+            raise ExportError(msg)
+
+
+def _first(node: Any) -> Any | None:
+    """The node that an operation reads first, if it is one."""
+    first = node.args[0] if node.args else node.kwargs.get("input")
+    return first if node.op.startswith("call") and hasattr(first, "users") else None
+
+
+def _writes(node: Any, root: Module) -> bool:
+    """Whether an operation writes to what it reads first."""
+    if node.op == "call_module":
+        return _module_writes(root.get_submodule(node.target))
+    label = _label(node)
+    if label.rstrip("_") in _SAME:
+        return False
+    if node.op == "call_method" or node.target in _OPERATORS:
+        return node.target in _OPERATORS or (label.endswith("_") and not label.endswith("__"))
+    try:
+        options = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # torch's builtins have no signature
+        options = node.kwargs
+    return options.get("inplace") is True or label.endswith("_")
+
+
+def _module_writes(module: Module) -> bool:
+    """Whether a module writes to its input: of a chain the first one that does anything."""
+    if class_name(module) == "torch.nn.Sequential":
+        parts = [part for part in module.children() if not _gives_its_input(part)]
+        return bool(parts) and _module_writes(parts[0])
+    return bool(getattr(module, "inplace", False)) and not _gives_its_input(module)
+
+
+def _is_same(node: Any, root: Module) -> bool:
+    """Whether an operation gives its input again, or a view of it."""
+    if node.op == "call_module":
+        return _gives_its_input(root.get_submodule(node.target))
+    return _label(node) in _SAME
+
+
+def _gives_its_input(module: Module) -> bool:
+    """Whether a module does nothing at inference."""
+    if class_name(module) == "torch.nn.Sequential":
+        return all(_gives_its_input(part) for part in module.children())
+    return class_name(module) == "torch.nn.Identity" or "Dropout" in type(module).__name__
+
+
+def _label(node: Any) -> str:
+    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.target))

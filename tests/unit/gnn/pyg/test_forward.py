@@ -1,0 +1,161 @@
+"""What a forward does beside calling layers: it writes in place, asks what it was given, and names its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_geometric import nn as pyg
+
+from gnn.pyg.export import ExportError, export_model
+
+
+def module(forward: Callable[..., Any], **parts: nn.Module) -> nn.Module:
+    """A module with these submodules and this forward, which gets it as `s`."""
+    made = type("Made", (nn.Module,), {"forward": forward})()
+    for name, part in ({"conv": pyg.GCNConv(4, 4)} | parts).items():
+        setattr(made, name, part)
+    return made  # type: ignore[no-any-return]
+
+
+def clamps_its_input(s: Any, x: Any, edge_index: Any) -> Any:
+    x.clamp_(-10, 10)
+    return s.conv(x, edge_index)
+
+
+def clamps_rows_that_are_kept(s: Any, x: Any, edge_index: Any) -> Any:
+    h = s.conv(x, edge_index)
+    return torch.cat([h, h.clamp_(-8, 8)], -1)
+
+
+def clamps_what_dropout_gave(s: Any, x: Any, edge_index: Any) -> Any:
+    h = s.conv(x, edge_index)
+    return functional.dropout(h, training=s.training).clamp_(-8, 8) + h
+
+
+def writes_to_another(s: Any, x: Any, edge_index: Any) -> Any:
+    torch.clamp(x, -10, 10, out=x)
+    return s.conv(x, edge_index)
+
+
+def clamps_weights(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+    edge_weight.clamp_(max=1.8)
+    return s.conv(x, edge_index, edge_weight)
+
+
+def reads_what_a_module_wrote_over(s: Any, x: Any, edge_index: Any) -> Any:
+    h = s.conv(x, edge_index)
+    return s.chain(h) + h
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        clamps_its_input,
+        clamps_rows_that_are_kept,
+        clamps_what_dropout_gave,
+        writes_to_another,
+        clamps_weights,
+        reads_what_a_module_wrote_over,
+    ],
+)
+def test_what_is_read_after_it_was_written_over_is_refused_by_its_line(
+    forward: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Rows of a random graph are too small for these to differ there."""
+    chain = nn.Sequential(nn.Dropout(), nn.Hardtanh(-8, 8, inplace=True), nn.Linear(4, 4))
+    with pytest.raises(ExportError, match=r"\(test_forward.py:\d+\) writes over what is read again"):
+        export_model(module(forward, chain=chain), tmp_path / "M")
+
+
+def in_place_where_nobody_reads(s: Any, x: Any, edge_index: Any) -> Any:
+    x = functional.relu(s.conv(x, edge_index), inplace=True)
+    x = s.act(functional.dropout(x, training=s.training))
+    return s.last(s.conv(x, edge_index).relu_())
+
+
+def test_in_place_is_taken_where_nobody_reads_what_it_wrote_over(tmp_path: Path) -> None:
+    last = nn.Sequential(nn.ELU(inplace=True), nn.Linear(4, 4), nn.ReLU(inplace=True))
+    made = module(in_place_where_nobody_reads, act=nn.ReLU(inplace=True), last=last)
+    model = export_model(made, tmp_path / "M")
+    assert [layer.type for layer in model.layers][-3:] == ["elu", "linear", "relu"]
+
+
+def asks_for_tensors(s: Any, x: Any, edge_index: Any) -> Any:
+    if isinstance(x, torch.Tensor) and torch.is_tensor(x):
+        x = x.clamp(-10, 10)
+    return s.conv(x, edge_index)
+
+
+def test_what_is_traced_passes_for_a_tensor_as_the_real_one_does(tmp_path: Path) -> None:
+    assert [layer.type for layer in export_model(module(asks_for_tensors), tmp_path / "M").layers] == [
+        "clamp",
+        "gcn_conv",
+    ]
+
+
+def weights_come_fourth(s: Any, x: Any, edge_index: Any, batch: Any = None, edge_weight: Any = None) -> Any:
+    return s.conv(x, edge_index, edge_weight)
+
+
+def weights_come_by_name(s: Any, x: Any, edge_index: Any, *, edge_weight: Any) -> Any:
+    return s.conv(x, edge_index, edge_weight)
+
+
+@pytest.mark.parametrize("forward", [weights_come_fourth, weights_come_by_name])
+def test_weights_are_found_wherever_forward_takes_them(forward: Callable[..., Any], tmp_path: Path) -> None:
+    [layer] = export_model(module(forward), tmp_path / "M").layers
+    assert layer.edge_weights  # type: ignore[attr-defined]
+
+
+def weights_by_another_name(s: Any, x: Any, edge_index: Any, ew: Any = None) -> Any:
+    return s.conv(x, edge_index, ew)
+
+
+def needs_more(s: Any, x: Any, edge_index: Any, edge_weight: Any, batch: Any) -> Any:
+    return s.conv(x, edge_index, edge_weight)
+
+
+def test_parameters_that_would_be_ignored_or_missing_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="hands ew to conv as weights of edges: call it edge_weight"):
+        export_model(module(weights_by_another_name), tmp_path / "M")
+    with pytest.raises(ExportError, match="needs batch, expected"):
+        export_model(module(needs_more), tmp_path / "M")
+
+
+def keeps_its_rows(s: Any, x: Any, edge_index: Any) -> Any:
+    s.h = s.conv(x, edge_index)
+    s.calls += 1
+    return s.h
+
+
+def test_the_module_stays_as_it_is_and_what_training_left_in_it_is_no_obstacle(tmp_path: Path) -> None:
+    made = module(keeps_its_rows, conv=pyg.SuperGATConv(4, 4)).train()
+    made.register_buffer("calls", torch.zeros(()))
+    made(torch.randn(9, 4), torch.randint(0, 9, (2, 30)))
+    rows = made.h
+    assert not rows.is_leaf, "torch.deepcopy would refuse it"
+    export_model(made, tmp_path / "M")
+    assert made.h is rows and made.calls == 1 and made.training
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        lambda: pyg.GATConv(-1, 4, heads=2),
+        lambda: pyg.GATv2Conv(-1, 4),
+        lambda: pyg.TransformerConv(-1, 4),
+        lambda: pyg.SuperGATConv(-1, 4),
+        lambda: pyg.SGConv(-1, 4, K=2),
+    ],
+)
+def test_a_conv_that_its_first_rows_have_sized_is_taken(conv: Callable[[], Any], tmp_path: Path) -> None:
+    made = conv()
+    made(torch.randn(9, 8), torch.randint(0, 9, (2, 30)))
+    assert made.in_channels == -1
+    assert export_model(nn.ModuleList([made]), tmp_path / "M").in_width == 8
