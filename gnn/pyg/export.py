@@ -13,7 +13,6 @@ from gnn.pyg.check import check
 from gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from gnn.pyg.forward.trace import trace
 from gnn.pyg.layers import convert_chain, first_width
-from gnn.pyg.running import copy_of
 from gnn.pyg.running_sums import with_running_sums
 from gnn.pyg.statistics import gather, graph_of
 from gnn.pyg.steps import ExportError, Step
@@ -56,7 +55,6 @@ def export_model(
     if not isinstance(module, torch.nn.Module):
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
-    module = copy_of(module)
     graph = None if stats_from is None else graph_of(stats_from)
     traced = trace(module, head)
     statistics = None if graph is None else gather(module, traced, head, graph)

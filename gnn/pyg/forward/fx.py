@@ -12,6 +12,7 @@ from gnn.pyg.forward.line import INPUT, Operations
 from gnn.pyg.forward.opening import function_step, opened
 from gnn.pyg.forward.reading import Reader
 from gnn.pyg.refusals import TAKEN, typed_input
+from gnn.pyg.running import copy_of
 from gnn.pyg.steps import ExportError, Step, Traced
 from gnn.rows.jumps import Join, Keep
 
@@ -95,18 +96,38 @@ def _traced(
 ) -> str:
     """Note the operations of a module's forward: it gets the rows, `edge_inputs` more, and edge weights."""
     import torch
-    from torch_geometric.nn import MessagePassing
 
     class Root(torch.nn.Module):
         """Calls the module with what it needs, so that its other parameters keep their defaults."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.inner = module
+            self.inner = copy_of(module)  # a forward may keep what it is given
 
         def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
             options = {} if weight_name is None else {weight_name: edge_weight}
             return self.inner(*(x, edge_index)[: 1 + edge_inputs], **options)
+
+    root = Root()
+    try:
+        graph = _tracer(root.inner, head).trace(root)
+    except ExportError:
+        raise
+    except Exception as error:
+        msg = f"{name or type(module).__name__} cannot be traced ({type(error).__name__}: {error}). {TAKEN}"
+        raise ExportError(msg) from error
+    root.inner = module
+    refuse_overwritten(graph, root, lambda node: f"{node.name.removeprefix('inner_')} ({node.meta['line']})")
+    for node in reversed(list(graph.nodes)):
+        if not node.users and node.op not in ("output", "placeholder"):
+            graph.erase_node(node)
+    return Reader(ops, graph, root, name, rows, lambda label: _dense if label == head else None).result()
+
+
+def _tracer(module: Module, head: str | None) -> Any:
+    """What traces a module, and takes layers as they are."""
+    import torch
+    from torch_geometric.nn import MessagePassing
 
     class Rows(torch.fx.Proxy):
         """What stands for a tensor; it passes for one, as the tensors of a job will."""
@@ -135,20 +156,7 @@ def _traced(
             node.meta["line"] = _line()
             return node
 
-    label = name or type(module).__name__
-    root = Root()
-    try:
-        graph = Tracer().trace(root)
-    except ExportError:
-        raise
-    except Exception as error:
-        msg = f"{label} cannot be traced ({type(error).__name__}: {error}). {TAKEN}"
-        raise ExportError(msg) from error
-    refuse_overwritten(graph, root, lambda node: f"{node.name.removeprefix('inner_')} ({node.meta['line']})")
-    for node in reversed(list(graph.nodes)):
-        if not node.users and node.op not in ("output", "placeholder"):
-            graph.erase_node(node)
-    return Reader(ops, graph, root, name, rows, lambda label: _dense if label == head else None).result()
+    return Tracer()
 
 
 def called(ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, head: str | None) -> str:
