@@ -62,6 +62,9 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
     if spec.resume:
         options["execution.state-recovery.path"] = spec.resume
         options["execution.state-recovery.claim-mode"] = "NO_CLAIM"
+        # A job that stayed has a source that says nothing, but has state; what is missing otherwise is to be noticed.
+        leaves_source = not spec.stay and not spec.topics
+        options["execution.state-recovery.ignore-unclaimed-state"] = str(leaves_source).lower()
     return options
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -198,9 +199,16 @@ class FlinkRun:
                 self._java.wait(2.0)
             if self._java.returncode is None:
                 raise self._failed(error) from error
+            raise self._failed(JobFailed(self._death_of_java(self._java.returncode))) from error
+
+    def _death_of_java(self, code: int) -> str:
+        """How the Java process died: by whose signal, or what it said last."""
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        else:
             tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
-            msg = f"the Java process died (exit {self._java.returncode}): {' '.join(tail)}"
-            raise self._failed(JobFailed(msg)) from error
+            how = f"died (exit {code}): {' '.join(tail)}"
+        return f"the Java process {how}; what it said is in {self.spec.logs / 'java.log'}, and --resume latest goes on"
 
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
@@ -211,7 +219,7 @@ class FlinkRun:
         self._await_sinks()
         out = self.spec.out_path
         savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
-        if savepoint is None and input_ended(out):
+        if savepoint is None and input_ended(out, bounded=not (self.spec.topics or self.spec.stay)):
             self._record(run_file.FINISHED)
             return RunResult(run_file.FINISHED, self.job_id)
         self._record(run_file.STOPPED, savepoint=savepoint)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from operators.dataflow import rank
+from operators.dataflow import PARTITIONER, rank
 from operators.output_folders import STATUS
 from operators.telemetry.level import AnyLevel, Told, together
 from operators.telemetry.status_file import StatusFile, read_statuses
@@ -94,9 +94,13 @@ def forget_profiles(out: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def input_ended(out: Path) -> bool:
-    """Whether the present attempt has come to the end of its input, and not been stopped before."""
-    return any(one["input_ended"] for one in read_statuses(out, PREFIX, needs=("input_ended",)))
+def input_ended(out: Path, *, bounded: bool) -> bool:
+    """Whether the present attempt has come to the end of its input, and not been stopped before.
+
+    The Partitioner of an attempt that goes on from a state past the end of a `bounded` input has nothing to begin with.
+    """
+    found = [one for one in read_statuses(out, PREFIX, needs=("input_ended", "acts")) if one["operator"] == PARTITIONER]
+    return any(one["input_ended"] or (bounded and not one["acts"]) for one in found)
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:

@@ -164,6 +164,10 @@ def test_the_end_of_input_seals_also_in_a_job_that_stays(job: Job) -> None:
     stop_job(job.out)
     assert (job.out / "begins.txt").read_text().split() == ["0", "4"]
     job.assert_complete(chunks=5)
+    code, errors = job.run(chunks=5, epoch_ms=0, resume=savepoint)  # it need not stay for ever
+    assert code == 0, errors
+    assert read_run(job.out)["state"] == "finished"
+    job.assert_complete(chunks=5)
 
 
 def test_part_keys_agree_with_flink(tmp_path: Path) -> None:

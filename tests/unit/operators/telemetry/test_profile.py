@@ -54,9 +54,24 @@ def test_subtasks_and_parts_are_put_together(tmp_path: Path) -> None:
     assert found["memory_bytes"] == {"0": 100, "1": 101, "2": 102}
     assert found["levels"]["inbox_bytes"] == {"now": 3, "peak": 3, "bound": None}
     assert found["levels"]["outbox_bytes"] == {"now": 0, "peak": 0, "bound": 14}
-    assert not input_ended(tmp_path)
+    assert not input_ended(tmp_path, bounded=True)
     forget_profiles(tmp_path)
     assert read_profiles(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("acts", "seen", "bounded", "ended"),
+    [(5, True, True, True), (5, False, True, False), (0, False, True, True), (0, False, False, False)],
+)
+def test_input_has_ended_where_its_end_was_seen_or_is_behind_the_state(
+    tmp_path: Path, acts: int, seen: bool, bounded: bool, ended: bool
+) -> None:
+    """A Partitioner that is restored from a state past the end of its input has nothing to begin with."""
+    Profile(tmp_path, "sink", 0).write()
+    profile = Profile(tmp_path, "partitioner", 0)
+    profile.acts, profile.input_ended = acts, seen
+    profile.write()
+    assert input_ended(tmp_path, bounded=bounded) == ended
 
 
 def test_an_idle_thread_writes_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
