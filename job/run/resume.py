@@ -114,6 +114,8 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
         )
         raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
+    if "parallelism" in given and config.parallelism % (former.get("pipeline") or 1):
+        del former["pipeline"]  # was for other processes
     config = config.model_copy(update={**former, "runtime": saved.runtime})
     if msg := config.epochs_that_disagree():
         raise UsageError(msg)

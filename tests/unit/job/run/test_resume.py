@@ -386,7 +386,7 @@ def test_stopping_what_does_not_run(folder: Path) -> None:
 def test_a_job_of_one_part_goes_on_with_any_processes_that_share_its_layers(begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun / "model", tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(EVENTS)
-    job = prepare(load_run_config(flags(tmp_path, parallelism=2, epoch_ms=0)), tmp_path / "out")
+    job = prepare(load_run_config(flags(tmp_path, parallelism=2, pipeline=2, epoch_ms=0)), tmp_path / "out")
     assert job.settings.parts == 1, "its two processes share the layers"
     run_file.update_run(tmp_path / "out", pids={}, state="stopped")
     for options in ({}, {"parallelism": 1}, {"parallelism": 3}):
