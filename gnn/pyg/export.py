@@ -35,10 +35,10 @@ def export_model(
     """Write a trained module as a model folder and return the model.
 
     The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, PNA, EdgeCNN, LightGCN), a
-    torch_geometric.nn.Sequential, a torch.nn.ModuleList of layers in order, or a module whose forward(x, edge_index[,
-    edge_weight]) torch.fx can trace; a layer may read the rows of any earlier one. It is left as it is. Dropout is
-    dropped, BatchNorm keeps the statistics it was trained with. Where the module does not hand edge weights on to a
-    conv, the job ignores them there too.
+    torch_geometric.nn.Sequential, one of its convs, a torch.nn.ModuleList of layers in order, or a module whose
+    forward(x, edge_index[, edge_weight]) torch.fx can trace; a layer may read the rows of any earlier one. It is left
+    as it is. Dropout is dropped, BatchNorm keeps the statistics it was trained with. Where the module does not hand
+    edge weights on to a conv, the job ignores them there too.
 
     `edge_types` fixes the edge types of the stream and their order. `stats_from` is (x, edge_index) or (x, edge_index,
     edge_weight), best of the graph that the module was trained on: norms over all vertices (GraphNorm, PairNorm,

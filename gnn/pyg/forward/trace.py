@@ -18,21 +18,29 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+# What holds the module that makes the rows, and under which name.
+_WRAPPERS = {"GAE": "encoder", "VGAE": "encoder", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+
 
 def trace(module: Module, head: str | None = None) -> Traced:
     """Return the steps of a module and how to run it; the submodule `head` is traced as a part of its own.
 
     Raises: ExportError when it does something that cannot be taken over.
     """
-    from torch_geometric.nn import LightGCN, Sequential
+    from torch_geometric.nn import LightGCN, MessagePassing, Sequential
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+    if (inner := _WRAPPERS.get(type(module).__name__)) is not None and hasattr(module, inner):
+        msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
+        raise ExportError(msg)
     ops = Operations()
     if class_name(module) == "torch.nn.ModuleList":
         result = _module_list(ops, "", module, INPUT)
         return Traced(list(ops.steps(result)), _run_module_list)
     if isinstance(module, Sequential):
         return _sequential(module, head)
+    if isinstance(module, MessagePassing):
+        return Traced(list(ops.steps(opened(ops, "conv", module, INPUT, edge_weights=True))), _run_conv)
     if isinstance(module, LightGCN):
         return Traced(list(ops.steps(light_gcn(ops, module, INPUT))), _run_light_gcn)
     if isinstance(module, BasicGNN) and type(module).forward is BasicGNN.forward:
@@ -58,13 +66,18 @@ def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight:
         if class_name(child) == "torch.nn.ModuleList":
             x = _run_module_list(child, x, edge_index, edge_weight)
         elif isinstance(child, MessagePassing):
-            weighted = "edge_weight" in inspect.signature(child.forward).parameters
-            x = child(x, edge_index, edge_weight) if weighted else child(x, edge_index)
+            x = _run_conv(child, x, edge_index, edge_weight)
         elif isinstance(child, BasicGNN):
             x = _run_basic_gnn(child, x, edge_index, edge_weight)
         else:
             x = child(x)
     return x
+
+
+def _run_conv(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+    weighted = "edge_weight" in inspect.signature(module.forward).parameters
+    result: Tensor = module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
+    return result
 
 
 def _run_basic_gnn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
