@@ -62,9 +62,8 @@ def super_gat_conv(step: Step) -> Converted:
     if conv.attention_type == "MX":
         weights |= {name: array_of(step, getattr(conv, name))[0] for name in ("att_l", "att_r")}
     options = {name: getattr(conv, name) for name in ("attention_type", "negative_slope", "add_self_loops")}
-    return SuperGATConv(**_sizes(conv, weights["lin.weight"]), **options, bias=conv.bias is not None), weights | _bias(
-        step
-    )
+    layer = SuperGATConv(**_sizes(conv, weights["lin.weight"]), **options, bias=conv.bias is not None)
+    return layer, weights | _bias(step)
 
 
 def _gat_options(conv: Any) -> dict[str, Any]:

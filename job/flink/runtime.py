@@ -203,12 +203,12 @@ class FlinkRun:
 
     def _death_of_java(self, code: int) -> str:
         """How the Java process died: by whose signal, or what it said last."""
+        log = self.spec.logs / "java.log"
         if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
+            how = f"killed by {signal.Signals(-code).name}"
         else:
-            tail = (self.spec.logs / "java.log").read_text(errors="replace").strip().splitlines()[-1:]
-            how = f"died (exit {code}): {' '.join(tail)}"
-        return f"the Java process {how}; what it said is in {self.spec.logs / 'java.log'}, and --resume latest goes on"
+            how = " ".join([f"exit {code}:", *log.read_text(errors="replace").strip().splitlines()[-1:]])
+        return f"the Java process died ({how}); {log} has what it said, and --resume latest goes on"
 
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""

@@ -55,8 +55,8 @@ def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | N
     Raises: ExportError where it needs another one.
     """
     required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
-    for typed in (one for one in required if one in _TYPE_NAMES):
-        raise ExportError(typed_input(name, typed))
+    if typed := [one for one in required if one in _TYPE_NAMES]:
+        raise ExportError(typed_input(name, typed[0]))
     named = sorted((p.name for p in parameters if p.name in _WEIGHT_NAMES), key=_WEIGHT_NAMES.index)
     first = [p.name for p in parameters[:1] if p.name in required]
     weight_name = next(iter(named + first), None)
