@@ -121,7 +121,7 @@ def test_the_death_of_java_is_the_last_line_and_late_layers_are_gone_on_with(giv
             child.kill()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 3, errors
-    assert errors.splitlines()[-1].startswith("freshet: the Java process died (exit -9)"), errors
+    assert errors.splitlines()[-1].startswith("freshet: the Java process died (killed by SIGKILL)"), errors
     process = start_embed(given, out, *options)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
