@@ -73,6 +73,11 @@ class JobSpec(BaseModel):
         return self
 
     @property
+    def ends_by_itself(self) -> bool:
+        """Whether it ends when its input does: topics and a job that stays have no end."""
+        return not (self.topics or self.stay)
+
+    @property
     def groups(self) -> int:
         """How many groups of operators have slots of their own: as told, if that fits the parallelism."""
         fits = self.parallelism % self.pipeline == 0 and self.pipeline <= groups_max(self.layers)

@@ -63,8 +63,7 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
         options["execution.state-recovery.path"] = spec.resume
         options["execution.state-recovery.claim-mode"] = "NO_CLAIM"
         # A job that stayed has a source that says nothing, but has state; what is missing otherwise is to be noticed.
-        leaves_source = not spec.stay and not spec.topics
-        options["execution.state-recovery.ignore-unclaimed-state"] = str(leaves_source).lower()
+        options["execution.state-recovery.ignore-unclaimed-state"] = str(spec.ends_by_itself).lower()
     return options
 
 

@@ -219,7 +219,7 @@ class FlinkRun:
         self._await_sinks()
         out = self.spec.out_path
         savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
-        if savepoint is None and input_ended(out, bounded=not (self.spec.topics or self.spec.stay)):
+        if savepoint is None and input_ended(out, bounded=self.spec.ends_by_itself):
             self._record(run_file.FINISHED)
             return RunResult(run_file.FINISHED, self.job_id)
         self._record(run_file.STOPPED, savepoint=savepoint)

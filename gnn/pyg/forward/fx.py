@@ -117,7 +117,7 @@ def _traced(
         msg = f"{name or type(module).__name__} cannot be traced ({type(error).__name__}: {error}). {TAKEN}"
         raise ExportError(msg) from error
     root.inner = module
-    refuse_overwritten(graph, root, lambda node: f"{node.name.removeprefix('inner_')} ({node.meta['line']})")
+    refuse_overwritten(graph, root, name)
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)

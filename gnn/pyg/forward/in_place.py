@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import operator
 from collections import defaultdict
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.reading import label_of, place_of
 from gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
@@ -27,33 +27,28 @@ _SAME = {
 }
 
 
-def refuse_overwritten(graph: Any, root: Module, place: Callable[[Any], str]) -> None:
-    """Refuse a forward that reads what it has written over; `place` says where a node stands.
+def refuse_overwritten(graph: Any, root: Module, prefix: str) -> None:
+    """Refuse a forward of the module `prefix` that reads what it has written over.
 
     Raises: ExportError naming the operation that writes.
     """
     order = {node: number for number, node in enumerate(graph.nodes)}
     memory: dict[Any, Any] = {}  # a node whose memory it is
-    sharing: dict[Any, list[Any]] = defaultdict(list)
+    sharing: dict[Any, list[Any]] = defaultdict(list)  # the nodes so far, by their memory
     for node in graph.nodes:
-        read = _first(node)
+        read, out = _first(node), node.kwargs.get("out")
         writes = read is not None and _writes(node, root)
-        memory[node] = memory[read] if read is not None and (writes or _is_same(node, root)) else node
-        sharing[memory[node]].append(node)
-    for node in graph.nodes:
-        read = _first(node)
-        given = node.kwargs.get("out")
-        written = given if hasattr(given, "users") else read if read is not None and _writes(node, root) else None
-        if written is None:
-            continue
-        before = [one for one in sharing[memory[written]] if order[one] < order[node]]
-        late = [user for one in before for user in one.users if order[user] > order[node]]
-        if late or written.op == "get_attr" or written is given:
+        shares = writes or (read is not None and _is_same(node, root))
+        memory[node] = memory[read] if shares else node
+        late = [user for one in sharing[memory[node]] for user in one.users if order[user] > order[node]]
+        if out is not None or (writes and (late or memory[node].op == "get_attr")):
             msg = (
-                f"{place(node)} writes over what is read again after it, and Freshet takes values, not memory. "
+                f"{place_of(node, prefix)} writes over what is read again after it, "
+                "and Freshet takes values, not memory. "
                 "Nearest: the same not in place (no _ at its end, no inplace=True, no out=), with its result assigned"
             )
             raise ExportError(msg)
+        sharing[memory[node]].append(node)
 
 
 def _first(node: Any) -> Any | None:
@@ -66,7 +61,7 @@ def _writes(node: Any, root: Module) -> bool:
     """Whether an operation writes to what it reads first."""
     if node.op == "call_module":
         return _module_writes(root.get_submodule(node.target))
-    label = _label(node)
+    label = label_of(node)
     if label.rstrip("_") in _SAME:
         return False
     if node.op == "call_method" or node.target in _OPERATORS:
@@ -90,7 +85,7 @@ def _is_same(node: Any, root: Module) -> bool:
     """Whether an operation gives its input again, or a view of it."""
     if node.op == "call_module":
         return _gives_its_input(root.get_submodule(node.target))
-    return _label(node) in _SAME
+    return label_of(node) in _SAME
 
 
 def _gives_its_input(module: Module) -> bool:
@@ -98,7 +93,3 @@ def _gives_its_input(module: Module) -> bool:
     if class_name(module) == "torch.nn.Sequential":
         return all(_gives_its_input(part) for part in module.children())
     return class_name(module) == "torch.nn.Identity" or "Dropout" in type(module).__name__
-
-
-def _label(node: Any) -> str:
-    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.target))

@@ -136,12 +136,10 @@ class Reader:
             self._stacks[node] = stack
 
     def _name(self, node: Any) -> str:
-        where = node.target if isinstance(node.target, str) and node.op != "call_method" else node.name
-        return f"{self._prefix}.{where.removeprefix('inner.')}".removeprefix(".")
+        return _name_of(node, self._prefix)
 
     def _place(self, node: Any) -> str:
-        line = node.meta.get("line")
-        return f"{self._name(node)} ({line})" if line else self._name(node)
+        return place_of(node, self._prefix)
 
     def _reads_other(self, node: Any) -> str:
         return f"{self._place(node)} reads something other than rows of layers, edges and constants. {TAKEN}"
@@ -171,9 +169,24 @@ class Reader:
         return torch.fx.node.map_arg(given, lambda node: self._constants.get(node, node))
 
 
+def _name_of(node: Any, prefix: str) -> str:
+    where = node.target if isinstance(node.target, str) and node.op != "call_method" else node.name
+    return f"{prefix}.{where.removeprefix('inner.')}".removeprefix(".")
+
+
+def place_of(node: Any, prefix: str) -> str:
+    """The name of an operation of the module `prefix`, and the line where it stands."""
+    name, line = _name_of(node, prefix), node.meta.get("line")
+    return f"{name} ({line})" if line else name
+
+
+def label_of(node: Any) -> str:
+    """What an operation is called where it stands, e.g. relu_."""
+    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.target))
+
+
 def _raw_label(node: Any) -> str:
-    label = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    return str(label).rstrip("_")
+    return label_of(node).rstrip("_")
 
 
 def _label(node: Any) -> str:
