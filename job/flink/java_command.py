@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from job.machine.processes import die_with_parent
+from job.machine.signals import STOPS
 
 _LOG4J = """rootLogger.level = ${env:FRESHET_FLINK_LOG_LEVEL:-INFO}
 rootLogger.appenderRef.file.ref = file
@@ -58,15 +59,20 @@ def start_java(
             stdout=said,
             stderr=said,
             env=env,
-            preexec_fn=_tie_to_parent,
+            preexec_fn=tie_to_parent,
         )
 
 
-def _tie_to_parent() -> None:
-    """In the child, before exec: die with the parent, and leave the terminal's signals to it."""
+def tie_to_parent() -> None:
+    """In the child, before exec: die with the parent, and leave the terminal's signals to it.
+
+    Blocked, since ignored is not enough: polars sets a handler of SIGINT when it is imported, whatever was there, and
+    then a Ctrl-C would end the file that a Sink is writing by KeyboardInterrupt, and with it the attempt.
+    """
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)  # else Java would take it, and out of the mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
 
 def _java(env: dict[str, str], heap_mb: int) -> list[str]:

@@ -111,6 +111,7 @@ def test_a_stopped_job_waits_for_the_last_files_of_its_sinks(job: Make, stream: 
     os.killpg(process.pid, signal.SIGINT)
     ended = one.wait()
     assert ended.code == 130, ended.errors
+    assert not (one.out / "logs" / "python-errors.log").exists(), "no operator took the signal"
     run = read_run(one.out)
     assert f"the output is complete up to epoch {run['epoch']}" in ended.errors
     assert 10 <= run["epoch"] == read_epochs(one.out)[-1][0] < 200

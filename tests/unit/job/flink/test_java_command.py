@@ -1,0 +1,40 @@
+"""What a Java process of Flink inherits."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from job.flink.java_command import tie_to_parent
+from job.machine.signals import STOPS
+
+# As in a TaskManager: Python is there, and polars, which sets a handler of SIGINT when it is imported.
+_WRITES = """
+import os, signal, sys, threading
+import polars
+def write():
+    for number in range(200):
+        polars.DataFrame({"a": range(1000)}).write_parquet(sys.argv[1])
+        if number == 10:
+            print("writing", flush=True)
+    print("done", flush=True)
+thread = threading.Thread(target=write)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_of_the_terminal_ends_no_write(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITES, str(tmp_path / "file.parquet")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=tie_to_parent)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"writing\n"
+    for _ in range(20):
+        process.send_signal(number)
+    said, errors = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, b"done\n"), errors.decode()
