@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-# Places in the column, int64[8]; FLAGS holds REPLAY, LAST, FLUSH and PUBLISH.
+# Places in the column, int64[8], of which the last is free; FLAGS holds REPLAY, LAST, FLUSH and PUBLISH.
 CONTROLS = 8
-MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, STREAMED_MS = range(CONTROLS)
+MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES = range(CONTROLS - 1)
 REPLAY, LAST, FLUSH, PUBLISH = 1, 2, 4, 8
 
 
@@ -18,16 +18,15 @@ def control_values(
     rejected: int = 0,
     accepted: int = 0,
     vertices: int = 0,
-    streamed_ms: float = 0,
 ) -> np.ndarray:
     """The column `ctl` of an epoch's blocks.
 
     `marker` is its number, -1 for none; `events` and `arrival_ms` (of the first one at the Parser) are the epoch's; the
-    last four count from the beginning of the job.
+    last three count from the beginning of the job.
     """
-    values = np.empty(CONTROLS, np.int64)
+    values = np.zeros(CONTROLS, np.int64)
     values[[MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS]] = marker, events, int(arrival_ms), flags
-    values[[REJECTED, ACCEPTED, VERTICES, STREAMED_MS]] = rejected, accepted, vertices, int(streamed_ms)
+    values[[REJECTED, ACCEPTED, VERTICES]] = rejected, accepted, vertices
     return values
 
 

@@ -66,7 +66,6 @@ class PartitionerStage:
         self._cutter = Cutter(config, log, self.lanes, self._markers, InputPositions(sources, topics))
         self._refusals = Refusals(sources)
         self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels}
-        self._journaled = 0  # events that came in an earlier attempt
         self._is_stamped = False  # whether keyed state says whose it is
 
     # -- restore and replay -------------------------------------------------------------------------------------
@@ -96,7 +95,6 @@ class PartitionerStage:
         self.lanes.restore(sealed)
         for number, first, block in journaled_blocks(entries):
             self._hold(number, first, Events.decode(block), len(block))
-        self._journaled = self.accepted
 
     def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
         """Replay the journal up to the epoch that was sealed when the state was saved, and seal what is due by now.
@@ -221,8 +219,6 @@ class PartitionerStage:
         """Take an epoch through the core."""
         (cut, pieces), core, progress = epoch, self.core, self.progress
         events = Events.concatenate(pieces) if pieces else Events.empty(core.in_width, core.config.id_kind)
-        if self.lanes.sealed - len(events) >= self._journaled:
-            progress.count_streamed(events.arrival_ms)
         change = core.partition(events)
         if not is_replay:
             self._refuse(events, change.rejected)
@@ -234,7 +230,6 @@ class PartitionerStage:
             rejected=progress.rejected_in_all,
             accepted=cut.end - progress.refused,
             vertices=core.vertices,
-            streamed_ms=progress.streamed_ms,
         )
         return core.split(change, control, cut.epoch, position_columns(events, pieces))
 

@@ -23,7 +23,6 @@ from operators.control import (
     LAST,
     REJECTED,
     REPLAY,
-    STREAMED_MS,
     VERTICES,
     is_marker,
 )
@@ -102,14 +101,16 @@ class Sink(Core):
         self.levels: dict[str, Level] = {}
         for output in self._outputs:
             self.levels |= output.levels
-        self._streaming = self._ended = False
+        self._ended = False
+        self._restored_ms = 0.0  # no time before it is this attempt's
+        self._streamed_until_ms: float | None = None  # of this attempt, once it has taken an event
         self._log.writer.start()  # last: it calls `_on_idle`
 
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""
         for output in self._outputs:
             output.clear()
-        self._streaming = False
+        self._restored_ms, self._streamed_until_ms = self._clock_ms(), None
 
     def apply(self, epoch: int, blocks: list[Block], now_ms: float | None = None) -> list[Message]:
         """Take over the rows of an epoch; `now_ms` is read from the clock where it is not given.
@@ -148,6 +149,7 @@ class Sink(Core):
         self._ended = bool(control[FLAGS] & LAST)
         if self._ended:
             at_ms = self._clock_ms() if now_ms is None else now_ms
+        self._count_time(epoch, control, at_ms)
         self._status_behind = True
         if self._ended or self._status.is_due(at_ms):
             self._write_status(at_ms)
@@ -178,7 +180,6 @@ class Sink(Core):
     def status(self, now_ms: float) -> dict[str, Any]:
         """The figures of this part, counted since the job began: without epoch 0, and latencies without replays."""
         scalars = self._scalars.data
-        open_ms = now_ms - float(scalars[at.ARRIVED_MS]) if self._streaming else 0.0
         return {
             "part": self.part,
             "epoch": int(scalars[at.EPOCH]),
@@ -189,7 +190,7 @@ class Sink(Core):
             "vertices": int(scalars[at.VERTICES]),
             "files": int(scalars[at.NUMBER]),
             "tail_failures": 0 if self._tail is None else self._tail.failures,
-            "seconds": round((float(scalars[at.STREAMED_MS]) + max(0.0, open_ms)) / 1e3, 3),
+            "seconds": round(float(scalars[at.STREAMED_MS]) / 1e3, 3),
             **self._latencies.figures(),
             LAST_STATUS: self._ended,
             "time": now_ms / 1e3,
@@ -218,10 +219,18 @@ class Sink(Core):
         if epoch == 0:
             return
         scalars[at.ROWS] += rows.size
-        scalars[at.STREAMED_MS] = control[STREAMED_MS]
-        if control[ARRIVAL_MS] > 0:
-            scalars[at.ARRIVED_MS] = control[ARRIVAL_MS]
-            self._streaming = not control[FLAGS] & REPLAY
+
+    def _count_time(self, epoch: int, control: np.ndarray, now_ms: float) -> None:
+        """Count the time from the attempt's first event to this epoch's end, but none after the last event's epoch.
+
+        An attempt that was killed counts up to the state that the next one begins with, which does the rest again.
+        """
+        begin_ms, arrival_ms = self._streamed_until_ms, int(control[ARRIVAL_MS])
+        if arrival_ms > 0 and begin_ms is None:
+            begin_ms = max(arrival_ms, self._restored_ms)
+        if epoch > 0 and begin_ms is not None and (arrival_ms > 0 or self._ended):
+            self._scalars.data[at.STREAMED_MS] += max(0.0, now_ms - begin_ms)
+            self._streamed_until_ms = now_ms
 
     def _time(self, rows: EpochRows, control: np.ndarray, now_ms: float) -> None:
         """Count the epoch's latency, from the arrival of its first event at the Parser; that of a replay does not."""

@@ -38,9 +38,9 @@ def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, sou
     return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
 
 
-def control(events=1, arrival=0, streamed=0, **values):
+def control(events=1, arrival=0, **values):
     """Control values, by default of an epoch of one event."""
-    return control_values(events=events, arrival_ms=arrival, streamed_ms=streamed, **values)
+    return control_values(events=events, arrival_ms=arrival, **values)
 
 
 def sink_of(out, part=0, kind="int", **options):

@@ -8,6 +8,7 @@ import pytest
 from operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
+    CONTROLS,
     EVENTS_IN_EPOCH,
     FLAGS,
     LAST,
@@ -15,7 +16,6 @@ from operators.control import (
     PUBLISH,
     REJECTED,
     REPLAY,
-    STREAMED_MS,
     VERTICES,
     control_values,
 )
@@ -29,7 +29,6 @@ from operators.parser.rejects import Refusals
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
-from partitioner.events import Events
 from state.codec import UnknownFormatError, encode
 from tests.support.cuts import lines
 from tests.support.sealed import WIDTH, Job, edges, ends, events
@@ -91,11 +90,11 @@ def test_one_block_of_events_may_be_many_epochs_and_the_other_way_round() -> Non
 
 
 def test_control_values_stand_at_the_places_that_they_are_read_from() -> None:
-    found = control_values(1, 2, 3.9, 4, rejected=5, accepted=6, vertices=7, streamed_ms=8.9)
-    places = (MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, STREAMED_MS)
-    assert [int(found[place]) for place in places] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert len(found) == len(places)
-    assert [int(control_values()[place]) for place in places] == [-1, 0, 0, 0, 0, 0, 0, 0]
+    found = control_values(1, 2, 3.9, 4, rejected=5, accepted=6, vertices=7)
+    places = (MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES)
+    assert [int(found[place]) for place in places] == [1, 2, 3, 4, 5, 6, 7]
+    assert len(found) == CONTROLS
+    assert [int(control_values()[place]) for place in places] == [-1, 0, 0, 0, 0, 0, 0]
 
 
 def test_control_values() -> None:
@@ -327,26 +326,3 @@ def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
         assert (job.sent[2][REJECTED], job.sent[2][ACCEPTED], job.sent[2][EVENTS_IN_EPOCH]) == (2, 4, 0), killed
         job.keep(job.stage.finish())
         assert 3 not in job.sent, "once"
-
-
-# -- time across attempts ---------------------------------------------------------------------------------------------
-
-
-def arriving(count: int, first: int, at_ms: float) -> bytes:
-    return replace(Events.decode(edges(count, first)), arrival_ms=at_ms).encode()
-
-
-def test_streaming_time_leaves_out_what_passed_between_attempts() -> None:
-    log = CutLog()
-    job = Job(log)
-    for k in range(3):
-        job.keep(job.stage.receive(arriving(4, 4 * k, 1000.0 + 100 * k), 0.0))
-    job.keep(job.stage.receive(arriving(2, 12, 1300.0), 0.0))  # not sealed when it is killed
-    assert [int(ctl[STREAMED_MS]) for ctl in job.sent.values()] == [0, 100, 200]
-    for _ in range(2):
-        job = Job(log, job.entries)
-        first = job.stage.accepted
-        late = 50_000.0 * first
-        for k in range(3):
-            job.keep(job.stage.receive(arriving(4, first + 4 * k, late + 70 * k), 0.0))
-    assert int(job.sent[max(job.sent)][STREAMED_MS]) == 200 + 70 + 70, "a replay of a replay counts no more either"

@@ -7,6 +7,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
+from operators.control import LAST, REPLAY
 from operators.sink.change_log import ChangeLog, ChangeLogError
 from operators.sink.core import Sink
 from operators.sink.dealing import BadEpochError
@@ -195,15 +196,33 @@ def test_status_counts_across_replays_and_leaves_replayed_latencies_out(tmp_path
     sink.apply(1, [block(1, [1, 2], control=control(arrival=1000, accepted=8, rejected=1))], now_ms=1010.0)
     assert json.loads(path.read_text())["epoch"] == 0  # not twice within half a second
     sink.apply(2, [block(2, [1], control=control(arrival=3000, accepted=18, rejected=2, vertices=3))], now_ms=3040.0)
-    sink.apply(
-        3, [block(3, [1], control=control(arrival=3500, accepted=20, rejected=2, flags=1, streamed=2500))], now_ms=9e9
-    )
+    sink.apply(3, [block(3, [1], control=control(arrival=3500, accepted=20, rejected=2, flags=1))], now_ms=9e9)
     status = json.loads(path.read_text())
     assert (status["rows"], status["events"], status["rejected"], status["epoch"]) == (4, 22, 2, 3)
     assert sum(status["applied_counts"][1]) == 2
     assert status["applied_ms_p50"] == pytest.approx(10, rel=0.05)
     assert status["applied_ms_p99"] == pytest.approx(40, rel=0.05)
-    assert status["seconds"] == 2.5
+    sink.close()
+
+
+def test_streaming_time_has_the_work_on_a_backlog_and_nothing_between_attempts(tmp_path):
+    now = [0.0]
+    sink = sink_of(tmp_path, clock_ms=lambda: now[0])
+
+    def take(epoch, arrival, at_ms, **values):
+        now[0] = at_ms
+        sink.apply(epoch, [block(epoch, [1], control=control(arrival=arrival, **values))])
+        return sink.status(at_ms)["seconds"]
+
+    assert take(0, 400, 900.0) == 0, "a snapshot is not streamed"
+    assert take(1, 1000, 2000.0) == 1.0
+    assert take(2, 1010, 3000.0) == 2.0, "its events had waited all the time"
+    assert take(3, 0, 8000.0, marker=1) == 2.0, "an idle job's markers"
+    now[0] = 60_000.0
+    sink.after_restore()
+    assert take(4, 1020, 60_500.0, flags=REPLAY) == 2.5
+    assert take(5, 63_500, 63_510.0) == 5.51
+    assert take(6, 0, 63_610.0, flags=LAST) == 5.61, "the last files, too"
     sink.close()
 
 
