@@ -15,6 +15,7 @@ from typing import Any
 
 from job.console import say
 from job.errors import JobFailed
+from job.flink import cluster
 from job.flink.checkpoints import new_savepoint
 from job.flink.dataflow import build
 from job.flink.errors import is_to_ask_again, root_cause
@@ -26,7 +27,6 @@ from job.flink.rest import FlinkRest, FlinkRestError
 from job.flink.task_managers import TaskManagers, start_job_manager
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, read_stop
-from job.machine.ports import why_silent
 from job.machine.signals import stop_signals
 from job.uris import is_remote, location
 from operators.telemetry.profile import forget_profiles, input_ended
@@ -35,7 +35,6 @@ from operators.telemetry.status_file import await_last
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
 LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
-_NO_CLUSTER = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,10 @@ class FlinkRun:
         run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
-        if spec.cluster is not None and (silent := why_silent(spec.cluster)) is not None:
-            raise self._failed(JobFailed(self._no_cluster(silent)))  # Flink's client would ask for a minute
+        try:
+            cluster.await_answer(spec.cluster)  # Flink's client would ask for a minute
+        except JobFailed as error:
+            raise self._failed(error) from error
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options)
             self._task_managers.start()
@@ -272,14 +273,11 @@ class FlinkRun:
 
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
-        if self.spec.cluster is not None and not self.job_id and cause.startswith(_NO_CLUSTER):
-            cause = self._no_cluster(cause)
+        if self.spec.cluster is not None and not self.job_id:
+            cause = cluster.told(self.spec.cluster, cause)
         with contextlib.suppress(OSError):  # a full disk may be the cause, which must be told
             self._record(run_file.FAILED, error=cause)
         return JobFailed(cause)
-
-    def _no_cluster(self, cause: str) -> str:
-        return f"--cluster {self.spec.cluster}: no Flink cluster answers there ({cause})"
 
     def _record(self, state: str, **fields: Any) -> None:
         run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)

@@ -17,6 +17,7 @@ import psutil
 from gnn.model import SPEC_FILE
 from job.console import Progress, Stats, say
 from job.errors import EXIT_DONE, JobFailed, one_line
+from job.flink import cluster
 from job.flink.checkpoints import prune
 from job.flink.job_spec import JobSpec
 from job.flink.part_keys import parts_by_subtask
@@ -47,6 +48,7 @@ def run(config: RunConfig) -> int:
     out = config.out.absolute()
     clock = StartUp()
     with _ended_by_signals(out):
+        cluster.await_answer(config.cluster)  # before anything is made
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))

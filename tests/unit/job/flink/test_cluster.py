@@ -1,0 +1,32 @@
+"""A cluster that does not answer is told by its address, before anything is made."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from job.errors import JobFailed
+from job.flink import cluster
+from job.machine.ports import free_port, why_silent
+from job.options.run_config import RunConfig
+from job.run.runner import run
+
+
+def test_a_job_for_a_cluster_that_is_not_there_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "why_silent", partial(why_silent, timeout_s=0.1))
+    address, out = f"127.0.0.1:{free_port()}", tmp_path / "O"
+    config = RunConfig(model=tmp_path / "M", events=["e.jsonl"], out=out, cluster=address)
+    with pytest.raises(JobFailed, match=rf"^--cluster {address}: no Flink cluster answers there \(Connection refused"):
+        run(config)
+    assert not out.exists()
+
+
+def test_only_a_failure_to_reach_it_is_told_so() -> None:
+    assert cluster.told("h:1", "ConnectException: Connection refused") == (
+        "--cluster h:1: no Flink cluster answers there (ConnectException: Connection refused)"
+    )
+    assert cluster.told("h:1", "JobSubmissionException: no slots") == "JobSubmissionException: no slots"
