@@ -94,6 +94,20 @@ def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> La
     return Identity()
 
 
+def _dropout_of_some(p: float = 0.5, training: bool = False, inplace: bool = False) -> Layer:
+    return _dropout(p, training)
+
+
+def _to(*given: Any, **named: Any) -> Layer:
+    """Rows that go to another device or come from a type that they have anyway."""
+    named.pop("non_blocking", None), named.pop("copy", None)
+    for one in (*given, *named.values()):
+        if str(one).startswith("torch.") and str(one) != "torch.float32":
+            msg = f"rows of {one} are not supported: Freshet computes in torch.float32"
+            raise ValueError(msg)
+    return Identity()
+
+
 def _over_channels(label: str, dim: int | None) -> None:
     if dim not in (None, 1, -1):
         msg = f"{label} over dim={dim} reads all vertices of the graph; dim=-1 reads the vertex's own channels"
@@ -163,6 +177,13 @@ def _linear(weight: Any, bias: Any = None) -> Made:
     return Linear(in_channels=in_channels, out_channels=out_channels, bias=bias is not None), weights
 
 
+def _matmul(matrix: Any) -> Made:
+    if getattr(matrix, "ndim", 0) != 2:
+        msg = "rows are multiplied by something other than a matrix of (channels, channels)"
+        raise ValueError(msg)
+    return _linear(matrix.t())
+
+
 def _row(value: Any) -> np.ndarray:
     return np.atleast_1d(_numbers(value)).astype(np.float32)
 
@@ -174,6 +195,7 @@ _FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
     "relu6": lambda inplace=False: Clamp(low=0.0, high=6.0),
     "hardtanh": _hardtanh,
     "clamp": _clamp,
+    "clip": _clamp,
     "elu": lambda alpha=1.0, inplace=False: Elu(alpha=alpha),
     "celu": lambda alpha=1.0, inplace=False: Celu(alpha=alpha),
     "selu": lambda inplace=False: Selu(),
@@ -192,10 +214,17 @@ _FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "linear": _linear,
+    "matmul": _matmul,
+    "mm": _matmul,
     "neg": lambda: Scale(factor=-1.0),
     "dropout": _dropout,
+    "dropout1d": _dropout,
+    "alpha_dropout": _dropout_of_some,
+    "feature_alpha_dropout": _dropout_of_some,
     "contiguous": lambda: Identity(),
     "float": lambda: Identity(),
+    "to": _to,
+    "type": _to,
     "detach": lambda: Identity(),
     "clone": lambda: Identity(),
 }
@@ -219,6 +248,8 @@ MODULES: dict[str, Callable[[Any], Layer]] = {
     "torch.nn.Identity": lambda m: Identity(),
     "torch.nn.Dropout": lambda m: Identity(),
     "torch.nn.Dropout1d": lambda m: Identity(),
+    "torch.nn.Dropout2d": lambda m: Identity(),
+    "torch.nn.Dropout3d": lambda m: Identity(),
     "torch.nn.AlphaDropout": lambda m: Identity(),
     "torch.nn.FeatureAlphaDropout": lambda m: Identity(),
 }

@@ -24,6 +24,7 @@ _WHOLE_GRAPH: dict[str, Frozen] = {
     _PYG + "MeanSubtractionNorm": "mean_subtraction_norm",
     _PYG + "GraphSizeNorm": "graph_size_norm",
 }
+_BATCH_NORMS = ("torch.nn.BatchNorm1d", "torch.nn.SyncBatchNorm", _PYG + "BatchNorm")
 _SHOWN = {"layer_norm": "LayerNorm(mode='graph'), PyG's default,"}
 _EXACT = {
     "LayerNorm(mode='graph'), PyG's default,": "LayerNorm(mode='node'), trained so",
@@ -41,7 +42,7 @@ def reads_whole_graph(module: Any) -> Frozen | None:
         return "layer_norm"
     if name == _PYG + "InstanceNorm" and not _has_statistics(module):
         return "instance_norm"
-    if name in ("torch.nn.BatchNorm1d", _PYG + "BatchNorm") and not _has_statistics(_inner(module)):
+    if name in _BATCH_NORMS and not _has_statistics(_inner(module)):
         return "batch_norm"
     return None
 
@@ -114,8 +115,7 @@ def _channels(step: Step, shape: tuple[int, ...]) -> int:
 
 
 _ROW_NORMS: dict[str, Callable[[Step], Converted]] = {
-    "torch.nn.BatchNorm1d": _batch_norm,
-    _PYG + "BatchNorm": _batch_norm,
+    **dict.fromkeys(_BATCH_NORMS, _batch_norm),
     _PYG + "InstanceNorm": _batch_norm,
     "torch.nn.LayerNorm": _torch_layer_norm,
     _PYG + "LayerNorm": _pyg_layer_norm,

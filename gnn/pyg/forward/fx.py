@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.forward.in_place import refuse_overwritten
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 _WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 _TYPE_NAMES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
-_LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
 
 
 def trace_forward(module: Module, head: str | None) -> Traced:
@@ -97,6 +94,8 @@ def _traced(
     """Note the operations of a module's forward: it gets the rows, `edge_inputs` more, and edge weights."""
     import torch
 
+    from gnn.pyg.forward.tracer import Tracer, rows_as_tensors
+
     class Root(torch.nn.Module):
         """Calls the module with what it needs, so that its other parameters keep their defaults."""
 
@@ -110,7 +109,8 @@ def _traced(
 
     root = Root()
     try:
-        graph = _tracer(root.inner, head).trace(root)
+        with rows_as_tensors():
+            graph = Tracer(root.inner, head).trace(root)
     except ExportError:
         raise
     except Exception as error:
@@ -122,41 +122,6 @@ def _traced(
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
     return Reader(ops, graph, root, name, rows, lambda label: _dense if label == head else None).result()
-
-
-def _tracer(module: Module, head: str | None) -> Any:
-    """What traces a module, and takes layers as they are."""
-    import torch
-    from torch_geometric.nn import MessagePassing
-
-    class Rows(torch.fx.Proxy):
-        """What stands for a tensor; it passes for one, as the tensors of a job will."""
-
-        _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
-        __class__ = property(lambda _: torch.Tensor)
-
-    class Tracer(torch.fx.Tracer):
-        def proxy(self, node: Any) -> Any:
-            return Rows(node, self)
-
-        def create_arg(self, a: Any) -> Any:
-            return a.node if type(a) is Rows else super().create_arg(a)
-
-        def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-            if m is module:
-                return False
-            if head is not None and module_qualified_name == f"inner.{head}":
-                return True
-            if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric."):
-                return True  # also a conv of one's own, which is refused by name then
-            return super().is_leaf_module(m, module_qualified_name)
-
-        def create_node(self, *args: Any, **options: Any) -> Any:
-            node = super().create_node(*args, **options)
-            node.meta["line"] = _line()
-            return node
-
-    return Tracer()
 
 
 def called(ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, head: str | None) -> str:
@@ -197,14 +162,3 @@ def _dense(ops: Operations, name: str, module: Module, rows: str) -> str:
         return _traced(ops, inner, part, rows, head=None, edge_inputs=0, weight_name=None)
 
     return opened(ops, name, module, rows, edge_weights=False, other=other)
-
-
-def _line() -> str:
-    """Where the forward that is being traced stands: the innermost frame that is no library's."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.split(".")[0] not in _LIBRARIES:
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""

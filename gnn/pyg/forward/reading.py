@@ -102,6 +102,8 @@ class Reader:
             args.pop(0)
         else:
             options.pop("input", None)
+        if label == "square" or (label == "pow" and [*args, *options.values()] == [2]):
+            return self._ops.join(self._name(node), "product", [rows, rows])
         given = {name: value for name, value in options.items() if value is not None}
         return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
 

@@ -168,3 +168,17 @@ def test_a_conv_by_itself_is_a_model_and_what_wraps_one_is_told_apart(tmp_path: 
     for wrapper, inner in ((pyg.GAE(convs[1]), "encoder"), (nn.DataParallel(convs[1]), "module")):
         with pytest.raises(ExportError, match=f"give its .{inner}"):
             export_model(wrapper, tmp_path / "M")
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda s, x, edge_index: torch.zeros(x.shape[0], 4) + s.conv(x, edge_index),
+        lambda s, x, edge_index: s.conv(torch.as_tensor(x), edge_index),
+        lambda s, x, edge_index: torch.tensor(s.conv(x, edge_index)),
+    ],
+)
+def test_torch_does_not_take_what_is_traced_for_a_tensor(forward: Callable[..., Any], tmp_path: Path) -> None:
+    """It would read the memory of one: a crash of the process."""
+    with pytest.raises(ExportError, match="Made cannot be traced"):
+        export_model(module(forward), tmp_path / "m")

@@ -64,6 +64,13 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "rms_norm": lambda m, h: F.rms_norm(h, (HIDDEN,), m.row),
     "rms_norm without weights": lambda m, h: F.rms_norm(h, [HIDDEN], eps=0.1),
     "linear": lambda m, h: F.linear(h, m.matrix, m.row),
+    "matrix": lambda m, h: h @ m.matrix + m.row,
+    "torch.mm": lambda m, h: torch.mm(h, m.matrix),
+    "square": lambda m, h: torch.square(h) - h**2 * 0.5 + h * h,
+    "torch.pow": lambda m, h: torch.pow(h, exponent=2.0) + h.pow(2),
+    "clip": lambda m, h: h.clip(-0.2, 0.2),
+    "to": lambda m, h: h.to(torch.float32).to("cpu").type(torch.float32).to(m.row.device).to(m.row),
+    "alpha_dropout": lambda m, h: F.alpha_dropout(h, 0.3, training=m.training),
     "number": lambda m, h: 2 * h - 1,
     "attribute": lambda m, h: (1 - h) * m.factor / 3,
     "negative": lambda m, h: -h + 0.5,
@@ -110,6 +117,7 @@ MODULES = {
     "softmax": lambda: nn.Softmax(dim=1),
     "log_softmax": lambda: nn.LogSoftmax(dim=-1),
     "identity": nn.Identity,
+    "dropout2d": nn.Dropout2d,
 }
 
 
@@ -182,6 +190,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "normalize of channels": (of(lambda m, h: F.normalize(h, dim=0)), "normalize over dim=0 reads all vertices"),
     "manhattan": (of(lambda m, h: F.normalize(h, p=1.0)), "normalize with p=1.0 is not supported, only the Euclidean"),
     "matrix": (of(lambda m, h: h * m.matrix), r"constant of shape \(5, 5\) is neither a number nor one value per"),
+    "cube": (of(lambda m, h: h**3), r"pow.*function pow is not supported; supported are"),
+    "by a row": (of(lambda m, h: h @ m.row), "multiplied by something other than a matrix"),
+    "half": (of(lambda m, h: h.to(torch.float16)), "rows of torch.float16 are not supported: Freshet computes in"),
     "divided by": (of(lambda m, h: 1 / h), r"truediv \(.*\): a constant is divided by the rows"),
     "mean": (of(lambda m, h: h.mean(dim=0)), r"function mean is not supported \(it reads more than the vertex's own"),
     "view": (of(lambda m, h: h.view(-1, 1)), r"function view is not supported \(rows have one dimension"),

@@ -69,6 +69,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "rms": lambda: nn.RMSNorm(HIDDEN),
     "rms, plain": lambda: nn.RMSNorm([HIDDEN], eps=0.1, elementwise_affine=False),
     "batch": lambda: pyg.BatchNorm(HIDDEN),
+    "batch, of several processes": lambda: nn.SyncBatchNorm(HIDDEN),
     "instance with statistics": lambda: pyg.InstanceNorm(HIDDEN, affine=True, track_running_stats=True),
 }
 FROZEN: dict[str, tuple[Callable[[], Any], str]] = {

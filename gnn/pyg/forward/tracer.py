@@ -1,0 +1,84 @@
+"""What traces a module by torch.fx; a module of its own, since it needs torch."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
+
+_LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
+
+
+class Rows(torch.fx.Proxy):
+    """What stands for a tensor."""
+
+    _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
+
+
+@contextmanager
+def rows_as_tensors() -> Iterator[None]:
+    """Have `Rows` pass for tensors where Python asks by isinstance, as the tensors of a job will.
+
+    There alone: torch's own code reads the memory of what it takes for a tensor (so no `__class__` may say it).
+    """
+    true_isinstance, a_tensor = isinstance, torch.empty(0)
+
+    def passes(one: Any, kinds: Any) -> bool:
+        return true_isinstance(one, kinds) or (type(one) is Rows and true_isinstance(a_tensor, kinds))
+
+    builtins.isinstance = passes
+    try:
+        yield
+    finally:
+        builtins.isinstance = true_isinstance
+
+
+class Tracer(torch.fx.Tracer):
+    """Traces one module, and takes layers as they are, the one called `head` among them."""
+
+    def __init__(self, module: Module, head: str | None) -> None:
+        """Take what is to be traced."""
+        super().__init__()
+        self._module, self._head = module, head
+
+    def proxy(self, node: Any) -> Any:
+        """What stands for the result of an operation."""
+        return Rows(node, self)
+
+    def create_arg(self, a: Any) -> Any:
+        """An argument as the graph has it."""
+        return a.node if type(a) is Rows else super().create_arg(a)
+
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
+        """Whether a module is one operation; also a conv of one's own, which is refused by name then."""
+        if m is self._module:
+            return False
+        if self._head is not None and module_qualified_name == f"inner.{self._head}":
+            return True
+        if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric."):
+            return True
+        return super().is_leaf_module(m, module_qualified_name)
+
+    def create_node(self, *args: Any, **options: Any) -> Any:
+        """An operation, with the line where it stands."""
+        node = super().create_node(*args, **options)
+        node.meta["line"] = _line()
+        return node
+
+
+def _line() -> str:
+    """Where the forward that is being traced stands: the innermost frame that is no library's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.split(".")[0] not in _LIBRARIES:
+            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
