@@ -12,6 +12,7 @@ import numpy as np
 
 from gnn.attend import AttentionEpilogue
 from gnn.edge_network import NetworkSynopsis
+from gnn.kernel_calls import Direct
 from gnn.plan import Epilogue, LayerPlan
 from gnn.softmax import SoftmaxSynopsis
 from gnn.synopses import (
@@ -98,6 +99,8 @@ class FoldStore:
         self._rows.keep(*self._by_row)
         self._moved = np.zeros(0, np.int64)
         self._result = np.zeros(4, np.int64)
+        self._take_out_kernel, self._list_kernel = Direct(edge_messages.take_out), Direct(edge_messages.list_kept)
+        self._store_kernel, self._put_in_kernel = Direct(edge_messages.store_values), Direct(edge_messages.put_in)
         self._kept = room_for(0)  # of one epoch after the other: room for as many as any had, and half as many more
         self._touched = frozen(np.empty(0, np.int32))
 
@@ -121,12 +124,12 @@ class FoldStore:
         gone, moves, kept = self._take_out(edges, topology, reweighted, sources, serial)
         for fold in self.folds:
             fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not reweighted[0].size)
-        edge_messages.store_values(self.z.view, moves.slots, moves.places, sources.rows)
+        self._store_kernel(self.z.view, moves.slots, moves.places, sources.rows)
         come = room_for(reweighted[0].size + get("add_w").size)
         if self._layer.weighted and reweighted[0].size:
             edge_messages.set_weights(edges, reweighted, moves, come, self._result)
             self._check(epoch)
-            edge_messages.list_kept(edges, moves.slots, kept)
+            self._list_kernel(edges, moves.slots, kept)
         else:
             self._result[1] = 0
         edges, come = self._put_in(edges, topology, come)
@@ -147,7 +150,7 @@ class FoldStore:
         moves = Moves(np.empty(size, np.int32), np.empty(size, np.int32), self._moved, serial)
         rows_of, weights = self._rows.of, topology.get("del_w")
         gone = room_for(weights.size + reweighted[0].size)
-        edge_messages.take_out(
+        self._take_out_kernel(
             edges,
             (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), weights),
             reweighted,
@@ -163,7 +166,7 @@ class FoldStore:
         kept = self._kept
         if leaving > kept.src.size:
             kept = room_for(leaving + leaving // 2)
-            edge_messages.list_kept(edges, moves.slots, kept)
+            self._list_kernel(edges, moves.slots, kept)
             self._kept = kept if leaving <= _KEPT_MOST else self._kept
         return gone.first(left), moves, kept.first(leaving)
 
@@ -173,7 +176,7 @@ class FoldStore:
         added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
         at = 0
         while at < added[0].size:
-            edge_messages.put_in(edges, added, at, come, self._result)
+            self._put_in_kernel(edges, added, at, come, self._result)
             at = int(self._result[2])
             if at < added[0].size:  # a pool is full
                 self.topology.grow()

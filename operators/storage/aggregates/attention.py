@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from gnn.attend import AttentionEpilogue
+from gnn.kernel_calls import Direct
 from gnn.scores import terms_of
 from gnn.softmax import SoftmaxSynopsis
 from operators.storage.aggregates.attention_epoch import arrive, leave
@@ -28,7 +29,6 @@ class AttentionFold:
         self.moves_sides = score.kind == "additive"
         sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels)
         self._before, whole = width_of(sums, score.heads, score.channels, additive=self.moves_sides)
-        self._sums = slice(self._before, self._before + width)
         self.s = tables.add(f"{name}s", "f8", whole)
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
@@ -37,6 +37,8 @@ class AttentionFold:
         self._scratch = np.empty(score.channels + 2, np.float32)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._terms = terms_of(score)
+        self._seen: Attention | None = None
+        self._leave, self._arrive, self._finish = Direct(leave), Direct(arrive), Direct(finish_attention)
         self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
 
     @property
@@ -51,22 +53,24 @@ class AttentionFold:
         return Data(self.s.data.view(np.int32))
 
     def _view(self) -> Attention:
-        table = self.s.view
-        return Attention(
-            table,
-            table.data[:, self._sums],
-            table.data.view(np.int32),
-            table.data.view(np.float32),
-            self._before,
-            self._stand_in.view if self.near is None else self.near.view,
-            self._renew,
-            self._touched,
-            self._counter,
-            self._fresh,
-            self._flips,
-            self.counts,
-            self._terms,
-        )
+        """What the kernels get; made anew where one of its tables has another view by now."""
+        table, near, seen = self.s.view, (self.near or self._stand_in).view, self._seen
+        if seen is None or seen.s is not table or seen.near is not near or seen.renew is not self._renew:
+            self._seen = seen = Attention(
+                table,
+                table.data.view(np.int32),
+                table.data.view(np.float32),
+                self._before,
+                near,
+                self._renew,
+                self._touched,
+                self._counter,
+                self._fresh,
+                self._flips,
+                self.counts,
+                self._terms,
+            )
+        return seen
 
     def leave(
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
@@ -77,14 +81,14 @@ class AttentionFold:
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
         view, serial = self._view(), stamp_of(moves.serial)
-        leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
+        self._leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
 
     def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
         """End the epoch: add messages, and make rows afresh where that must be; the rows that have changed.
 
         Those are the rows that any message came for, or whose own term has changed.
         """
-        arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
+        self._arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
         return self._touched[: self._counter[TOUCHED]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
@@ -93,7 +97,7 @@ class AttentionFold:
 
     def finisher(self, z: Table, own: Table, end: AttentionEpilogue) -> Finish:
         """What UPDATEs rows by an epilogue, and stores them, in one pass."""
-        return partial(finish_attention, self._view(), own.data, end, self._scratch)
+        return partial(self._finish, self._view(), own.data, end, self._scratch)
 
 
 def _in_edges(edges: Edges) -> InEdges:

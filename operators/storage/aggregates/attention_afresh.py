@@ -14,6 +14,7 @@ from operators.storage.aggregates.attention_kernels import (
     Attention,
     InEdges,
     clear_side,
+    denominator_of,
     held_at,
     little_is_left,
     prefetch_head,
@@ -39,16 +40,21 @@ from state.prefetch import prefetch_row
 def _little_is_left(att: Attention, row: int) -> bool:
     """Whether little is left of a side that has messages."""
     for k in range(sums_of(att)):
-        if att.note[row, held_at(att, k)] > 0 and little_is_left(att.sums[row, k * (1 + att.terms.channels)]):
+        if att.note[row, held_at(att, k)] > 0 and little_is_left(denominator_of(att, row, k)):
             return True
     return False
+
+
+@inner
+def _is_worn(att: Attention, row: int) -> bool:
+    return is_worn(att.s.data[:, att.before : att.before + att.fresh.shape[1]], att.note, row)
 
 
 @inner
 def _clear_sides(att: Attention, row: int) -> None:
     lossy = att.note[row, LOSSY] != 0
     for k in range(sums_of(att)):
-        left = att.sums[row, k * (1 + att.terms.channels)] != 0
+        left = denominator_of(att, row, k) != 0
         if att.note[row, held_at(att, k)] == 0 and (lossy or left):
             clear_side(att, row, k)
 
@@ -94,7 +100,7 @@ def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
             add_term_compensated(fresh, first, np.float64(p))
             for c in range(np.uint64(att.terms.channels)):
                 add_term_compensated(fresh, first + np.uint64(1) + c, np.float64(p * z[u, value + c]))
-    replace_sum(att.sums, att.note, row, fresh, compensate(fresh))
+    replace_sum(att.s.data[:, att.before : att.before + fresh.shape[1]], att.note, row, fresh, compensate(fresh))
     att.counts[AFRESH] += 1
     att.counts[REREAD] += end - at
 
@@ -121,5 +127,5 @@ def settle(att: Attention, edges: InEdges, serial: int) -> None:
             continue
         if att.renew[row] != serial:
             _clear_sides(att, row)
-        if att.renew[row] == serial or _little_is_left(att, row) or is_worn(att.sums, note, row):
+        if att.renew[row] == serial or _little_is_left(att, row) or _is_worn(att, row):
             _sum_afresh(att, edges, row)

@@ -44,8 +44,7 @@ _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the
 class Attention(NamedTuple):
     """What the kernels get of a fold of softmax sums."""
 
-    s: View  # (rows, width_of) float64: of a row its head, and then what `sums` is
-    sums: np.ndarray  # (rows, sides * heads * (1 + channels)) float64: per side and head D, then N; part of `s`
+    s: View  # (rows, width_of) float64: of a row its head, then its sums: per side and head D, then N
     note: np.ndarray  # (rows, 2 * width_of) int32: `s` once more, of which every row begins with its head
     reals: np.ndarray  # (rows, 2 * width_of) float32: likewise
     before: int  # columns of `s` before the sums
@@ -71,7 +70,23 @@ def width_of(sums: int, heads: int, channels: int, *, additive: bool) -> tuple[i
 @inner
 def sums_of(att: Attention) -> np.int64:
     """How many sums of D a row has: one for each side and head."""
-    return np.int64(att.sums.shape[1] // (1 + att.terms.channels))
+    return np.int64(att.fresh.shape[1] // (1 + att.terms.channels))
+
+
+@inner
+def note_loss_of(att: Attention, row: int, lossy: int, size: float) -> None:
+    """Note what an addition to the sums of a row may have lost (see `exact_sums.note_loss`).
+
+    The sums are cut out here, since a part of columns may not be handed over (see `Direct`).
+    """
+    sums = att.s.data[:, att.before : att.before + att.fresh.shape[1]]
+    note_loss(sums, att.note, row, lossy, size)
+
+
+@inner
+def denominator_of(att: Attention, row: int, k: int) -> np.float64:
+    """D of side and head `k`."""
+    return att.s.data[row, att.before + k * (1 + att.terms.channels)]
 
 
 @inner
@@ -224,7 +239,7 @@ def change(
         more |= inexact(before, term, after) << (np.int64(c) & np.int64(31))
     if lossy | more:
         lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
-        note_loss(att.sums, att.note, v, lossy, 0.0)
+        note_loss_of(att, v, lossy, 0.0)
     # of a side whose last message goes nothing is left, or something was lost
     suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
@@ -287,7 +302,7 @@ def _replace(
         begin, many = np.int64(value), att.terms.channels
         size = _bound_of_terms(old, u, p, begin, many) + _bound_of_terms(new, row, q, begin, many)
         lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
-        note_loss(att.sums, att.note, v, lossy, size)
+        note_loss_of(att, v, lossy, size)
     suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
 
 

@@ -10,7 +10,14 @@ from gnn.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
 from gnn.kernel import inner, kernel
 from gnn.scores import ADDITIVE
 from operators.storage.aggregates import attention_lanes as lanes
-from operators.storage.aggregates.attention_kernels import Attention, places_of, shift_at, sums_of, target_at
+from operators.storage.aggregates.attention_kernels import (
+    Attention,
+    denominator_of,
+    places_of,
+    shift_at,
+    sums_of,
+    target_at,
+)
 from operators.storage.aggregates.attention_lanes import LANES
 from operators.storage.exact_sums import prefetch_sum
 from operators.storage.row_kernels import replace_row
@@ -36,7 +43,7 @@ def _has_messages(att: Attention, row: int, k: int) -> bool:
 
     So it says what `held` does, in a line of memory that is read anyway.
     """
-    return att.sums[row, k * (1 + att.terms.channels)] != 0
+    return denominator_of(att, row, k) != 0
 
 
 @inner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnn.kernel_calls import Direct
 from gnn.synopses import MonotonicSynopsis
 from operators.storage.aggregates import extrema_kernels as kernels
 from operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
@@ -30,6 +31,8 @@ class ExtremaFold(StepwiseFold):
         self._sign = sign_of(synopsis)
         self._counter = np.zeros(1, np.int64)
         self._plan = plan_for(width)
+        self._take_back, self._exchange = Direct(kernels.take_back), Direct(kernels.exchange)
+        self._bring, self._settle = Direct(kernels.bring), Direct(settle)
         self._stamp = np.zeros(0, np.int64)
         self._altered, self._touched = np.zeros(0, np.uint8), np.zeros(0, np.int32)
 
@@ -52,19 +55,19 @@ class ExtremaFold(StepwiseFold):
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Count off what these messages hold."""
-        kernels.take_back(self._view(), edges, messages, serial)
+        self._take_back(self._view(), edges, messages, serial)
 
     def exchange(self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray) -> None:
         """Count off what is gone, and have kept messages be what the new values of their sources make of them."""
-        kernels.exchange(self._view(), edges, gone, kept, moves, rows, moves.serial)
+        self._exchange(self._view(), edges, gone, kept, moves, rows, moves.serial)
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Merge new messages."""
-        kernels.bring(self._view(), edges, messages, serial)
+        self._bring(self._view(), edges, messages, serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Read exposed channels anew; the rows that have other bits than before."""
-        return self._touched[: settle(self._view(), self._plan, edges)].copy()
+        return self._touched[: self._settle(self._view(), self._plan, edges)].copy()
 
     def worn(self, edges: Edges) -> np.ndarray:
         """The touched rows with exposed channels."""

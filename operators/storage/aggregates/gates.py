@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, kernel
+from gnn.kernel_calls import Direct
 from gnn.synopses import GatedSynopsis
 from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves, turns
@@ -151,6 +152,7 @@ class GatedFold(StepwiseFold):
         self.counts = np.zeros(3, np.int64)
         self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, synopsis.channels), np.float64)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
+        self._turn, self._add, self._settle = Direct(turn_targets), Direct(add_messages), Direct(settle_gates)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -167,19 +169,19 @@ class GatedFold(StepwiseFold):
         slots = len(edges.z.data)
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-        turn_targets(self._view(), edges, moves, rows, stamp_of(moves.serial))
+        self._turn(self._view(), edges, moves, rows, stamp_of(moves.serial))
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages."""
-        add_messages(self._view(), edges, messages, np.float64(-1), stamp_of(serial))
+        self._add(self._view(), edges, messages, np.float64(-1), stamp_of(serial))
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages."""
-        add_messages(self._view(), edges, messages, np.float64(1), stamp_of(serial))
+        self._add(self._view(), edges, messages, np.float64(1), stamp_of(serial))
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Sum rows afresh where that must be; the rows that any message came for, or whose own term has changed."""
-        settle_gates(self._view(), edges, stamp_of(serial))
+        self._settle(self._view(), edges, stamp_of(serial))
         return self._touched[: self._counter[0]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:

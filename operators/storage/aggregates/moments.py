@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, kernel
+from gnn.kernel_calls import Direct
 from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import add_term_compensated, clear_sum, compensate, inexact, prefetch_sum
@@ -237,6 +238,7 @@ class MomentsFold(StepwiseFold):
         self.counter = np.zeros(3, np.int64)
         self._fresh = np.empty((2, 2 * width), np.float64)
         self._stamp, self._touched = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._add, self._settle = Direct(add_messages), Direct(settle_moments)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -255,15 +257,15 @@ class MomentsFold(StepwiseFold):
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages and their squares."""
-        add_messages(self._view(), edges, messages, np.float64(-1), serial)
+        self._add(self._view(), edges, messages, np.float64(-1), serial)
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages and their squares."""
-        add_messages(self._view(), edges, messages, np.float64(1), serial)
+        self._add(self._view(), edges, messages, np.float64(1), serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Sum worn rows afresh; the rows that any message came for."""
-        settle_moments(self._view(), edges)
+        self._settle(self._view(), edges)
         return self._touched[: self.counter[0]].copy()
 
     def worn(self, edges: Edges) -> np.ndarray:

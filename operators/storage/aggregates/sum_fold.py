@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, kernel
+from gnn.kernel_calls import Direct
 from operators.storage.aggregates.fold import StepwiseFold
 from operators.storage.edge_messages import Edges, Messages, Moves
 from operators.storage.exact_sums import (
@@ -148,6 +149,7 @@ class SumFold(StepwiseFold):
         self._fresh = np.empty((2, width), np.float64)
         self._counter = np.zeros(2, np.int64)
         self._touched = np.zeros(0, np.int32)
+        self._add, self._settle = Direct(add_messages), Direct(settle_sums)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -165,15 +167,15 @@ class SumFold(StepwiseFold):
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages."""
-        add_messages(self._view(), edges, messages, np.float32(-1), stamp_of(serial))
+        self._add(self._view(), edges, messages, np.float32(-1), stamp_of(serial))
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages."""
-        add_messages(self._view(), edges, messages, np.float32(1), stamp_of(serial))
+        self._add(self._view(), edges, messages, np.float32(1), stamp_of(serial))
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Sum worn rows afresh; the rows that any message came for."""
-        settle_sums(self._view(), edges)
+        self._settle(self._view(), edges)
         return self._touched[: self._counter[0]].copy()
 
     def worn(self, edges: Edges) -> np.ndarray:
