@@ -216,9 +216,7 @@ class Sink(Core):
         scalars[at.VERTICES] = control[VERTICES]
         scalars[at.REJECTED] = control[REJECTED]
         scalars[at.EVENTS] = control[REJECTED] + control[ACCEPTED]
-        if epoch == 0:
-            return
-        scalars[at.ROWS] += rows.size
+        scalars[at.ROWS] += rows.size if epoch > 0 else 0
 
     def _count_time(self, epoch: int, control: np.ndarray, now_ms: float) -> None:
         """Count the time from the attempt's first event to this epoch's end, but none after the last event's epoch.
