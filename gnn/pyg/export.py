@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 __all__ = ["ExportError", "export_model"]
+
+_ONE_AT_A_TIME = threading.Lock()  # what traces modules changes things that all threads share: how they are called
 
 
 def export_model(
@@ -55,6 +58,14 @@ def export_model(
     if not isinstance(module, torch.nn.Module):
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
+    with _ONE_AT_A_TIME:
+        model = _checked(module, list(edge_types or []), stats_from, head, features)
+    save_model(model, folder)
+    return model
+
+
+def _checked(module: Module, edge_types: list[str], stats_from: Any, head: str | None, features: int | None) -> Model:
+    """The model that a module is, which gives what the module gives."""
     graph = None if stats_from is None else graph_of(stats_from)
     traced = trace(module, head)
     statistics = None if graph is None else gather(module, traced, head, graph)
@@ -65,12 +76,11 @@ def export_model(
     layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
     layers, weights = with_running_sums(layers, weights, "layers")
     head_layers, head_weights = convert_chain(tail, None, "head")
-    model = _build(layers, head_layers, weights | head_weights, list(edge_types or []))
+    model = _build(layers, head_layers, weights | head_weights, edge_types)
     if width is not None and model.in_width != width:
         msg = f"features are {width} wide, but the module reads rows of width {model.in_width}"
         raise ExportError(msg)
     check(module, traced, model, head, statistics)
-    save_model(model, folder)
     return model
 
 

@@ -99,11 +99,11 @@ def _dropout_of_some(p: float = 0.5, training: bool = False, inplace: bool = Fal
 
 
 def _to(*given: Any, **named: Any) -> Layer:
-    """Rows that go to another device or come from a type that they have anyway."""
-    named.pop("non_blocking", None), named.pop("copy", None)
+    """Rows that go to another device, or become what they are anyway."""
     for one in (*given, *named.values()):
-        if str(one).startswith("torch.") and str(one) != "torch.float32":
-            msg = f"rows of {one} are not supported: Freshet computes in torch.float32"
+        kind = str(getattr(one, "dtype", one))
+        if kind.startswith("torch.") and kind not in ("torch.float32", "torch.FloatTensor"):
+            msg = f"rows of {kind} are not supported: Freshet computes in torch.float32"
             raise ValueError(msg)
     return Identity()
 
@@ -177,7 +177,8 @@ def _linear(weight: Any, bias: Any = None) -> Made:
     return Linear(in_channels=in_channels, out_channels=out_channels, bias=bias is not None), weights
 
 
-def _matmul(matrix: Any) -> Made:
+def _matmul(other: Any = None, mat2: Any = None) -> Made:
+    matrix = mat2 if other is None else other
     if getattr(matrix, "ndim", 0) != 2:
         msg = "rows are multiplied by something other than a matrix of (channels, channels)"
         raise ValueError(msg)
@@ -196,6 +197,8 @@ _FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
     "hardtanh": _hardtanh,
     "clamp": _clamp,
     "clip": _clamp,
+    "clamp_min": lambda min: _clamp(min),
+    "clamp_max": lambda max: _clamp(None, max),
     "elu": lambda alpha=1.0, inplace=False: Elu(alpha=alpha),
     "celu": lambda alpha=1.0, inplace=False: Celu(alpha=alpha),
     "selu": lambda inplace=False: Selu(),
@@ -225,6 +228,9 @@ _FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
     "float": lambda: Identity(),
     "to": _to,
     "type": _to,
+    "type_as": _to,
+    "cpu": lambda: Identity(),
+    "cuda": lambda device=None, non_blocking=False: Identity(),
     "detach": lambda: Identity(),
     "clone": lambda: Identity(),
 }

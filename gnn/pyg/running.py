@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnn.pyg.errors import ExportError
 from gnn.pyg.steps import Traced
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def clone_of(module: Module) -> Module:
 
 
 def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[Any, Any]:
-    """Return a clone's embeddings and, with a head, its logits."""
+    """Return a clone's embeddings and, with a head, its logits.
+
+    Raises: ExportError where it returns something other than rows; whatever it raises itself.
+    """
     import torch
 
     inputs: list[Any] = []
@@ -65,6 +69,9 @@ def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[
         hook = part.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach().clone()))
     with torch.no_grad():
         out = traced.run(clone, *(torch.from_numpy(values.copy()) for values in graph))
+        if not isinstance(out, torch.Tensor):
+            msg = f"the module returns {type(out).__name__}, expected the rows of a layer"
+            raise ExportError(msg)
         if hook is not None:
             hook.remove()
         if head is None:

@@ -21,7 +21,8 @@ Open = Callable[[Operations, str, Any, str], str]
 
 _ARITHMETIC = {
     **{name: name.removeprefix("i") for name in ("add", "iadd", "sub", "isub", "mul", "imul")},
-    **{"truediv": "div", "itruediv": "div", "div": "div", "divide": "div", "multiply": "mul", "subtract": "sub"},
+    **dict.fromkeys(("truediv", "itruediv", "div", "divide", "true_divide"), "div"),
+    **{"multiply": "mul", "subtract": "sub"},
 }
 
 
@@ -102,7 +103,7 @@ class Reader:
             args.pop(0)
         else:
             options.pop("input", None)
-        if label == "square" or (label == "pow" and [*args, *options.values()] == [2]):
+        if label == "square" or (label == "pow" and _is_two(*args, *options.values())):
             return self._ops.join(self._name(node), "product", [rows, rows])
         given = {name: value for name, value in options.items() if value is not None}
         return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
@@ -169,6 +170,10 @@ class Reader:
         import torch
 
         return torch.fx.node.map_arg(given, lambda node: self._constants.get(node, node))
+
+
+def _is_two(exponent: Any) -> bool:
+    return isinstance(exponent, int | float) and exponent == 2
 
 
 def _name_of(node: Any, prefix: str) -> str:
