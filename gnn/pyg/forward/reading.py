@@ -55,8 +55,10 @@ class Reader:
             if not self._is_constant(node):
                 self._read(node)
         result = node.args[0]
-        if result not in self._rows:
-            msg = f"{self._prefix or 'the module'} returns something other than the rows of a layer. {TAKEN}"
+        several = isinstance(result, tuple | list | dict)
+        if several or result not in self._rows:
+            what = f"something other than the rows of a layer{': several things' if several else ''}"
+            msg = f"{self._prefix or 'the module'} returns {what}. {TAKEN}"
             raise ExportError(msg)
         return self._rows[result]
 
@@ -79,6 +81,9 @@ class Reader:
     def _module(self, node: Any) -> str:
         op, name = self._root.get_submodule(node.target), self._name(node)
         given = inspect.signature(op.forward).bind(*node.args, **node.kwargs)
+        if isinstance(pair := next(iter(given.arguments.values())), tuple) and len(pair) == 2 and _is_conv(op):
+            msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
+            raise ExportError(msg)
         read = list(_nodes_in(list(given.arguments.values())))  # in the order of its parameters
         rows = [self._rows[one] for one in read if one in self._rows]
         others = {one for one in read if one not in self._rows}
@@ -170,6 +175,12 @@ class Reader:
         import torch
 
         return torch.fx.node.map_arg(given, lambda node: self._constants.get(node, node))
+
+
+def _is_conv(module: Module) -> bool:
+    from torch_geometric.nn import MessagePassing
+
+    return isinstance(module, MessagePassing)
 
 
 def _is_two(exponent: Any) -> bool:

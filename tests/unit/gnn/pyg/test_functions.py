@@ -178,6 +178,11 @@ class Typed(nn.Module):
         return self.conv(x, edge_index, edge_type)
 
 
+class PairOfRows(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.first((x, None), edge_index)
+
+
 def of(function: Callable[[Any, Any], Any]) -> Callable[[], Any]:
     return lambda: Between(function)
 
@@ -199,6 +204,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "integers": (of(lambda m, h: h.to(torch.ones(3, dtype=torch.int64))), "rows of torch.int64 are not supported"),
     "a name": (of(lambda m, h: h.type()), "the module itself fails on a small graph on the CPU .*'str' object has no"),
     "a device that is not there": (of(lambda m, h: h.to("xla:0")), "the module itself fails on a small graph on the"),
+    "pair of rows": (lambda: PairOfRows(torch.relu), r"^first \(.*\) is called with two kinds of rows, as on a bip"),
     "by a row": (of(lambda m, h: h @ m.row), "multiplied by something other than a matrix"),
     "half": (of(lambda m, h: h.to(torch.float16)), "rows of torch.float16 are not supported: Freshet computes in"),
     "divided by": (of(lambda m, h: 1 / h), r"truediv \(.*\): a constant is divided by the rows"),
