@@ -34,6 +34,7 @@ from operators.telemetry.status_file import await_last
 
 _POLL_S = 0.1
 _RESTART_POLL_S = 2.0
+_END_S = 5.0  # in which the client hears of the end of a job
 LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
 
 
@@ -150,11 +151,11 @@ class FlinkRun:
                 path = self._stop_with_savepoint(target)
                 break
             except Exception as error:
-                if self._is_done():
+                # One that has just ended has no savepoint either, and Flink says so in many ways.
+                if self._ends_within(_POLL_S if is_to_ask_again(str(error)) else _END_S):
                     return self._ended()
                 if not is_to_ask_again(str(error)):
                     raise self._failed(error) from error
-                time.sleep(_POLL_S)
         savepoint = location(path)
         self._await_sinks()
         self._record(run_file.STOPPED, savepoint=savepoint)
@@ -201,6 +202,12 @@ class FlinkRun:
             if self._java.returncode is None:
                 raise self._failed(error) from error
             raise self._failed(JobFailed(self._death_of_java(self._java.returncode))) from error
+
+    def _ends_within(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not (done := self._is_done()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return done
 
     def _death_of_java(self, code: int) -> str:
         """How the Java process died: by whose signal, or what it said last."""

@@ -1,0 +1,45 @@
+"""How a job is stopped that has just ended by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job.errors import JobFailed
+from job.flink import runtime
+from job.flink.job_spec import JobSpec
+from job.flink.runtime import FlinkRun, RunResult
+from job.folder.run_file import FINISHED
+
+ANSWERS = ["Could not find Flink job (1)", "Job 1 is not a streaming job.", "what no version has said yet"]
+
+
+def run_of(out: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ends_after: int) -> FlinkRun:
+    run, polls = FlinkRun(JobSpec(out=str(out), parts=1, parallelism=1, layers=1)), iter(range(1, 1_000))
+
+    def refuse(_: str) -> str:
+        raise RuntimeError(answer)
+
+    fakes: dict[str, Any] = {
+        "_stop_with_savepoint": refuse,
+        "_is_done": lambda: next(polls) > ends_after,
+        "_ended": lambda: RunResult(FINISHED, "1"),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(run, name, fake)
+    return run
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_one_whose_end_is_not_yet_known_has_finished(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_of(tmp_path, monkeypatch, answer, ends_after=3).stop().state == FINISHED
+
+
+def test_one_that_goes_on_fails_by_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_END_S", 0.2)
+    with pytest.raises(JobFailed, match="No space left on device"):
+        run_of(tmp_path, monkeypatch, "No space left on device", ends_after=1_000).stop()
