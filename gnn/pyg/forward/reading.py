@@ -80,7 +80,11 @@ class Reader:
 
     def _module(self, node: Any) -> str:
         op, name = self._root.get_submodule(node.target), self._name(node)
-        given = inspect.signature(op.forward).bind(*node.args, **node.kwargs)
+        try:
+            given = inspect.signature(op.forward).bind(*node.args, **node.kwargs)
+        except TypeError as error:
+            msg = f"{self._place(node)}: {type(op).__name__}.forward: {error}"
+            raise ExportError(msg) from None
         if isinstance(pair := next(iter(given.arguments.values())), tuple) and len(pair) == 2 and _is_conv(op):
             msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
             raise ExportError(msg)
@@ -108,9 +112,9 @@ class Reader:
             args.pop(0)
         else:
             options.pop("input", None)
-        if label == "square" or (label == "pow" and _is_two(*args, *options.values())):
-            return self._ops.join(self._name(node), "product", [rows, rows])
         given = {name: value for name, value in options.items() if value is not None}
+        if label == "square" or (label == "pow" and _is_two([*args, *given.values()])):
+            return self._ops.join(self._name(node), "product", [rows, rows])
         return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
 
     def _made(self, node: Any, rows: str, layers: list[Made]) -> str:
@@ -183,8 +187,8 @@ def _is_conv(module: Module) -> bool:
     return isinstance(module, MessagePassing)
 
 
-def _is_two(exponent: Any) -> bool:
-    return isinstance(exponent, int | float) and exponent == 2
+def _is_two(given: list[Any]) -> bool:
+    return len(given) == 1 and isinstance(given[0], int | float) and given[0] == 2
 
 
 def _name_of(node: Any, prefix: str) -> str:

@@ -67,7 +67,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "matrix": lambda m, h: h @ m.matrix + m.row,
     "torch.mm": lambda m, h: torch.mm(torch.matmul(input=h, other=m.matrix), mat2=m.matrix.t()),
     "square": lambda m, h: torch.square(h) - h**2 * 0.5 + h * h,
-    "torch.pow": lambda m, h: torch.pow(h, exponent=2.0) + h.pow(2),
+    "torch.pow": lambda m, h: torch.pow(h, exponent=2.0, out=None) + h.pow(2),
     "clip": lambda m, h: h.clip(-0.2, 0.2) + h.clamp_min(0.1) - torch.clamp_max(h, 0.3),
     "true_divide": lambda m, h: torch.true_divide(h, m.number),
     "to": lambda m, h: (
@@ -178,6 +178,11 @@ class Typed(nn.Module):
         return self.conv(x, edge_index, edge_type)
 
 
+class WithoutEdges(Between):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.first(x)
+
+
 class PairOfRows(Between):
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.first((x, None), edge_index)
@@ -204,6 +209,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "integers": (of(lambda m, h: h.to(torch.ones(3, dtype=torch.int64))), "rows of torch.int64 are not supported"),
     "a name": (of(lambda m, h: h.type()), "the module itself fails on a small graph on the CPU .*'str' object has no"),
     "a device that is not there": (of(lambda m, h: h.to("xla:0")), "the module itself fails on a small graph on the"),
+    "without edges": (
+        lambda: WithoutEdges(torch.relu),
+        r"^first \(.*\): SAGEConv.forward: missing a required argument",
+    ),
     "pair of rows": (lambda: PairOfRows(torch.relu), r"^first \(.*\) is called with two kinds of rows, as on a bip"),
     "by a row": (of(lambda m, h: h @ m.row), "multiplied by something other than a matrix"),
     "half": (of(lambda m, h: h.to(torch.float16)), "rows of torch.float16 are not supported: Freshet computes in"),
