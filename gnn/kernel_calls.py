@@ -53,11 +53,14 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         if getattr(_thread, "inside", False):
             return function(*arguments, **named)
+        if named:
+            msg = f"{function.__name__}: kernels are called by place from outside, not by {', '.join(named)}"
+            raise TypeError(msg)
         types = _types_of(arguments)
         _noted[Call(function.__module__, function.__name__, types)] = None
         _thread.inside = True
         try:
-            return function(*arguments, **named)
+            return function(*arguments)
         finally:
             _thread.inside = False
 

@@ -221,7 +221,7 @@ _FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
     "mm": _matmul,
     "neg": lambda: Scale(factor=-1.0),
     "dropout": _dropout,
-    "dropout1d": _dropout,
+    **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), _dropout),
     "alpha_dropout": _dropout_of_some,
     "feature_alpha_dropout": _dropout_of_some,
     "contiguous": lambda: Identity(),

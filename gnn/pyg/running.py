@@ -24,11 +24,16 @@ def copy_of(module: Module) -> Module:
 
     What training has left in it, such as SuperGATConv's last attention, is copied without its gradients: torch itself
     copies no tensor that was made of others.
+    Raises: ExportError for a module that Python cannot copy.
     """
     memo: dict[int, Any] = {}
     for part in module.modules():
         _detach(vars(part), memo)
-    return copy.deepcopy(module, memo).eval()
+    try:
+        return copy.deepcopy(module, memo).eval()
+    except Exception as error:
+        msg = f"{type(module).__name__} cannot be copied ({type(error).__name__}: {error}), and is to stay as it is"
+        raise ExportError(msg) from error
 
 
 def _detach(kept: Any, memo: dict[int, Any]) -> None:

@@ -42,6 +42,7 @@ class JobSpec(BaseModel):
     # Secrets may stand in them, so they are never written down: not in files, not in messages.
     kafka_properties: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
     stay: bool = False  # go on after the last chunk until stopped
+    has_stayed: bool = False  # whether an earlier attempt was to stay, whose state has a source more
     epoch_ms: int = Field(default=20, ge=0)
 
     parallelism: int = Field(default=1, ge=1)  # slots, which Flink fills with a process each
@@ -134,6 +135,15 @@ class JobSpec(BaseModel):
         Raises: pydantic.ValidationError naming the field that is wrong.
         """
         return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def has_stayed(path: Path) -> bool:
+    """Whether the job whose spec is there, or one before it, was to stay; true where nobody knows."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return bool(found.get("stay") or found.get("has_stayed"))
+    except (OSError, ValueError, AttributeError):
+        return True
 
 
 def savepoint_target(folder: Path | str) -> str:

@@ -63,7 +63,7 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
         options["execution.state-recovery.path"] = spec.resume
         options["execution.state-recovery.claim-mode"] = "NO_CLAIM"
         # A job that stayed has a source that says nothing, but has state; what is missing otherwise is to be noticed.
-        options["execution.state-recovery.ignore-unclaimed-state"] = str(spec.ends_by_itself).lower()
+        options["execution.state-recovery.ignore-unclaimed-state"] = str(spec.has_stayed and not spec.stay).lower()
     return options
 
 

@@ -20,7 +20,7 @@ from job.flink.checkpoints import new_savepoint
 from job.flink.dataflow import build
 from job.flink.errors import is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec, savepoint_target
+from job.flink.job_spec import JobSpec, has_stayed, savepoint_target
 from job.flink.memory import client_heap_mb
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
@@ -72,9 +72,10 @@ class FlinkRun:
 
         Raises: JobFailed when Flink refuses the job; GatewayError when Java does not start.
         """
-        spec = self.spec
+        saved = self.spec.checkpoints / layout.SPEC
+        self.spec = spec = self.spec.model_copy(update={"has_stayed": has_stayed(saved)})
         spec.checkpoints.mkdir(parents=True, exist_ok=True)
-        spec.save(spec.checkpoints / layout.SPEC)
+        spec.save(saved)
         shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
         spec.tmp.mkdir(parents=True)
         forget_stop(spec.out_path)
@@ -227,7 +228,9 @@ class FlinkRun:
         self._await_sinks()
         out = self.spec.out_path
         savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
-        if savepoint is None and input_ended(out, bounded=self.spec.ends_by_itself):
+        # On a cluster somebody may have stopped it by Flink's own means, before it had done anything.
+        bounded = self.spec.ends_by_itself and self.spec.cluster is None
+        if savepoint is None and input_ended(out, bounded=bounded):
             self._record(run_file.FINISHED)
             return RunResult(run_file.FINISHED, self.job_id)
         self._record(run_file.STOPPED, savepoint=savepoint)

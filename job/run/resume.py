@@ -114,8 +114,10 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
         )
         raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
-    if "parallelism" in given and config.parallelism % (former.get("pipeline") or 1):
-        del former["pipeline"]  # was for other processes
+    if "parallelism" in given and former.get("pipeline"):
+        subtasks, left = divmod(config.parallelism, former["pipeline"])
+        if left or subtasks > saved.settings.parts:
+            del former["pipeline"]  # was for other processes
     config = config.model_copy(update={**former, "runtime": saved.runtime})
     if msg := config.epochs_that_disagree():
         raise UsageError(msg)

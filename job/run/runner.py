@@ -96,9 +96,11 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:
-        run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
-        # not by print: the signal may have come while it holds its lock
-        os.write(2, f"stopped before the first epoch; go on with --resume latest (--out {out})\n".encode())
+        how = "stopped before anything was made; start it again"
+        if (out / layout.SAVED_JOB).exists():
+            run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
+            how = f"stopped before the first epoch; go on with --resume latest (--out {out})"
+        os.write(2, f"{how}\n".encode())  # not by print: the signal may have come while it holds its lock
         os._exit(128 + number)
 
     with handled(leave, *STOPS):

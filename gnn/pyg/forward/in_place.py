@@ -17,14 +17,15 @@ from gnn.pyg.steps import class_name
 if TYPE_CHECKING:
     from torch.nn import Module
 
-_OPERATORS = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
+_OPERATORS = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 # What gives its input again, or a view of it, at inference.
 _SAME = {
     *("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"),
-    *("contiguous", "detach", "float", "double", "half", "to", "type", "type_as", "cpu", "requires_grad_"),
+    *("contiguous", "detach", "float", "double", "half", "to", "type", "type_as", "cpu", "requires_grad"),
     *("view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand"),
     *("getitem", "chunk", "split", "select", "narrow", "unbind"),
 }
+_SAME_ATTRIBUTES = {"data", "T", "mT", "H", "mH"}
 
 
 def refuse_overwritten(graph: Any, root: Module, prefix: str) -> None:
@@ -85,7 +86,9 @@ def _is_same(node: Any, root: Module) -> bool:
     """Whether an operation gives its input again, or a view of it."""
     if node.op == "call_module":
         return _gives_its_input(root.get_submodule(node.target))
-    return label_of(node) in _SAME
+    if node.target is getattr:
+        return node.args[1] in _SAME_ATTRIBUTES
+    return label_of(node).rstrip("_") in _SAME
 
 
 def _gives_its_input(module: Module) -> bool:

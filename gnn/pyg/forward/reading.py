@@ -26,6 +26,9 @@ _ARITHMETIC = {
 }
 
 
+_WEIGHTS = {"edge_weight", "edge_attr"}  # what convs call them
+
+
 class Reader:
     """A traced graph whose operations are noted one after the other.
 
@@ -91,7 +94,8 @@ class Reader:
         read = list(_nodes_in(list(given.arguments.values())))  # in the order of its parameters
         rows = [self._rows[one] for one in read if one in self._rows]
         others = {one for one in read if one not in self._rows}
-        if read[0] not in self._rows or not others <= self._edges:
+        weigh = {name for name, value in given.arguments.items() if value is self._weights}
+        if read[0] not in self._rows or not others <= self._edges or not weigh <= _WEIGHTS:
             raise ExportError(self._reads_other(node))
         weighted, special = self._weights in others, self._opens(name)
         if len(rows) > 1:

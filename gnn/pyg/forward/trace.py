@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 # What holds the module that makes the rows, and under which name.
-_WRAPPERS = {"GAE": "encoder", "VGAE": "encoder", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+_WRAPPERS = {
+    **dict.fromkeys(("torch_geometric.nn.GAE", "torch_geometric.nn.VGAE"), "encoder"),
+    "torch.nn.DataParallel": "module",
+    "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
+}
 
 
 def trace(module: Module, head: str | None = None) -> Traced:
@@ -30,7 +34,7 @@ def trace(module: Module, head: str | None = None) -> Traced:
     from torch_geometric.nn import LightGCN, MessagePassing, Sequential
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-    if (inner := _WRAPPERS.get(type(module).__name__)) is not None and hasattr(module, inner):
+    if (inner := _WRAPPERS.get(class_name(module))) is not None:
         msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
         raise ExportError(msg)
     ops = Operations()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,17 @@ from torch_geometric.nn import MessagePassing
 _LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
 
 
+def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A method of `Rows` that notes an operator in place, which torch.fx takes for the one that makes a new tensor."""
+    return lambda rows, other: rows.tracer.create_proxy("call_function", function, (rows, other), {})
+
+
 class Rows(torch.fx.Proxy):
     """What stands for a tensor."""
 
     _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
+    __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
+    __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
 
 
 @contextmanager

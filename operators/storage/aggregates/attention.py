@@ -37,7 +37,7 @@ class AttentionFold:
         self._scratch = np.empty(score.channels + 2, np.float32)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._terms = terms_of(score)
-        self._seen: Attention | None = None
+        self._words = self.s.data.view(np.int32), self.s.data.view(np.float32)
         self._leave, self._arrive, self._finish = Direct(leave), Direct(arrive), Direct(finish_attention)
         self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
 
@@ -53,24 +53,22 @@ class AttentionFold:
         return Data(self.s.data.view(np.int32))
 
     def _view(self) -> Attention:
-        """What the kernels get; made anew where one of its tables has another view by now."""
-        table, near, seen = self.s.view, (self.near or self._stand_in).view, self._seen
-        if seen is None or seen.s is not table or seen.near is not near or seen.renew is not self._renew:
-            self._seen = seen = Attention(
-                table,
-                table.data.view(np.int32),
-                table.data.view(np.float32),
-                self._before,
-                near,
-                self._renew,
-                self._touched,
-                self._counter,
-                self._fresh,
-                self._flips,
-                self.counts,
-                self._terms,
-            )
-        return seen
+        table = self.s.view
+        if self._words[0].base is not table.data:
+            self._words = table.data.view(np.int32), table.data.view(np.float32)
+        return Attention(
+            table,
+            *self._words,
+            self._before,
+            (self.near or self._stand_in).view,
+            self._renew,
+            self._touched,
+            self._counter,
+            self._fresh,
+            self._flips,
+            self.counts,
+            self._terms,
+        )
 
     def leave(
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool

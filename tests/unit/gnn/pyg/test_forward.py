@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,30 @@ def reads_what_a_module_wrote_over(s: Any, x: Any, edge_index: Any) -> Any:
     return s.chain(h) + h
 
 
+def clamps_the_data(s: Any, x: Any, edge_index: Any) -> Any:
+    h = s.conv(x, edge_index)
+    h.data.clamp_(-8, 8)
+    return h
+
+
+def clamps_what_is_detached(s: Any, x: Any, edge_index: Any) -> Any:
+    h = s.conv(x, edge_index).detach_()
+    return h.clamp_(-8, 8) + h
+
+
+def adds_to_what_is_kept(s: Any, x: Any, edge_index: Any) -> Any:
+    h = kept = s.conv(x, edge_index)
+    h += x
+    return h + kept
+
+
 @pytest.mark.parametrize(
     "forward",
     [
         clamps_its_input,
+        clamps_the_data,
+        clamps_what_is_detached,
+        adds_to_what_is_kept,
         clamps_rows_that_are_kept,
         clamps_what_dropout_gave,
         writes_to_another,
@@ -168,6 +189,59 @@ def test_a_conv_by_itself_is_a_model_and_what_wraps_one_is_told_apart(tmp_path: 
     for wrapper, inner in ((pyg.GAE(convs[1]), "encoder"), (nn.DataParallel(convs[1]), "module")):
         with pytest.raises(ExportError, match=f"give its .{inner}"):
             export_model(wrapper, tmp_path / "M")
+
+
+def norms_by_batch(s: Any, x: Any, edge_index: Any, batch: Any = None) -> Any:
+    return s.norm(s.conv(x, edge_index), batch)
+
+
+def says_a_size(s: Any, x: Any, edge_index: Any, size: Any = None) -> Any:
+    return s.sage(x, edge_index, size=size)
+
+
+@pytest.mark.parametrize("forward", [norms_by_batch, says_a_size])
+def test_other_parameters_that_modules_take_keep_their_defaults(forward: Callable[..., Any], tmp_path: Path) -> None:
+    made = module(forward, norm=pyg.LayerNorm(4, mode="node"), sage=pyg.SAGEConv(4, 4))
+    assert not any(getattr(layer, "edge_weights", False) for layer in export_model(made, tmp_path / "M").layers)
+
+
+class VGAE(nn.Module):
+    """Of somebody's own, with the name of a wrapper of PyG's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = pyg.GCNConv(4, 4)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.encoder(x, edge_index)
+
+
+def test_a_class_of_the_name_of_a_wrapper_is_traced(tmp_path: Path) -> None:
+    assert [layer.type for layer in export_model(VGAE(), tmp_path / "M").layers] == ["gcn_conv"]
+
+
+def test_a_module_that_python_cannot_copy_is_named(tmp_path: Path) -> None:
+    made = module(asks_for_tensors)
+    made.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(ExportError, match=r"^Made cannot be copied .TypeError: cannot pickle '_thread.lock'"):
+        export_model(made, tmp_path / "M")
+
+
+def test_several_threads_may_export(tmp_path: Path) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def forward(s: Any, x: Any, edge_index: Any) -> Any:
+        inside.set()
+        done.wait(1)  # the other one waits until this is over
+        return s.conv(x, edge_index)
+
+    one = threading.Thread(target=export_model, args=(module(forward), tmp_path / "one"))
+    one.start()
+    assert inside.wait(30)
+    export_model(module(asks_for_tensors), tmp_path / "other")
+    done.set()
+    one.join()
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "other"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from operators.control import (
 )
 from operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
 from operators.epochs.cut_log import CutLog
+from operators.epochs.progress import Progress
 from operators.epochs.retention import Commits
 from operators.parser.core import Origin, Parser
 from operators.parser.dead_letters import DeadLetterFile
@@ -326,3 +327,8 @@ def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
         assert (job.sent[2][REJECTED], job.sent[2][ACCEPTED], job.sent[2][EVENTS_IN_EPOCH]) == (2, 4, 0), killed
         job.keep(job.stage.finish())
         assert 3 not in job.sent, "once"
+
+
+def test_what_a_former_version_counted_beside_is_passed_over() -> None:
+    former = orjson.loads(Progress(epoch=3, rejected=2).encode("j")) | {"streamed_ms": 70}
+    assert Progress.decode(orjson.dumps(former), "j") == Progress(epoch=3, rejected=2)
