@@ -24,6 +24,8 @@ _TASKS_CHANGE = (
     "FailoverRegion is restarting",
     "Checkpoint Coordinator is suspending",
     "Task received cancellation from one of its inputs",
+    # A TaskManager has died, and is not missed yet.
+    "RemoteRpcInvocation(TaskExecutorGateway.triggerCheckpoint",
     # All tasks have ended, and the job is about to.
     "Checkpoint needs at least one vertex that commits the checkpoint",
 )

@@ -11,7 +11,7 @@ from job.errors import JobFailed
 from job.flink import runtime
 from job.flink.job_spec import JobSpec
 from job.flink.runtime import FlinkRun, RunResult
-from job.folder.run_file import FINISHED
+from job.folder.run_file import FINISHED, STOPPED
 
 ANSWERS = ["Could not find Flink job (1)", "Job 1 is not a streaming job.", "what no version has said yet"]
 
@@ -37,6 +37,21 @@ def test_one_whose_end_is_not_yet_known_has_finished(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_of(tmp_path, monkeypatch, answer, ends_after=3).stop().state == FINISHED
+
+
+def test_a_savepoint_is_asked_for_again_where_a_process_has_just_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, monkeypatch, "", ends_after=1_000)
+    said = [RuntimeError("Could not send message [RemoteRpcInvocation(TaskExecutorGateway.triggerCheckpoint(Execut")]
+
+    def once(_: str) -> str:
+        if said:
+            raise said.pop()
+        return (tmp_path / "S").as_uri()
+
+    monkeypatch.setattr(run, "_stop_with_savepoint", once)
+    assert run.stop() == RunResult(STOPPED, "", str(tmp_path / "S"))
 
 
 def test_one_that_goes_on_fails_by_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
