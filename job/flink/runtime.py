@@ -152,6 +152,7 @@ class FlinkRun:
                 path = self._stop_with_savepoint(target)
                 break
             except Exception as error:
+                self._replace_dead()  # a job without it restarts for ever, and takes no savepoint
                 # One that has just ended has no savepoint either, and Flink says so in many ways.
                 if self._ends_within(_POLL_S if is_to_ask_again(str(error)) else _END_S):
                     return self._ended()

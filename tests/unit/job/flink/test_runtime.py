@@ -50,8 +50,11 @@ def test_a_savepoint_is_asked_for_again_where_a_process_has_just_died(
             raise said.pop()
         return (tmp_path / "S").as_uri()
 
+    replaced: list[bool] = []
     monkeypatch.setattr(run, "_stop_with_savepoint", once)
+    monkeypatch.setattr(run, "_replace_dead", lambda: replaced.append(True))
     assert run.stop() == RunResult(STOPPED, "", str(tmp_path / "S"))
+    assert replaced, "or the job waits for it, and no savepoint is ever written"
 
 
 def test_one_that_goes_on_fails_by_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
