@@ -137,7 +137,12 @@ class JobSpec(BaseModel):
         return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
 
 
-def has_stayed(path: Path) -> bool:
+def after_former(spec: JobSpec, path: Path) -> JobSpec:
+    """The spec of a job that goes on from the state of the one whose spec is there; one that begins has none."""
+    return spec.model_copy(update={"has_stayed": spec.resume is not None and _has_stayed(path)})
+
+
+def _has_stayed(path: Path) -> bool:
     """Whether the job whose spec is there, or one before it, was to stay; true where nobody knows."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

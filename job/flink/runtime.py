@@ -20,7 +20,7 @@ from job.flink.checkpoints import new_savepoint
 from job.flink.dataflow import build
 from job.flink.errors import is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec, has_stayed, savepoint_target
+from job.flink.job_spec import JobSpec, after_former, savepoint_target
 from job.flink.memory import client_heap_mb
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
@@ -73,7 +73,7 @@ class FlinkRun:
         Raises: JobFailed when Flink refuses the job; GatewayError when Java does not start.
         """
         saved = self.spec.checkpoints / layout.SPEC
-        self.spec = spec = self.spec.model_copy(update={"has_stayed": has_stayed(saved)})
+        self.spec = spec = after_former(self.spec, saved)
         spec.checkpoints.mkdir(parents=True, exist_ok=True)
         spec.save(saved)
         shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
@@ -153,10 +153,11 @@ class FlinkRun:
                 break
             except Exception as error:
                 self._replace_dead()  # a job without it restarts for ever, and takes no savepoint
+                again = is_to_ask_again(str(error))
                 # One that has just ended has no savepoint either, and Flink says so in many ways.
-                if self._ends_within(_POLL_S if is_to_ask_again(str(error)) else _END_S):
+                if self._ends_within(_POLL_S if again else _END_S):
                     return self._ended()
-                if not is_to_ask_again(str(error)):
+                if not again:
                     raise self._failed(error) from error
         savepoint = location(path)
         self._await_sinks()

@@ -24,8 +24,6 @@ _ARITHMETIC = {
     **dict.fromkeys(("truediv", "itruediv", "div", "divide", "true_divide"), "div"),
     **{"multiply": "mul", "subtract": "sub"},
 }
-
-
 _WEIGHTS = {"edge_weight", "edge_attr"}  # what convs call them
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from job.flink.checkpoints import NoCheckpointError, find_latest, find_state, new_savepoint, savepoints_in
 from job.flink.errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
-from job.flink.job_spec import JobSpec, has_stayed, savepoint_target
+from job.flink.job_spec import JobSpec, after_former, savepoint_target
 from job.flink.options import flink_options
 from job.folder.run_file import read_run, update_run
 from job.machine.ports import free_port
@@ -49,12 +49,16 @@ def test_a_pipeline_holds_where_it_fits() -> None:
 
 def test_state_that_nobody_claims_is_passed_over_only_where_a_job_has_stayed(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
-    assert has_stayed(path), "nobody knows"
+    begins, goes_on = (JobSpec(out="o", layers=1, resume=state) for state in (None, "file:/x"))
+    assert after_former(goes_on, path).has_stayed, "nobody knows"
+    assert not after_former(begins, path).has_stayed, "it has no former attempt"
     for stay, stayed, passes in ((False, False, "false"), (True, False, "false"), (False, True, "true")):
         spec = JobSpec(out="o", layers=1, stay=stay, has_stayed=stayed, resume="file:/x")
         assert flink_options(spec)["execution.state-recovery.ignore-unclaimed-state"] == passes
         spec.save(path)
-        assert has_stayed(path) == (stay or stayed)
+        assert after_former(goes_on, path).has_stayed == (stay or stayed)
+    after_former(begins, path).save(path)
+    assert not after_former(goes_on, path).has_stayed, "neither has stayed"
 
 
 def test_options_of_an_embedded_and_a_cluster_job(tmp_path: Path) -> None:
