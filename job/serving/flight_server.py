@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gnn.errors import FreshetError
-from job.serving.columns import ids_of_column, numbers
+from job.serving.columns import ids_of_column, numbers, whole
 from job.serving.health import Health
 from job.serving.lookup import NOTHING_SPECIAL, ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
@@ -181,6 +181,11 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, self._locations)], live, -1)
 
     def _looked_up(self, asked: pa.RecordBatch | None, wanted: Wanted, logits: bool) -> tuple[int, pa.RecordBatch]:
+        if asked is not None:
+            try:
+                asked = whole(asked)
+            except pa.ArrowInvalid as error:
+                raise _wrong("a batch that fits its buffers", error) from error
         if asked is not None and not logits and asked.schema.equals(_NUMBERS):
             column = asked.column(0)
             found = None if column.null_count else self._lookup.few(column, wanted)
@@ -202,8 +207,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         try:
             return ids_of_column(column)
         except pa.ArrowInvalid as error:
-            msg = f"id: expected integers of 64 bits: {str(error).partition(chr(10))[0][:200]}"
-            raise BadRequestError(msg) from error
+            raise _wrong("integers of 64 bits", error) from error
 
     def _nothing(self, logits: bool) -> pa.RecordBatch:
         """No rows."""
@@ -223,6 +227,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             msg = 'a ticket: expected {"ids": [...]}, {"all": true} or {"nearest": {...}}'
             raise BadRequestError(msg)
         return self._lookup.as_table(self._lookup.get(self._lookup.ids_of(request["ids"]), wanted), logits=logits)
+
+
+def _wrong(expected: str, error: pa.ArrowInvalid) -> BadRequestError:
+    return BadRequestError(f"id: expected {expected}: {str(error).partition(chr(10))[0][:200]}")
 
 
 def _as_flight(error: FreshetError) -> Exception:

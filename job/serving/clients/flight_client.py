@@ -16,7 +16,7 @@ import pyarrow.flight as flight
 
 from job.serving.clients.asked import as_batch, error_of
 from job.serving.clients.patience import Patient, late
-from job.serving.columns import ids_of_column, rows_of, values_of
+from job.serving.columns import ids_of_column, rows_of, values_of, whole
 from job.serving.lookup import EPOCH, NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
 from job.serving.tls import Address
 from state.served.ids import Ids, Texts
@@ -49,7 +49,7 @@ class _Stream(Patient):
         with self.within(max(timeout_s, _ANSWER_S)):
             self.writer.write_with_metadata(batch, options)
             chunk = self.reader.read_chunk()
-        return orjson.loads(chunk.app_metadata.to_pybytes()), chunk.data
+        return orjson.loads(chunk.app_metadata.to_pybytes()), whole(chunk.data)
 
     def close(self) -> None:
         """End it, also where the server does not take notice."""
@@ -112,7 +112,7 @@ class FlightTransport:
         limit_s = wanted.timeout_s + (_ALL_ROWS_S if "all" in request else _SPARE_S)
 
         def ask(client: Any) -> pa.Table:
-            return client.do_get(ticket, self._options(limit_s)).read_all()
+            return whole(client.do_get(ticket, self._options(limit_s)).read_all())
 
         table = self._guarded(ask, wanted.timeout_s)
         epoch = int(table.schema.metadata[b"epoch"])

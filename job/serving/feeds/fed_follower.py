@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from job.console import say
 from job.serving.columns import ids_of_column, rows_of, values_of
+from job.serving.feeds.change_stream import schema_of
+from job.serving.feeds.checked import change_head, check_rows
 from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.follower import Follower
 from job.serving.served_job import ServedJob
@@ -76,7 +78,9 @@ class FedFollower(Follower):
     def _steps(self, source: Source | None) -> Iterator[None]:
         """An item for each piece that was taken in."""
         pieces: list[tuple[dict[str, Any], pa.RecordBatch]] = []
-        for head, batch in self._sources.changes(self.job.job_id, source):
+        for sent, batch in self._sources.changes(self.job.job_id, source):
+            head = change_head(sent)
+            check_rows(batch, schema_of(self.job.strings, self.job.width), head["epoch"])
             pieces.append((head, batch))
             if "told" in head:
                 self._take(head, pieces)
@@ -97,9 +101,6 @@ class FedFollower(Follower):
         live = [batch for piece, batch in pieces if piece["lives"] and batch.num_rows]
         dead = [ids_of_column(batch.column(0)) for piece, batch in pieces if not piece["lives"]]
         put = [(values_of(one.column(1)), ids_of_column(one.column(0)), rows_of(one.column(2))) for one in live]
-        if any(rows.shape[1] != self.job.width for _, _, rows in put):
-            msg = f"epoch {epoch}: embeddings of another width than {self.job.width}"
-            raise ValueError(msg)
         room = sum(len(ids) for _, ids, _ in put), sum(text_bytes(ids) for _, ids, _ in put)
         if self.table.epoch < 0:  # nobody reads it yet
             self.table = self._table_for(*room)

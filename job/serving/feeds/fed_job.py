@@ -17,6 +17,7 @@ from gnn.model import ModelError
 from job.console import say
 from job.errors import UsageError
 from job.folder.run_file import write_json
+from job.serving.feeds.checked import job_fields, parsed, whole_batches
 from job.serving.feeds.sent_model import folder_of, take
 from job.serving.lookup import EPOCH, ROW
 from job.serving.served_job import ServedJob
@@ -68,31 +69,34 @@ class FedJob(ServedJob):
         return self.told_width
 
     @staticmethod
-    def of(told: dict[str, Any], tables: Path) -> FedJob:
-        """By what the action `job` answers, or a note beside tails says."""
-        sources = tuple(told["sources"])
-        consistency = told.get("consistency", EPOCH)
-        tails = str(tables), told.get("begins_empty", False)
-        more = told["width"], consistency, told.get("model", "")
-        model = told.get("model_folder") or str(folder_of(tables, told.get("model_digest") or "none"))
+    def of(sent: object, tables: Path) -> FedJob:
+        """By the answer to the action `job`, or a note beside tails.
+
+        Raises: ValueError naming the field that does not fit.
+        """
+        told = job_fields(sent)
+        model = told["model_folder"] or str(folder_of(tables, told["model_digest"] or "none"))
         kept = model if Path(model).is_dir() else ""
-        parts = told.get("parts", 0)
-        return FedJob(tables.parent, told["job_id"], parts, told["strings"], sources, kept, *tails, *more)
+        tails = str(tables), told["begins_empty"]
+        more = told["width"], told["consistency"], told["model"]
+        job = told["job_id"], told["parts"], told["strings"], tuple(told["sources"])
+        return FedJob(tables.parent, *job, kept, *tails, *more)
 
     @staticmethod
     def read(tables: Path) -> FedJob | None:
         """By what `write` left beside a table; None where there is nothing, or what a loss of power has torn."""
         try:
-            return FedJob.of(orjson.loads((tables / _JOB).read_bytes()), tables)
-        except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
+            return FedJob.of(parsed((tables / _JOB).read_bytes()), tables)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
 
     @staticmethod
     def write(told: dict[str, Any], tables: Path) -> FedJob:
         """Note what is told, for a start while nobody tells anything, and for readers of the table."""
+        job = FedJob.of(told, tables)
         tables.mkdir(parents=True, exist_ok=True)
         write_json(tables / _JOB, told)
-        return FedJob.of(told, tables)
+        return job
 
     @property
     def plan_of(self) -> Callable[[], Plan] | None:
@@ -139,11 +143,11 @@ class Sources:
                 raise UsageError(msg)
             time.sleep(RETRY_S)
 
-    def changes(self, job_id: str, source: Source | None = None) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def changes(self, job_id: str, source: Source | None = None) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Pieces of changes from one server, until it fails; without `source` each call asks the next one."""
         return self._stream({"changes": True, "job": job_id}, source or self._next())
 
-    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Records of a server's tails from these epochs on, one for each part, and what it knows besides."""
         return self._stream({"tails": wanted, "job": job_id, "version": VERSION}, source)
 
@@ -159,11 +163,10 @@ class Sources:
                 unknown[address] = getattr(error, "strerror", None) or str(error)
         return found, unknown
 
-    def _stream(self, ticket: dict[str, Any], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def _stream(self, ticket: dict[str, Any], source: Source) -> Iterator[tuple[Any, pa.RecordBatch]]:
         client, options = self._connected(source)
         try:
-            for chunk in client.do_get(flight.Ticket(orjson.dumps(ticket)), options):
-                yield orjson.loads(chunk.app_metadata.to_pybytes()), chunk.data
+            yield from whole_batches(client.do_get(flight.Ticket(orjson.dumps(ticket)), options))
         finally:
             client.close()
 
@@ -174,12 +177,12 @@ class Sources:
                 client, options = self._connected(self._next(), _ASK_S)
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
-                    told = orjson.loads(result.body.to_pybytes())
-                    if told.get("consistency") == ROW:
+                    told = job_fields(parsed(result.body.to_pybytes()))
+                    if told["consistency"] == ROW:
                         reason = "it feeds from a Kafka topic, whose rows are of no one epoch: give --kafka instead"
                         continue
-                    told.pop("model_folder", None)  # a path of another machine
-                    self._take_model(client, told.get("model_digest", ""), tables)
+                    told["model_folder"] = ""  # a path of another machine
+                    self._take_model(client, told["model_digest"], tables)
                     return told, ""
             except FAILURES as error:
                 reason = reason_of(error)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from job.serving.feeds.checked import is_integer, is_row_of_integers
 from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.served_job import ServedJob
 from job.serving.tls import Address
@@ -25,6 +26,7 @@ HELD_BYTES_MAX = 128 << 20
 _AT_HAND = 16  # epochs behind the table's that are taken in beyond that: they let it go on
 _LOOK_S = 1.0  # between two looks at what names stand for
 _WAIT_S = 0.5
+_TIME_MAX_MS = 1 << 50  # of a clock; a record's time is counted in microseconds, too
 _PATIENCE_S, _PATIENCE_MAX_S = 1.0, 16.0  # without a new epoch of the table, until what is lacking is asked for again
 
 
@@ -46,8 +48,8 @@ class _Peer:
         Raises: NotATailError for one that is of other parts, or none.
         """
         beats, table, now_us = head["beats"], head["table"], time.time_ns() // 1000
-        sound = type(table) is int and isinstance(beats, list) and len(beats) == parts
-        if not (sound and all(one is None or [type(each) for each in one] == [int] * 4 for one in beats)):
+        sound = is_integer(table) and isinstance(beats, list) and len(beats) == parts
+        if not (sound and all(one is None or is_row_of_integers(one) for one in beats)):
             msg = f"a heartbeat: expected four numbers for each of {parts} parts, got {str(head)[:100]}"
             raise NotATailError(msg)
         self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in beats]
@@ -220,11 +222,25 @@ def _checked(raw: np.ndarray, job: ServedJob) -> TailEpoch:
         msg = f"a record of {raw.nbytes} bytes"
         raise NotATailError(msg)
     one = record_of(raw, job.width)
+    if one.epoch < 0 or not 0 <= one.arrived_ms <= _TIME_MAX_MS:
+        msg = f"a record of epoch {one.epoch}, arrived at {one.arrived_ms} ms"
+        raise NotATailError(msg)
     if job.strings and one.text is not None:
         sound = one.ids[0] == 0 and one.ids[-1] == len(one.text) and (np.diff(one.ids) >= 0).all()
+        sound = bool(sound) and _are_texts(one.ids, one.text)
     else:
         sound = one.text is None
     if not sound or (job.strings and one.text is None and len(one.ids)):
         msg = f"epoch {one.epoch}: a record whose ids are of another kind, or lie outside it"
         raise NotATailError(msg)
     return one
+
+
+def _are_texts(offsets: np.ndarray, text: np.ndarray) -> bool:
+    """Whether the bytes between two offsets are UTF-8 each."""
+    try:
+        text.tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    begins = offsets[:-1][offsets[:-1] < len(text)]
+    return bool(((text[begins] & 0xC0) != 0x80).all())  # none within a character

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def pieces_of(folder: str) -> Iterator[bytes]:
 
 
 def folder_of(tables: Path, digest: str) -> Path:
-    """Where a model that was sent lies."""
+    """Where a model that was sent lies; `digest` was checked (`job_fields`): it becomes a name."""
     return tables / f"model-{digest[:16]}"
 
 
@@ -46,9 +47,20 @@ def take(pieces: Iterable[bytes], tables: Path, digest: str) -> None:
     Raises: ModelError for anything else than the model that was announced.
     """
     folder = folder_of(tables, digest)
-    work = folder.with_name(f".{folder.name}")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    tables.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=tables))
+    try:
+        _write(pieces, work)
+        if digest_of(str(work)) != digest:
+            msg = f"the model that was sent has the SHA-256 {digest_of(str(work))[:16]}, expected {digest[:16]}"
+            raise ModelError(msg)
+        load_model(work)
+        work.rename(folder)  # what stands there already is no empty folder: it stays, and this fails
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _write(pieces: Iterable[bytes], work: Path) -> None:
     size, found = 0, iter(pieces)
     (work / SPEC_FILE).write_bytes(next(found, b""))
     with (work / WEIGHTS_FILE).open("wb") as file:
@@ -58,9 +70,3 @@ def take(pieces: Iterable[bytes], tables: Path, digest: str) -> None:
                 msg = f"the model that is sent has more than {_BYTES_MAX:,} bytes"
                 raise ModelError(msg)
             file.write(piece)
-    if digest_of(str(work)) != digest:
-        msg = f"the model that was sent has the SHA-256 {digest_of(str(work))[:16]}, expected {digest[:16]}"
-        raise ModelError(msg)
-    load_model(work)
-    shutil.rmtree(folder, ignore_errors=True)
-    work.rename(folder)
