@@ -185,7 +185,8 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             try:
                 asked = whole(asked)
             except pa.ArrowInvalid as error:
-                raise _wrong("a batch that fits its buffers", error) from error
+                expected = "a batch that fits its buffers"
+                raise _unfit(expected, error) from error
         if asked is not None and not logits and asked.schema.equals(_NUMBERS):
             column = asked.column(0)
             found = None if column.null_count else self._lookup.few(column, wanted)
@@ -207,7 +208,8 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         try:
             return ids_of_column(column)
         except pa.ArrowInvalid as error:
-            raise _wrong("integers of 64 bits", error) from error
+            expected = "integers of 64 bits"
+            raise _unfit(expected, error) from error
 
     def _nothing(self, logits: bool) -> pa.RecordBatch:
         """No rows."""
@@ -229,7 +231,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return self._lookup.as_table(self._lookup.get(self._lookup.ids_of(request["ids"]), wanted), logits=logits)
 
 
-def _wrong(expected: str, error: pa.ArrowInvalid) -> BadRequestError:
+def _unfit(expected: str, error: pa.ArrowInvalid) -> BadRequestError:
     return BadRequestError(f"id: expected {expected}: {str(error).partition(chr(10))[0][:200]}")
 
 

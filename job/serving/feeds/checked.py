@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
@@ -90,8 +90,7 @@ def job_fields(sent: object) -> dict[str, Any]:
     found = {}
     for name, (fits, expected, default) in _JOB.items():
         value = fields.get(name, default)
-        if value is ... or not fits(value):
-            raise _unfit(f"a job: {name}", expected, fields.get(name))
+        _check(value is not ... and fits(value), f"a job: {name}", expected, fields.get(name))
         found[name] = value
     return found
 
@@ -103,13 +102,11 @@ def change_head(sent: object) -> dict[str, Any]:
     """
     head = _object(sent, "a piece of changes")
     for name, (fits, expected) in {"epoch": _WORD, "whole": _FLAG, "lives": _FLAG}.items():
-        if not fits(head.get(name)):
-            raise _unfit(f"a piece of changes: {name}", expected, head.get(name))
+        _check(fits(head.get(name)), f"a piece of changes: {name}", expected, head.get(name))
     if "told" in head:
         told = _object(head["told"], "a piece of changes: told")
         for name, (fits, expected) in _TOLD.items():
-            if not fits(told.get(name)):
-                raise _unfit(f"a piece of changes: {name}", expected, told.get(name))
+            _check(fits(told.get(name)), f"a piece of changes: {name}", expected, told.get(name))
     return head
 
 
@@ -152,10 +149,11 @@ def parsed(sent: bytes) -> Any:
 
 
 def _object(sent: object, what: str) -> dict[str, Any]:
-    if not isinstance(sent, dict):
-        raise _unfit(what, "a JSON object", sent)
-    return sent
+    _check(isinstance(sent, dict), what, "a JSON object", sent)
+    return cast("dict[str, Any]", sent)
 
 
-def _unfit(what: str, expected: str, got: object) -> ValueError:
-    return ValueError(f"{what}: expected {expected}, got {str(got)[:_SHOWN]!r}")
+def _check(fits: bool, what: str, expected: str, got: object) -> None:
+    if not fits:
+        msg = f"{what}: expected {expected}, got {str(got)[:_SHOWN]!r}"
+        raise ValueError(msg)
