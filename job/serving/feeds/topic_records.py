@@ -7,6 +7,7 @@ its epoch in a header; one of an earlier version of Freshet has none, and takes 
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from job.serving.feeds.checked import WIDTH_MAX
 from operators.record_lines import EPOCH_HEADER
 from state.served.ids import Ids, Texts, frozen
 
 _SHOWN = 60
+_EPOCH_MAX = 2**62
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # as the job writes ids: int() would take " 7 " and "1_0", too
 NO_EPOCH = -1  # of a tombstone that does not say
 
 
@@ -46,9 +50,11 @@ class Kind:
         """By a record with a row; None where it has none, or can't be read."""
         try:
             told = _json(record.value or b"null")
-            return Kind(isinstance(told["id"], str), len(_vector(told["embedding"])), str(told["model"]))
+            kind = Kind(isinstance(told["id"], str), len(_vector(told["embedding"])), str(told["model"]))
+            _read(record, kind)
         except (BadRecordError, KeyError, TypeError):
             return None
+        return kind if 0 < kind.width <= WIDTH_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +110,13 @@ def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
         return id_, _epoch_of(record.headers), None
     told = _json(record.value)
     epoch, model = told.get("epoch"), told.get("model")
-    if type(epoch) is not int or epoch < 0:
-        msg = f"epoch: expected a number from 0 on, got {str(epoch)[:_SHOWN]!r}"
+    if type(epoch) is not int or not 0 <= epoch <= _EPOCH_MAX:
+        msg = f"epoch: expected an integer from 0 to {_EPOCH_MAX}, got {str(epoch)[:_SHOWN]!r}"
         raise BadRecordError(msg)
     if model != kind.model:
         msg = f"model: expected {kind.model}, got {str(model)[:_SHOWN]!r}: the topic has rows of another model"
         raise BadRecordError(msg)
-    if told.get("id") != id_:
+    if told.get("id") != id_ or type(told.get("id")) is not type(id_):
         msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(told.get('id'))[:_SHOWN]!r}"
         raise BadRecordError(msg)
     row = _vector(told.get("embedding"))
@@ -125,8 +131,7 @@ def _id(key: bytes | None, strings: bool) -> int | str:
         text = (key if key is not None else b"\xff").decode()
         if strings:
             return text
-        number = int(text)
-        if -(2**63) <= number < 2**63:
+        if _INTEGER.fullmatch(text) and -(2**63) <= (number := int(text)) < 2**63:
             return number
     except ValueError:
         pass
@@ -153,7 +158,7 @@ def _vector(told: object) -> np.ndarray:
             return np.frombuffer(binascii.a2b_base64(told, strict_mode=True), "<f4")
         if isinstance(told, list) and all(one is None or type(one) in (int, float) for one in told):
             return np.array(told, "<f4").reshape(-1)
-    except ValueError:  # of both: binascii.Error is one
+    except (ValueError, OverflowError):  # binascii.Error is a ValueError
         pass
     msg = f"embedding: expected base64 of float32 or a list of numbers, got {str(told)[:_SHOWN]!r}"
     raise BadRecordError(msg)

@@ -80,12 +80,19 @@ def test_records_of_nobody_are_left_out_with_the_reason():
         "expected JSON": Record(b"1", b"{"),
         "JSON object": Record(b"1", b"[1]"),
         "key: expected an integer": Record(b"x", good[0].value),
+        "got b'1_0'": Record(b"1_0", None, (("epoch", b"9"),)),
+        "got b' 7 '": Record(b" 7 ", None, (("epoch", b"9"),)),
+        "got b'07'": Record(b"07", None),
+        "got b'-0'": Record(b"-0", None),
         "got None": Record(None, good[0].value),
         "that of the key": Record(b"8", good[0].value),
         "another model": Record(b"7", orjson.dumps(value | {"model": "m1"})),
         "epoch: expected": Record(b"7", orjson.dumps(value | {"epoch": True})),
+        "epoch: expected an integer from 0": Record(b"7", orjson.dumps(value | {"epoch": 2**63})),
+        "got 'True'": Record(b"1", orjson.dumps(value | {"id": True})),
         "embedding: expected 3 numbers": Record(b"7", orjson.dumps(value | {"embedding": [1.0]})),
         "base64": Record(b"7", orjson.dumps(value | {"embedding": "?"})),
+        "list of numbers, got '[1": Record(b"7", orjson.dumps(value | {"embedding": [10**18, 1e300, None, {}]})),
         "list of numbers": Record(b"7", orjson.dumps(value | {"embedding": [[1], 2, 3]})),
         "header epoch": Record(b"7", None, (("epoch", b"-1"),)),
     }
@@ -93,6 +100,29 @@ def test_records_of_nobody_are_left_out_with_the_reason():
     assert found.ids.tolist() == [7]
     for reason, told in zip(wrong, found.refused, strict=True):
         assert reason in told
+
+
+integers = st.integers(-(2**63), 2**64 - 1)
+scalars = st.none() | st.booleans() | integers | st.floats() | st.text(max_size=6)
+values = scalars | st.lists(scalars, max_size=4) | st.dictionaries(st.text(max_size=3), scalars, max_size=2)
+fields = st.fixed_dictionaries({}, optional=dict.fromkeys(["id", "epoch", "model", "embedding"], values))
+raw_keys = st.none() | st.binary(max_size=4) | st.sampled_from([b"7", b"1_0", b" 7 ", b"\xd9\xa3", b"9" * 30])
+raw_headers = st.lists(st.tuples(st.sampled_from(["epoch", "x"]), st.binary(max_size=20)), max_size=2)
+
+
+@settings(deadline=None)
+@given(raw_keys, st.none() | st.binary(max_size=8), fields, raw_headers)
+def test_any_record_is_a_row_or_left_out_with_the_reason(key, value, changed, headers):
+    good = records((7, 1, 0.5))[0]
+    mixed = orjson.dumps(orjson.loads(good.value) | changed)
+    given_ = [Record(key, value, headers), Record(key, mixed, headers), Record(b"7", mixed, headers), good]
+    for record in given_:
+        kind = Kind.of(record)
+        assert kind is None or 0 < kind.width <= 2**16
+    found = rows_of_records(given_, KIND)
+    assert len(found.ids) + len(found.dead) + len(found.refused) <= len(given_)
+    assert 7 in [*found.ids.tolist(), *found.dead.tolist()]
+    assert 0 <= found.newest <= 2**62
 
 
 class Script:
