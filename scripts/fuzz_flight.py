@@ -11,4 +11,5 @@ sys.path.insert(0, str(ROOT))
 from job.dev.script import run_script  # noqa: E402
 from tests.drills.flight_fuzz_command import app  # noqa: E402
 
-run_script(app, "fuzz_flight")
+if __name__ == "__main__":  # the server's process imports this module, too
+    run_script(app, "fuzz_flight")

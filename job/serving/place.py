@@ -18,7 +18,7 @@ from job.folder.run_file import write_json
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import boot_word
 from state.served.layout import SHM, T_BEAT_US, T_BOOT, T_JOB, Shape
-from state.served.mapped import MappedTable, NoTableError
+from state.served.mapped import MappedTable, NoTableError, is_held
 from state.served.plain import PlainReader
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def new_table(job: ServedJob, tables: Path, shape: Shape) -> TableWriter:
 
     folder = SHM if _fits(shape.nbytes) else tables
     name = f"{_prefix(job, tables)}{secrets.token_hex(4)}.table"
-    return TableWriter(folder / name, shape, job.word, boot_word())
+    return TableWriter(folder / name, shape, job.word, boot_word(), str(tables.absolute()))
 
 
 def show(job: ServedJob, tables: Path, table: TableWriter) -> None:
@@ -113,10 +113,11 @@ def forget(job: ServedJob, tables: Path) -> None:
 
 
 def _remove(job: ServedJob, tables: Path, keep: Path | None) -> None:
-    """Remove the job's tables, and those of a former job in the same folder that nobody keeps any more."""
+    """Remove the job's tables, and those that nobody holds of a former job here or of a folder that is gone."""
     for folder in (SHM, tables):
-        for path in folder.glob(f"freshet-*-{_mark(tables)}-*.table"):
-            if path != keep and (path.name.startswith(_prefix(job, tables)) or _is_dead(path)):
+        for path in folder.glob("freshet-*.table"):
+            ours, same_folder = path.name.startswith(_prefix(job, tables)), f"-{_mark(tables)}-" in path.name
+            if path != keep and (ours or _is_dead(path, same_folder)):
                 path.unlink(missing_ok=True)
 
 
@@ -130,13 +131,21 @@ def _mark(tables: Path) -> str:
     return hashlib.sha256(str(tables.absolute()).encode()).hexdigest()[:8]
 
 
-def _is_dead(path: Path) -> bool:
-    """Whether a table's server is gone; another container that shares the memory may call its folder by our name."""
+def _is_dead(path: Path, same_folder: bool) -> bool:
+    """Whether a table's server is gone, and with it whoever could go on with the table.
+
+    Another container that shares the memory may call its folder by our name, and a killed server's table is gone on
+    with as long as its folder is there.
+    """
     try:
-        beat_us = MappedTable(path).word(T_BEAT_US)
+        table = MappedTable(path)
+        if not same_folder and (not table.folder or Path(table.folder).exists()):
+            return False
+        # A table of an earlier version is held by nobody: there the writer's beats say whether it lives.
+        quiet = bool(table.folder) or time.time_ns() // 1000 - table.word(T_BEAT_US) > _DEAD_US
+        return quiet and not is_held(path)
     except (NoTableError, OSError):
         return False
-    return time.time_ns() // 1000 - beat_us > _DEAD_US
 
 
 def _fits(size: int) -> bool:

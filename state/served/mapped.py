@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from state.served.layout import (
+    FOLDER_BYTES,
     MAGIC,
     PAGE,
     T_EPOCH,
+    T_FOLDER,
     T_JOB,
     T_LIVE,
     T_MAGIC,
@@ -48,6 +51,19 @@ class Found(NamedTuple):
     rows: np.ndarray
 
 
+def is_held(path: Path) -> bool:
+    """Whether a living process has the table as its writer, also one that stands still, or one in another container.
+
+    Raises: OSError where the file can't be opened.
+    """
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 class MappedTable:
     """A mapped table, its words read plainly: right where nobody writes, and for what never changes."""
 
@@ -71,6 +87,12 @@ class MappedTable:
             raise NoTableError(msg)
         self.width, self.strings, self.job = int(self.mem[T_WIDTH]), bool(self.mem[T_STRINGS]), int(self.mem[T_JOB])
         self.misses = 0
+
+    @property
+    def folder(self) -> str:
+        """The folder whose table it is; empty where that is not known."""
+        raw = self.mem[T_FOLDER : T_FOLDER + FOLDER_BYTES // 8].tobytes()
+        return os.fsdecode(raw.partition(b"\0")[0])
 
     @property
     def epoch(self) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from state.salt import make_salt
 from state.seed import new_seed
 from state.served.ids import Ids, Texts, frozen, slice_of, text_bytes
 from state.served.layout import (
+    FOLDER_BYTES,
     MAGIC,
     PAGE,
     POSITION_WORDS,
@@ -27,6 +30,7 @@ from state.served.layout import (
     T_CAPACITY,
     T_ENDED,
     T_EPOCH,
+    T_FOLDER,
     T_HEAP,
     T_HEAP_USED,
     T_INDEX,
@@ -76,8 +80,10 @@ class TableWriter:
     Invariant: what an epoch up to the published one has shown is never changed; rows past it are seen by nobody.
     """
 
-    def __init__(self, path: Path, shape: Shape, job: int, boot: int) -> None:
+    def __init__(self, path: Path, shape: Shape, job: int, boot: int, folder: str = "") -> None:
         """Make an empty table, at epoch -1; its blocks are reserved, and it is for this user alone.
+
+        `folder`: whose table it is, for whoever finds it later.
 
         Raises:
             OSError: there is no space for it.
@@ -87,10 +93,9 @@ class TableWriter:
             os.posix_fallocate(file, 0, shape.nbytes)
             self._map(path, file, shape.nbytes)
         except OSError:
+            os.close(file)
             path.unlink(missing_ok=True)
             raise
-        finally:
-            os.close(file)
         mem, salt = self.mem, make_salt(new_seed())
         mem[[T_WIDTH, T_STRINGS, T_CAPACITY]] = shape.width, int(shape.strings), shape.capacity
         mem[T_INDEX] = shape.places_of_ids
@@ -98,6 +103,9 @@ class TableWriter:
         mem[T_SALT : T_SALT + 3] = np.array(salt, np.uint64).view(np.int64)
         for at, value in shape.places.items():
             mem[at] = value
+        name = os.fsencode(folder)
+        if len(name) <= FOLDER_BYTES:
+            self._data[8 * T_FOLDER : 8 * T_FOLDER + len(name)] = np.frombuffer(name, np.uint8)
         mem[T_VERSION] = VERSION
         publish_word(mem, T_MAGIC, MAGIC)
 
@@ -113,10 +121,7 @@ class TableWriter:
         TableReader(path)  # looks at what it is
         self = cls.__new__(cls)
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self._map(path, file, os.fstat(file).st_size)
-        finally:
-            os.close(file)
+        self._map(path, file, os.fstat(file).st_size)
         if self.mem[T_USED] < self.mem[T_CAPACITY]:
             count_named(self.mem, bool(self.mem[T_STRINGS]))
         put_back(self.mem)
@@ -125,10 +130,14 @@ class TableWriter:
         return self
 
     def _map(self, path: Path, file: int, size: int) -> None:
+        """Map the file, and hold it: `is_held` sees that a process writes to it, until that one dies or lets go."""
+        with suppress(OSError):  # of a file system without locks: there nobody can say that it is not held
+            fcntl.flock(file, fcntl.LOCK_SH)
         # A page that is touched first while an epoch is applied costs more than the rows in it.
         populate = mmap.MAP_POPULATE if path.is_relative_to(SHM) else 0
         data = np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_SHARED | populate), np.uint8)
-        self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
+        self.path, self.mem, self.floats, self._data = path, data.view(np.int64), data.view(np.float32), data
+        self._file = os.fdopen(file, "rb", buffering=0)  # closed with the writer
 
     @property
     def width(self) -> int:

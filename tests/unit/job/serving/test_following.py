@@ -20,8 +20,9 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob, await_job
 from job.serving.watching import Classes, Watch, changes
 from operators.sink.change_log_reader import ChangeLogReader
-from state.served.layout import T_BEAT_US
+from state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER
 from state.served.plain import PlainReader
+from state.served.writer import TableWriter
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.jobs import ROOT
 
@@ -243,21 +244,34 @@ def test_a_restored_attempt_comes_again_and_changes_nothing(hand):
     follower.close(forget=True)
 
 
-def test_tables_of_a_dead_job_go_and_those_of_a_living_one_stay(hand):
-    """Of a former job in the same folder, whose server was killed."""
+def copy_of_table(left: Path, name: str, folder: Path, says: bool = True) -> Path:
+    """As another job's server would have left it; `says`: the table names its folder, as no earlier version did."""
+    job_id, _, rest = left.name.removeprefix("freshet-").split("-")
+    path = left.with_name(f"freshet-{job_id}{name}-{place._mark(folder)}-{rest}")
+    path.write_bytes(left.read_bytes())
+    text = str(folder).encode() if says else b""
+    np.memmap(path, np.uint8)[8 * T_FOLDER :][:FOLDER_BYTES] = np.frombuffer(text.ljust(FOLDER_BYTES, b"\0"), np.uint8)
+    return path
+
+
+def test_tables_that_nobody_holds_go_and_those_of_the_living_stay(hand, tmp_path):
+    """Of a former job in the same folder, and of folders that are gone; a killed server's waits for its next one."""
     former = follower_of(hand)
-    left = former.table.path
-    dead, alive, other = (
-        place.SHM / left.name.replace(JOB_ID, f"{JOB_ID}-{name}") for name in ("dead", "alive", "other")
-    )
-    other = other.with_name(other.name.replace(place._mark(hand.out / "tables"), "00000000"))
-    for path in (dead, alive, other):
-        path.write_bytes(left.read_bytes())
-    for path in (dead, other):
-        words = np.memmap(path, np.int64)
-        words[T_BEAT_US] -= 100_000_000
+    left, ours, there, gone = former.table.path, hand.out / "tables", tmp_path / "there", tmp_path / "gone"
+    there.mkdir()
+    dead, alive = copy_of_table(left, "dead", ours), copy_of_table(left, "alive", ours)
+    elsewhere, lost, held = (copy_of_table(left, *one) for one in (("a", there), ("b", gone), ("c", gone)))
+    old, quiet = (copy_of_table(left, name, ours, says=False) for name in ("old", "quiet"))
+    np.memmap(quiet, np.int64)[T_BEAT_US] -= 100_000_000
+    writers = [TableWriter.take_over(path) for path in (alive, held)]
+    np.memmap(alive, np.int64)[T_BEAT_US] -= 100_000_000  # it stands still
     again = follower_of(hand)
-    assert [path.exists() for path in (again.table.path, dead, alive, other)] == [True, False, True, True]
+    stay = [again.table.path, alive, elsewhere, held, old]
+    assert [path.exists() for path in stay] == [True] * 5
+    assert [path.exists() for path in (dead, lost, quiet)] == [False] * 3
+    del writers
+    for path in (alive, held, elsewhere, old):
+        path.unlink()
     hand.close()
     again.close(forget=True)
 
