@@ -32,7 +32,11 @@ _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
 class Follower:
-    """The one writer of a job's table: `start`, then `step` again and again; for one thread."""
+    """The one writer of a job's table: `start`, then `step` again and again; for one thread.
+
+    Invariant: a table that readers get is of exactly its epoch, and no earlier than what they have seen. One that is
+    made anew is theirs once it is as far (`_offer`); until then they keep the former one.
+    """
 
     origin = "the change log"
 
@@ -43,6 +47,8 @@ class Follower:
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")
         self._told, self._source_us = 0, 0
+        self._shown: TableWriter | None = None  # the table that readers get
+        self._floor = -1  # the epoch that they may have seen
         self.ended = False
         self.taken_over = False
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
@@ -54,8 +60,12 @@ class Follower:
         """
         while not self._tried(self._begin) and not until():
             pass
+        while self._shown is None and not until():
+            if not self._tried(self.step):
+                time.sleep(_POLL_S)
 
     def _begin(self) -> bool:
+        self._floor = place.shown_epoch(self.job, self.tables)
         found = self._left()
         if found is not None:
             self.taken_over, self.table = True, found
@@ -65,7 +75,7 @@ class Follower:
                 self._read_positions(found.epoch)
         else:
             self._load()
-        self._show(self.table)
+        self._offer()
         return True
 
     def run(self, until: Callable[[], bool]) -> None:
@@ -106,6 +116,7 @@ class Follower:
                 return self._stalled(now)
             found.append(one)
         self._apply(wanted, found)
+        self._offer()
         self._moved_at = now
         return True
 
@@ -114,18 +125,20 @@ class Follower:
         for part in self._parts:
             part.close()
         if forget and hasattr(self, "table"):
-            self.table.supersede()
+            for table in (self.table, self._shown or self.table):
+                table.supersede()
             place.forget(self.job, self.tables)
 
     def _left(self) -> TableWriter | None:
         """The table that a killed server left, if it will do."""
-        return place.take_over(self.job, self.tables)
+        found = place.take_over(self.job, self.tables)
+        return found if found is not None and found.can_go_on else None
 
     def _apply(self, epoch: int, parts: list[TailEpoch]) -> None:
         pieces = [(_ids_of(one, self.job.strings), one) for one in parts]
         put = [(slice_of(ids, 0, one.changed), one.rows) for ids, one in pieces if one.changed]
         self._make_room(sum(len(ids) for ids, _ in put), sum(text_bytes(ids) for ids, _ in put))
-        if self.table.epoch >= epoch:  # it was begun anew, and has it
+        if self.table.epoch != epoch - 1:  # it was begun anew: it goes on from where it stands
             return
         for ids, one in pieces:  # deletions first: an id may move between parts
             if one.deleted:
@@ -147,19 +160,20 @@ class Follower:
         upto = self.job.complete_epoch()
         if upto <= self.table.epoch:
             return False
+        before = self.table.epoch
         found = None
         if not self._is_behind_base():
-            found = rows_between(self.job.out, self.table.epoch, upto, self.job.strings, self.job.width)
+            found = rows_between(self.job.out, before, upto, self.job.strings, self.job.width)
         if found is None or self._is_behind_base():  # there may be one now, and the files are gone that it covers
             self._begin_anew()
             return True
         self._make_room(len(found.ids), text_bytes(found.ids))
-        if self.table.epoch >= upto:
-            return True
-        self.table.remove(upto, found.dead)
-        self.table.put(found.epochs, found.ids, found.rows)
-        self._read_positions(upto)
-        self.table.publish(upto)
+        if self.table.epoch == before:  # else it was begun anew: it goes on from where it stands
+            self.table.remove(upto, found.dead)
+            self.table.put(found.epochs, found.ids, found.rows)
+            self._read_positions(upto)
+            self.table.publish(upto)
+        self._offer()
         return True
 
     def _is_behind_base(self) -> bool:
@@ -211,33 +225,49 @@ class Follower:
         """Take over into a larger table what is no row."""
 
     def _begin_anew(self) -> None:
-        """Go on with a table of what base and change log have."""
+        """Go on with a table of what base and change log have; tails may bring it on to what readers have seen."""
         former = self.table
+        if self._shown is not None:
+            self._floor = max(self._floor, self._shown.epoch)
         self._load()
-        loaded, self.table = self.table, former
-        self._replace(loaded)
+        for part in self._parts:
+            part.rewind()
+        self._discard(former)
+        self._offer()
 
     def _replace(self, table: TableWriter) -> None:
-        self._show(table)
+        """Go on with another table of the same epoch; one that can't be shown is none."""
         former, self.table = self.table, table
-        former.supersede()
-
-    def _show(self, table: TableWriter) -> None:
-        """Have readers take this table; one that can't be shown is none."""
-        self._beat_of(table, time.monotonic())
         try:
-            place.show(self.job, self.tables, table)
+            self._offer()
         except OSError:
+            self.table = former
             if place.read_table_file(self.tables) != table.path:
                 table.path.unlink(missing_ok=True)
             raise
+        self._discard(former)
+
+    def _offer(self) -> None:
+        """Have readers take the table, once it is as far as what they may have seen."""
+        if self.table is self._shown or self.table.epoch < self._floor:
+            return
+        self._beat_of(self.table, time.monotonic())
+        place.show(self.job, self.tables, self.table)
+        former, self._shown = self._shown, self.table
+        if former is not None:
+            former.supersede()
+
+    def _discard(self, former: TableWriter) -> None:
+        """Remove a table that nobody has ever got."""
+        if former not in (self._shown, self.table) and place.read_table_file(self.tables) != former.path:
+            former.path.unlink(missing_ok=True)
 
     def _table_for(self, ids: int, text: int) -> TableWriter:
         shape = Shape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)
         return place.new_table(self.job, self.tables, shape)
 
     def _beat(self, now: float) -> None:
-        self._beat_of(self.table, now)
+        self._beat_of(self._shown or self.table, now)
 
     def _beat_of(self, table: TableWriter, now: float) -> None:
         """Say that the server lives, and as of when the table has all that the job has published."""

@@ -82,6 +82,12 @@ class PartTails:
             file.reader.close()
         self._files = {}
 
+    def rewind(self) -> None:
+        """Look at all files from their beginning again."""
+        self.close()
+        self._known.clear()
+        self._looked = float("-inf")
+
     def _is_due(self, now: float) -> bool:
         """Whether to look at the folder again."""
         if any(file.ahead is None and file.reader.ended for file in self._files.values()):

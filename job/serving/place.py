@@ -105,6 +105,12 @@ def take_over(job: ServedJob, tables: Path) -> TableWriter | None:
     return None
 
 
+def shown_epoch(job: ServedJob, tables: Path) -> int:
+    """The epoch that readers of a table that was left have seen; -1 where there is none."""
+    found = left_behind(job, tables)
+    return -1 if found is None else found.epoch
+
+
 def forget(job: ServedJob, tables: Path) -> None:
     """Remove all tables of the job: the server ends in good order."""
     (tables / _TABLE).unlink(missing_ok=True)

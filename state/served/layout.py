@@ -36,6 +36,9 @@ T_HEAP_USED, T_LIVE = 112, 113
 # Of the newest epoch: when its first event arrived, when the job published it, when it became readable here.
 T_ARRIVED_US, T_PUBLISHED_US, T_READABLE_US = 120, 121, 122
 T_SOURCE_BEAT_US, T_TAIL_FAILURES, T_ENDED = 128, 129, 130
+# One more than the greatest epoch that a row may have, set before the row is; 0 of an earlier version. A table whose
+# rows may be past the epoch after its newest complete one is not gone on with: of that epoch alone all comes again.
+T_REACH = 136
 # The folder whose table it is, as UTF-8 and zeros; all zeros of an earlier version, or where the path is too long.
 T_FOLDER, FOLDER_BYTES = 256, 2048
 

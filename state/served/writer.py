@@ -38,6 +38,7 @@ from state.served.layout import (
     T_MAGIC,
     T_POSITION_SEQ,
     T_PUBLISHED_US,
+    T_REACH,
     T_READABLE_US,
     T_RING,
     T_ROW_WORDS,
@@ -149,6 +150,21 @@ class TableWriter:
         """The newest complete epoch."""
         return int(self.mem[T_EPOCH])
 
+    @property
+    def reach(self) -> int:
+        """The greatest epoch that a row may have."""
+        return int(self.mem[T_REACH]) - 1
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a table that was taken over is exact once the next epoch was applied again."""
+        return self.epoch <= self.reach <= self.epoch + 1
+
+    def _reach(self, epoch: int) -> None:
+        """Say that rows may be of epochs up to this one, before one is."""
+        if epoch > self.reach:
+            publish_word(self.mem, T_REACH, epoch + 1)
+
     def word(self, at: int) -> int:
         """A word of the header."""
         return int(self.mem[at])
@@ -169,6 +185,7 @@ class TableWriter:
             raise TableFullError(msg)
         epochs = np.full(len(ids), epochs, np.int64) if isinstance(epochs, int) else epochs
         epochs, rows = frozen(epochs), frozen(rows)
+        self._reach(int(epochs.max(initial=-1)))
         for begin in range(0, len(ids), _ROWS_AT_ONCE):
             some = slice_of(ids, begin, begin + _ROWS_AT_ONCE)
             own, new = epochs[begin : begin + _ROWS_AT_ONCE], rows[begin : begin + _ROWS_AT_ONCE]
@@ -179,6 +196,7 @@ class TableWriter:
 
     def remove(self, epoch: int, ids: Ids) -> None:
         """These ids have no row from that epoch on."""
+        self._reach(epoch)
         rows = frozen(np.empty((0, self.width), np.float32))
         for begin in range(0, len(ids), _ROWS_AT_ONCE):
             some = slice_of(ids, begin, begin + _ROWS_AT_ONCE)
@@ -192,11 +210,19 @@ class TableWriter:
         set_positions(self.mem, frozen(positions[:POSITIONS_MAX]))
 
     def publish(self, epoch: int, arrived_us: int = 0, published_us: int = 0) -> None:
-        """Show the epoch: from now on readers take it."""
+        """Show the epoch: from now on readers take it.
+
+        Raises:
+            ValueError: there are rows of later epochs.
+        """
         mem = self.mem
+        if epoch < self.reach:
+            msg = f"{self.path}: epoch {epoch} is not to be shown, there are rows up to epoch {self.reach}"
+            raise ValueError(msg)
         if arrived_us:
             publish_word(mem, T_ARRIVED_US, arrived_us)
         publish_word(mem, T_PUBLISHED_US, published_us)
+        self._reach(epoch)
         publish_word(mem, T_EPOCH, epoch)
         publish_word(mem, T_READABLE_US, time.time_ns() // 1000)
 

@@ -71,8 +71,8 @@ class FedFollower(Follower):
 
     def _load(self) -> None:
         """Begin with all rows of the first server that has them, as far as readers have seen."""
-        floor = max(0, self.table.epoch) if hasattr(self, "table") else 0
-        self.table = self._table_for(0, 0)
+        floor = max(0, self._floor)
+        self.table, self._flow = self._table_for(0, 0), None  # the flow that is under way fits the former table
         self.run(lambda: self.table.epoch >= floor or self._until())
 
     def _steps(self, source: Source | None) -> Iterator[None]:
@@ -105,8 +105,9 @@ class FedFollower(Follower):
         if self.table.epoch < 0:  # nobody reads it yet
             self.table = self._table_for(*room)
         else:
+            before = self.table.epoch
             self._make_room(*room)
-            if self.table.epoch >= epoch:  # it was begun anew, and has it
+            if self.table.epoch != before:  # it was begun anew: it goes on from where it stands
                 return
         if head["whole"]:
             dead.append(self._missing([ids for _, ids, _ in put]))
@@ -117,6 +118,7 @@ class FedFollower(Follower):
         self._positions = {(a, b): (c, d) for a, b, c, d in told["positions"]}
         self._set_positions()
         self.table.publish(epoch, told["arrived_us"], told["published_us"])
+        self._offer()
 
     def _missing(self, known: list[Ids]) -> Ids:
         """The ids of the table that are none of these."""

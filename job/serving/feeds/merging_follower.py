@@ -120,8 +120,8 @@ class MergingFollower(FedFollower):
         if self._sees_log:
             Follower._load(self)
             return
-        floor = max(0, self.table.epoch) if hasattr(self, "table") else 0
-        self.table, began = self._table_for(0, 0), time.monotonic()
+        floor = max(0, self._floor)
+        self.table, self._flow, began = self._table_for(0, 0), None, time.monotonic()
         self._peers.pass_epoch(floor - 1)
         while self.table.epoch < floor and not self._until():
             further = self._peers.further()

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from job.console import say
 from job.errors import JobFailed, UsageError, one_line
+from job.serving import place
 from job.serving.columns import taken
 from job.serving.feeds.fed_job import RETRY_S, FedJob
 from job.serving.feeds.topic import Topic
@@ -80,22 +81,18 @@ class TopicFollower(Follower):
         super().close(forget)
 
     def _left(self) -> TableWriter | None:
-        found = super()._left()
+        found = place.take_over(self.job, self.tables)  # also half an epoch: each row is the newest of its own
         self._loaded = found is not None and time.time() - found.word(T_BEAT_US) / 1e6 < _LEFT_S
         return found if self._loaded else None
 
     def _read_positions(self, upto: int) -> None:
         """They are lost: all is read again, which changes nothing."""
 
-    def _show(self, table: TableWriter) -> None:
+    def _offer(self) -> None:
+        """Once the whole topic is read; of one that was made anew the epochs may be earlier than those seen."""
+        self._floor = -1
         if self._loaded:
-            super()._show(table)
-
-    def _replace(self, table: TableWriter) -> None:
-        former = self.table
-        super()._replace(table)
-        if not self._loaded:
-            former.path.unlink(missing_ok=True)
+            super()._offer()
 
     def _load(self) -> None:
         """Make a table of all that the topic has."""
@@ -141,7 +138,7 @@ class TopicFollower(Follower):
         epochs = np.where(found.dead_epochs == NO_EPOCH, known, found.dead_epochs)
         _remove(self.table, found.dead, epochs, np.flatnonzero((known < epochs) | (found.dead_epochs == NO_EPOCH)))
         assert self._reader is not None
-        newest = max(self.table.epoch, found.newest)
+        newest = max(self.table.reach, found.newest)
         self.table.publish(newest, 0, self._newest_us)
         self._positions = {(0, one): (upto, newest) for one, upto in self._reader.offsets.items() if upto >= 0}
         self._set_positions()
@@ -155,7 +152,8 @@ class TopicFollower(Follower):
     def _keep_more(self, former: TableWriter, larger: TableWriter) -> None:
         """Deletions, too: a row that comes again must find that it is gone. Of very many the newest."""
         ids, epochs = former.gone()
-        kept = np.argsort(epochs, kind="stable")[-(larger.word(T_CAPACITY) // 4) :]
+        order = np.argsort(epochs, kind="stable")
+        kept = order[epochs[order] <= former.epoch][-(larger.word(T_CAPACITY) // 4) :]  # later ones come again
         rows = np.zeros((len(kept), self.job.width), np.float32)
         larger.put(epochs[kept], taken(ids, kept), rows)
         _remove(larger, ids, epochs, kept)
