@@ -3,6 +3,10 @@
 A list lives in a chunk of a shared pool (state/chunks.py); one that outgrows its chunk moves to another of twice the
 size and gives the old one back, so the pool follows the number of entries and not the number of changes.
 
+A long list that is searched has an index in memory (state/memory/list_index.py), so that to find an entry costs no more
+in a hub's list than in another one. A kernel that is about to search asks first whether one is missing (`lacks_index`),
+and leaves making it to `Lists.make_index`.
+
 Where tables hold several parts, each part has a pool of its own, and a list's place is one in its part's pool: what
 stands in a part's tables does not depend on which parts are beside it.
 """
@@ -15,6 +19,8 @@ import numpy as np
 
 from gnn.kernel import apart, inner, kernel
 from state.chunks import hand_out, order_of
+from state.memory import list_index
+from state.prefetch import prefetch
 from state.table import TableSet, View, align, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
@@ -22,6 +28,7 @@ _FREE_ROWS = 32  # of `free`, for each part
 _END = 31  # the one of them that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
 _STRIDE = 16
+_READ_FIRST = 128  # entries of a long list before the index is asked, since many of one value may begin there
 
 
 class ListsView(NamedTuple):
@@ -34,6 +41,7 @@ class ListsView(NamedTuple):
     weighted: bool
     stride: int  # entries of a part's pool
     shift: int  # row >> shift is the index of the row's part
+    index: np.ndarray  # (n,) int32: where entries stand in long lists
 
 
 class Data(NamedTuple):
@@ -142,20 +150,23 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     """Add an entry to the list of `row`; False, with nothing changed, when the pool must grow first."""
     if not lengthen(lists, row, 1):
         return False
-    at = place_of(lists, row) + lists.head.data[row, _LENGTH] - 1
+    first, length = place_of(lists, row), length_of(lists, row)
+    at = first + length - 1
     touch(lists.pool, at)
     lists.pool.data[at] = value
     if lists.weighted:
         touch(lists.weight, at)
         lists.weight.data[at] = weight
+    if length > list_index.SHORT:
+        slot = row - base_of(lists, row)
+        list_index.note_added(lists.index, row >> lists.shift, slot, lists.pool.data, first, length)
     return True
 
 
-@kernel
-def find(lists: ListsView, row: int, value: int, weight: float) -> int:
-    """Where in the pools the entry stands (with that weight, where weights are kept), or -1."""
-    begin, pool = place_of(lists, row), lists.pool.data
-    end = begin + lists.head.data[row, _LENGTH]
+@inner
+def _read_through(lists: ListsView, begin: int, end: int, value: int, weight: float) -> np.int64:
+    """The first place from `begin` up to `end` where the entry stands, or -1."""
+    pool = lists.pool.data
     while begin + _STRIDE <= end:  # a stride without the value is passed in a few vector instructions
         hit = np.int32(0)
         for i in range(_STRIDE):
@@ -163,19 +174,76 @@ def find(lists: ListsView, row: int, value: int, weight: float) -> int:
         if hit:
             for i in range(begin, begin + _STRIDE):
                 if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
-                    return i
+                    return np.int64(i)
         begin += _STRIDE
     for i in range(begin, end):
         if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
-            return i
-    return -1
+            return np.int64(i)
+    return np.int64(-1)
+
+
+@apart
+def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
+    """As `find`, in a list that may have an index."""
+    begin, length = place_of(lists, row), length_of(lists, row)
+    record = list_index.record_of(lists.index, row >> lists.shift, row - base_of(lists, row))
+    if record == 0:
+        return _read_through(lists, begin, begin + length, value, weight)
+    place = _read_through(lists, begin, begin + _READ_FIRST, value, weight)
+    if place >= 0:
+        return place
+    pool, weights = lists.pool.data, lists.weight.data
+    number = list_index.number_of(lists.index, record, pool, weights, lists.weighted, begin, value, weight)
+    return begin + number if number >= 0 else number
+
+
+@kernel
+def find(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
+    """Where in the pools the entry stands first (with that weight, where weights are kept), or -1."""
+    length = length_of(lists, row)
+    if length > list_index.SHORT:
+        return _find_in_long(lists, row, value, weight)
+    begin = place_of(lists, row)
+    return _read_through(lists, begin, begin + length, value, weight)
+
+
+@inner
+def lacks_index(lists: ListsView, rows: np.ndarray) -> bool:
+    """Whether a list of these rows, in which entries are about to be looked for, is long and has no index."""
+    for i in range(len(rows)):
+        if i + _STRIDE < len(rows):
+            prefetch(lists.head.data, np.int64(rows[i + _STRIDE]) * 3)
+        row = rows[i]
+        if lists.head.data[row, _LENGTH] > list_index.LONG and not _has_index(lists, row):
+            return True
+    return False
+
+
+@inner
+def _has_index(lists: ListsView, row: int) -> bool:
+    return list_index.record_of(lists.index, row >> lists.shift, row - base_of(lists, row)) != 0
+
+
+@kernel
+def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
+    """Index the long lists of the rows from `start` on; where that stopped for want of room."""
+    for i in range(start, len(rows)):
+        row, length = rows[i], length_of(lists, rows[i])
+        if length > list_index.LONG and not _has_index(lists, row):
+            of, first = row - base_of(lists, row), place_of(lists, row)
+            if not list_index.add_table(lists.index, row >> lists.shift, of, lists.pool.data, first, length):
+                return i
+    return len(rows)
 
 
 @inner
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
-    head, pool = lists.head.data, lists.pool.data
-    last = place_of(lists, row) + head[row, _LENGTH] - 1
+    pool, first, length = lists.pool.data, place_of(lists, row), length_of(lists, row)
+    if length > list_index.SHORT:
+        part, slot = row >> lists.shift, row - base_of(lists, row)
+        list_index.note_removed(lists.index, part, slot, pool, first, length, place - first)
+    last = first + length - 1
     touch(lists.pool, place)
     pool[place] = pool[last]
     if lists.weighted:
@@ -212,7 +280,7 @@ def link(out: ListsView, inn: ListsView, u: int, v: int, weight: float) -> bool:
     if not append(out, u, v - base, weight):
         return False
     if not append(inn, v, u - base, weight):
-        remove(out, u, v - base, weight)
+        remove_at(out, u, place_of(out, u) + length_of(out, u) - 1)
         return False
     return True
 
@@ -231,6 +299,19 @@ def reweigh(out: ListsView, inn: ListsView, u: int, v: int, old: float, new: flo
     return set_weight(out, u, v - base, old, new) and set_weight(inn, v, u - base, old, new)
 
 
+@inner
+def lacks_index_of_edges(
+    out: ListsView,
+    inn: ListsView,
+    deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
+    reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> bool:
+    """Whether an index is missing at either end of edges that are to go or to have another weight."""
+    if lacks_index(out, deleted[0]) or lacks_index(inn, deleted[1]):
+        return True
+    return out.weighted and (lacks_index(out, reweighted[0]) or lacks_index(inn, reweighted[1]))
+
+
 class Lists:
     """Lists of int32 per row, in the tables `name.head`, `name.pool`, `name.free` (and `name.weight`)."""
 
@@ -241,6 +322,7 @@ class Lists:
         self.free = tables.add(f"{name}.free", "i8")
         self.weight = tables.add(f"{name}.weight", "f4") if weighted else None
         self.free.reserve(_FREE_ROWS)
+        self._index = list_index.no_index()
 
     def reserve(self, rows: int | np.ndarray) -> None:
         """Make room for the lists of that many rows in every part, or of `rows[part]` in each."""
@@ -256,6 +338,23 @@ class Lists:
     def after_restore(self) -> None:
         """Have room for all that was ever handed out: in another layout pools may have been larger than their rows."""
         self.reserve_entries(0)
+        self._index = list_index.no_index()
+
+    def make_index(self, rows: np.ndarray) -> None:
+        """Index those lists of these rows that are long; entries are about to be looked for there."""
+        at = 0
+        while (at := _make_index(self.view, rows, at)) < len(rows):
+            self._index = list_index.with_room(self._index, int(self.head.data[rows[at], _LENGTH]))
+
+    def tidy(self) -> None:
+        """Give back the memory of an index of which little is left."""
+        if list_index.is_mostly_empty(self._index):
+            self._index = list_index.with_room(self._index, 0)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that the index holds in memory."""
+        return self._index.nbytes
 
     def _ends(self) -> np.ndarray:
         """Where the pool of each part was never used yet."""
@@ -274,7 +373,14 @@ class Lists:
         # after a restore the two tables may have grown differently
         room = self.pool.stride if self.weight is None else min(self.pool.stride, self.weight.stride)
         return ListsView(
-            self.head.view, self.pool.view, weight, self.free.view, self.weighted, room, self.head.part_shift
+            self.head.view,
+            self.pool.view,
+            weight,
+            self.free.view,
+            self.weighted,
+            room,
+            self.head.part_shift,
+            self._index,
         )
 
     def of(self, row: int) -> np.ndarray:

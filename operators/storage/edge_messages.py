@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gnn.kernel import inner, kernel
-from state.adjacency import ListsView, base_of, link, place_of, reweigh, unlink
+from state.adjacency import ListsView, base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
-OK, MISSING_EDGE = 0, 1
+OK, MISSING_EDGE, MISSING_INDEX = 0, 1, 2
 _AHEAD = 12
 _NEAR = 6
 
@@ -137,8 +137,11 @@ def take_out(
 ) -> None:
     """Forget deleted edges, find the moves, and list what they keep where there is room for it.
 
-    `result`: status, messages gone, moves, out-edges of those.
+    `result`: status, messages gone, moves, out-edges of those. MISSING_INDEX, with nothing changed: of a long list.
     """
+    if lacks_index_of_edges(edges.out, edges.inn, deleted, reweighted):
+        result[0] = MISSING_INDEX
+        return
     src, dst, weight = deleted
     at = 0
     for i in range(len(src)):

@@ -33,7 +33,7 @@ from operators.storage.aggregates.fold import Fold, MessageFold
 from operators.storage.aggregates.gates import GatedFold
 from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
 from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
-from operators.storage.edge_messages import OK, Edges, Messages, Moves, room_for
+from operators.storage.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
 from operators.storage.owner import Finish
 from operators.storage.part_rows import frozen
 from operators.storage.row_kernels import put
@@ -121,7 +121,7 @@ class FoldStore:
         for slots, rows in sources.selves if own is not None else ():
             put(own.view, slots, rows, self._layer.message_width)  # type: ignore[union-attr]
         edges = self._edges()
-        gone, moves, kept = self._take_out(edges, topology, reweighted, sources, serial)
+        edges, gone, moves, kept = self._take_out(edges, topology, reweighted, sources, serial)
         for fold in self.folds:
             fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not reweighted[0].size)
         self._store_kernel(self.z.view, moves.slots, moves.places, sources.rows)
@@ -142,24 +142,21 @@ class FoldStore:
 
     def _take_out(
         self, edges: Edges, topology: Block, reweighted: tuple[np.ndarray, ...], sources: Sources, serial: int
-    ) -> tuple[Messages, Moves, Messages]:
-        """Forget deleted edges; what is gone, the sources that send other values, and what those keep."""
+    ) -> tuple[Edges, Messages, Moves, Messages]:
+        """Forget deleted edges; all edges then, what is gone, the sources that send other values, what those keep."""
         if self._moved.size < len(self.z.data):
             self._moved = np.zeros(len(self.z.data), np.int64)
         size = sources.slots.size
         moves = Moves(np.empty(size, np.int32), np.empty(size, np.int32), self._moved, serial)
         rows_of, weights = self._rows.of, topology.get("del_w")
+        deleted = rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), weights
+        values = sources.slots, sources.places, sources.rows
         gone = room_for(weights.size + reweighted[0].size)
-        self._take_out_kernel(
-            edges,
-            (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), weights),
-            reweighted,
-            (sources.slots, sources.places, sources.rows),
-            moves,
-            gone,
-            self._kept,
-            self._result,
-        )
+        self._take_out_kernel(edges, deleted, reweighted, values, moves, gone, self._kept, self._result)
+        if self._result[0] == MISSING_INDEX:
+            self.topology.make_index(deleted[:2], reweighted[:2])
+            edges = self._edges()
+            self._take_out_kernel(edges, deleted, reweighted, values, moves, gone, self._kept, self._result)
         self._check(serial - 1)
         _, left, moved, leaving = self._result.tolist()
         moves = Moves(moves.slots[:moved], moves.places[:moved], self._moved, serial)
@@ -168,7 +165,7 @@ class FoldStore:
             kept = room_for(leaving + leaving // 2)
             self._list_kernel(edges, moves.slots, kept)
             self._kept = kept if leaving <= _KEPT_MOST else self._kept
-        return gone.first(left), moves, kept.first(leaving)
+        return edges, gone.first(left), moves, kept.first(leaving)
 
     def _put_in(self, edges: Edges, topology: Block, come: Messages) -> tuple[Edges, Messages]:
         """Add edges; all edges then, and what has come by these, and before."""

@@ -28,7 +28,7 @@ from operators.storage.exact_sums import (
 )
 from operators.storage.row_kernels import put
 from operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
-from state.adjacency import base_of, link, place_of, reweigh, unlink
+from state.adjacency import base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
 from state.prefetch import prefetch, prefetch_row
 from state.table import View, touch
 
@@ -37,6 +37,7 @@ _ALL_CHANNELS = 0xFFFFFFFF
 _AHEAD = 12  # messages between asking for a row and using it
 SCRUBBED_PER_EPOCH = 2  # rows that the scrubber looks at in an epoch, parts by turns: 170,000 in some minutes
 OK, MISSING_EDGE = 0, 1
+BEGIN, BEGIN_INDEXED = -1, -2  # of `merge_epoch`, in place of how many edges are added
 
 
 @inner
@@ -268,9 +269,12 @@ def merge_epoch(
     `sources` are slots, places and rows (see `update_sources`), `selves` slots and rows of own inputs, in the columns
     after the message's. `due` is the part that the scrubber looks at, if it is here, and how often it has done so;
     `totals` the rows of each part. `result` gets the status, how many edges are added (all, or a pool must grow and the
-    epoch goes on in another call, with that number for `at`: it is -1 at first), and how many rows are to be
-    recomputed.
+    epoch goes on in another call, with that number for `at`: it is BEGIN at first), and how many rows are to be
+    recomputed. BEGIN_INDEXED comes back, with nothing changed, where the index of a long list is missing.
     """
+    if at == BEGIN and lacks_index_of_edges(syn.out, syn.inn, deleted, reweighted):
+        result[0], result[1] = OK, BEGIN_INDEXED
+        return
     if at < 0:
         result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
         if result[0] != OK:

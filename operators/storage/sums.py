@@ -82,14 +82,18 @@ class SumStore:
         if own is not None:
             for slots, rows in others:
                 put(own.view, slots, rows, self._layer.message_width)
-        at = -1
+        deleted = rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")
+        reweighted = rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")
+        at = sum_kernels.BEGIN
         while at < added[0].size:
-            if at >= 0:  # a pool is full
+            if at == sum_kernels.BEGIN_INDEXED:
+                self.topology.make_index(deleted[:2], reweighted[:2])
+            elif at >= 0:  # a pool is full
                 self.topology.grow()
             self._merge_epoch(
                 self._views(),
-                (rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")),
-                (rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")),
+                deleted,
+                reweighted,
                 (sources.slots, sources.places, sources.rows),
                 first,
                 self.z.view if own is None else own.view,

@@ -125,7 +125,20 @@ class Topology:
         self.out.grow()
         self.inn.grow()
 
+    def make_index(self, *edges: tuple[np.ndarray, np.ndarray]) -> None:
+        """Index the long lists at both ends of these edges, after a kernel has said that one has no index."""
+        for src, dst in edges:
+            self.out.make_index(src)
+            self.inn.make_index(dst)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that the indexes of long lists hold in memory."""
+        return self.out.index_bytes + self.inn.index_bytes
+
     def clear(self, gone: np.ndarray, dead: np.ndarray) -> None:
         """At the end of the epoch: masters and replicas that are gone hold nothing any more, nor do `dead` masters."""
+        self.out.tidy()
+        self.inn.tidy()
         self.home.clear_rows(gone)
         self.masters.clear(dead)

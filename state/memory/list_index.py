@@ -1,0 +1,219 @@
+"""Where entries stand in long lists of int32 values (state/adjacency.py): a hash table for each, in memory alone.
+
+A list has its table from the first search on that finds it longer than LONG, and loses it at SHORT: a short one is read
+through as fast. What stands in a list says all that its table does, so no state holds one, and a restored job makes it
+again. A search finds what reading through the list finds, which is the first entry of several that are alike; the order
+of a list, and so the bits of what is made of it, do not depend on whether it has a table.
+
+A table has 2**order cells: the number of an entry in its list + 1, 0 where none ever was, GONE where one was. Numbers
+count from the beginning of the list, which may move in its pool. Entries lie from the place on that their value is
+hashed to. A new table is a quarter to half full. One of which less than a quarter of the cells was never used is filled
+anew; the list has become too long for it, it is left to the next search, since no kernel makes room.
+
+All tables of a pool of lists, and a *record* of each, are one array of int32: what lies at MOST_RECORDS and the
+following, the records (hashed by part and slot), the tables.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnn.kernel import apart, inner
+from state.chunks import order_of
+
+LONG, SHORT = 1024, 512  # entries
+GONE = -1
+# How many records there is room for, a power of two; how many were ever used; where the room for tables begins that was
+# never used; cells of all tables. Places and cells are counted in lines of 16 cells.
+MOST_RECORDS, RECORDS, END, LINES = range(4)
+_HEADER, _LINE = 16, 16
+_RECORD = 8
+_PART, _SLOT, _AT, _ORDER, _USED = range(5)  # part + 1, or 0: never used, GONE; cells that are not 0
+_SPREAD = 2654435769  # 2**32 divided by the golden ratio
+_FEW_RECORDS = 8
+_FEW = 1 << 14  # lines of 16 cells that are kept where nothing is in them: 1 MiB
+
+
+def no_index() -> np.ndarray:
+    """Room for nothing."""
+    return np.zeros(_HEADER, np.int32)
+
+
+@inner
+def _home(value: int, order: int) -> np.int64:
+    """Where in a table of 2**order cells a value is hashed to."""
+    return ((np.int64(value) * np.int64(_SPREAD)) & np.int64(0xFFFFFFFF)) >> (np.int64(32) - order)
+
+
+@inner
+def record_of(index: np.ndarray, part: int, slot: int) -> np.int64:
+    """Where the record of a list begins; 0 where it has no table."""
+    most = np.int64(index[MOST_RECORDS])
+    if most == 0:
+        return np.int64(0)
+    k = (np.int64(slot) * np.int64(_SPREAD) + np.int64(part)) & (most - 1)
+    while True:
+        at = _HEADER + _RECORD * k
+        if index[at + _PART] == 0:
+            return np.int64(0)
+        if index[at + _PART] == part + 1 and index[at + _SLOT] == slot:
+            return at
+        k = (k + 1) & (most - 1)
+
+
+@inner
+def _begin(index: np.ndarray, record: int) -> np.int64:
+    return np.int64(index[record + _AT]) * _LINE
+
+
+@inner
+def _put(index: np.ndarray, record: int, value: int, number: int) -> None:
+    """Have the entry in a table that has a cell for it."""
+    at, order = _begin(index, record), np.int64(index[record + _ORDER])
+    k, mask = _home(value, order), (np.int64(1) << order) - 1
+    while index[at + k] != 0:
+        k = (k + 1) & mask
+    index[at + k] = number + 1
+    index[record + _USED] += 1
+
+
+@apart
+def _fill(index: np.ndarray, record: int, order: int, pool: np.ndarray, first: int, length: int) -> None:
+    """Make a table of the list in the cells that it has, or in the first of them."""
+    at = _begin(index, record)
+    index[LINES] -= np.int32(((np.int64(1) << np.int64(index[record + _ORDER])) - (np.int64(1) << order)) // _LINE)
+    index[record + _ORDER], index[record + _USED] = order, 0
+    for k in range(np.int64(1) << order):
+        index[at + k] = 0
+    for number in range(length):
+        _put(index, record, pool[first + number], number)
+
+
+@inner
+def _drop(index: np.ndarray, record: int) -> None:
+    """The list has no table any more."""
+    index[LINES] -= np.int32((np.int64(1) << np.int64(index[record + _ORDER])) // _LINE)
+    index[record + _PART] = GONE
+
+
+@inner
+def add_table(index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int) -> bool:
+    """Make a table of a list that has none; False, with nothing changed, where there is no room for it."""
+    most, order = np.int64(index[MOST_RECORDS]), order_of(2 * length)
+    lines = (np.int64(1) << order) // _LINE
+    if 2 * (np.int64(index[RECORDS]) + 1) > most or (np.int64(index[END]) + lines) * _LINE > len(index):
+        return False
+    k = (np.int64(slot) * np.int64(_SPREAD) + np.int64(part)) & (most - 1)
+    while index[_HEADER + _RECORD * k + _PART] != 0:
+        k = (k + 1) & (most - 1)
+    record = _HEADER + _RECORD * k
+    index[record + _PART], index[record + _SLOT], index[record + _AT] = part + 1, slot, index[END]
+    index[record + _ORDER] = order
+    index[RECORDS] += 1
+    index[END] += np.int32(lines)
+    index[LINES] += np.int32(lines)
+    _fill(index, record, order, pool, first, length)
+    return True
+
+
+@apart
+def number_of(
+    index: np.ndarray,
+    record: int,
+    pool: np.ndarray,
+    weights: np.ndarray,
+    weighted: bool,
+    first: int,
+    value: int,
+    weight: float,
+) -> np.int64:
+    """The number of the first entry of this value, where `weighted` with this weight; -1 where there is none."""
+    at, order, found = _begin(index, record), np.int64(index[record + _ORDER]), np.int64(-1)
+    k, mask = _home(value, order), (np.int64(1) << order) - 1
+    while index[at + k] != 0:
+        number = np.int64(index[at + k]) - 1
+        if number >= 0 and (found < 0 or number < found) and pool[first + number] == value:
+            if not weighted or weights[first + number] == np.float32(weight):
+                found = number
+        k = (k + 1) & mask
+    return found
+
+
+@apart
+def note_added(index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int) -> None:
+    """The list has its last entry since now."""
+    record = record_of(index, part, slot)
+    if record == 0:
+        return
+    order = np.int64(index[record + _ORDER])
+    cells = np.int64(1) << order
+    if 4 * (np.int64(index[record + _USED]) + 1) <= 3 * cells:
+        _put(index, record, pool[first + length - 1], length - 1)
+    elif 2 * length <= cells:
+        _fill(index, record, order, pool, first, length)
+    else:
+        _drop(index, record)
+
+
+@inner
+def _cell(index: np.ndarray, record: int, value: int, number: int) -> np.int64:
+    """Where the cell is that has an entry."""
+    at, order = _begin(index, record), np.int64(index[record + _ORDER])
+    k, mask = _home(value, order), (np.int64(1) << order) - 1
+    while index[at + k] != number + 1:
+        k = (k + 1) & mask
+    return at + k
+
+
+@apart
+def note_removed(
+    index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int, number: int
+) -> None:
+    """An entry of the list, which has this length as yet, is about to go, and the last one to take its place."""
+    record, last = record_of(index, part, slot), length - 1
+    if record == 0:
+        return
+    if last <= SHORT:
+        _drop(index, record)
+        return
+    if 16 * length <= np.int64(1) << np.int64(index[record + _ORDER]):
+        _fill(index, record, order_of(2 * length), pool, first, length)
+    index[_cell(index, record, pool[first + number], number)] = GONE
+    if number != last:
+        index[_cell(index, record, pool[first + last], last)] = number + 1
+
+
+def with_room(index: np.ndarray, entries: int) -> np.ndarray:
+    """The same tables in an array with room for one more, of a list of so many entries, and for as many again."""
+    records = index[_HEADER : _HEADER + _RECORD * index[MOST_RECORDS]].reshape(-1, _RECORD)
+    records = records[records[:, _PART] > 0]
+    most = _FEW_RECORDS
+    while most < 4 * (len(records) + 1):
+        most *= 2
+    begin = (_HEADER + _RECORD * most) // _LINE
+    more = (1 << (2 * entries - 1).bit_length()) // _LINE if entries else 0
+    made = np.zeros((begin + 2 * (int(index[LINES]) + more)) * _LINE, np.int32)
+    made[MOST_RECORDS], made[END] = most, begin
+    for record in records:
+        _take_over(made, record, index)
+    return made
+
+
+def _take_over(made: np.ndarray, record: np.ndarray, index: np.ndarray) -> None:
+    """Copy a table and its record."""
+    most, part, slot = int(made[MOST_RECORDS]), int(record[_PART]) - 1, int(record[_SLOT])
+    k = (slot * _SPREAD + part) & (most - 1)
+    while made[_HEADER + _RECORD * k + _PART]:
+        k = (k + 1) & (most - 1)
+    cells, before, now = 1 << int(record[_ORDER]), int(record[_AT]) * _LINE, int(made[END]) * _LINE
+    made[_HEADER + _RECORD * k : _HEADER + _RECORD * (k + 1)] = record
+    made[_HEADER + _RECORD * k + _AT] = made[END]
+    made[now : now + cells] = index[before : before + cells]
+    made[RECORDS] += 1
+    made[END] += cells // _LINE
+    made[LINES] += cells // _LINE
+
+
+def is_mostly_empty(index: np.ndarray) -> bool:
+    """Whether an array is far larger than its tables."""
+    return len(index) > _LINE * (_FEW + 8 * int(index[LINES]))
