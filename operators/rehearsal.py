@@ -39,6 +39,7 @@ from partitioner.config import PartitionerConfig
 from partitioner.events import INT, STRING
 from partitioner.hash_index import FIRST_CAPACITY, grown, make_index
 from state import table
+from state.adjacency import Lists
 from state.salt import scratch_salt
 from state.served.ids import Texts, frozen
 from state.served.layout import Shape
@@ -180,6 +181,7 @@ def grow(kinds: Sequence[str]) -> None:
     grown(make_index(scratch_salt()), FIRST_CAPACITY)
     if STRING in kinds:
         Names(TableSet())._rehash(2 * FIRST_ROWS)
+    Lists(TableSet(), "out").make_index(frozen(np.zeros(0, np.int32)))
 
 
 def serve(folder: Path) -> None:

@@ -28,7 +28,6 @@ _FREE_ROWS = 32  # of `free`, for each part
 _END = 31  # the one of them that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
 _STRIDE = 16
-_READ_FIRST = 128  # entries of a long list before the index is asked, since many of one value may begin there
 
 
 class ListsView(NamedTuple):
@@ -41,7 +40,7 @@ class ListsView(NamedTuple):
     weighted: bool
     stride: int  # entries of a part's pool
     shift: int  # row >> shift is the index of the row's part
-    index: np.ndarray  # (n,) int32: where entries stand in long lists
+    numbers: np.ndarray  # (n,) int32: where entries stand in long lists (state/memory/list_index.py)
 
 
 class Data(NamedTuple):
@@ -157,9 +156,9 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     if lists.weighted:
         touch(lists.weight, at)
         lists.weight.data[at] = weight
-    if length > list_index.SHORT:
+    if not list_index.is_short(lists.numbers, length):
         slot = row - base_of(lists, row)
-        list_index.note_added(lists.index, row >> lists.shift, slot, lists.pool.data, first, length)
+        list_index.note_added(lists.numbers, row >> lists.shift, slot, lists.pool.data, first, length)
     return True
 
 
@@ -186,14 +185,14 @@ def _read_through(lists: ListsView, begin: int, end: int, value: int, weight: fl
 def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
     """As `find`, in a list that may have an index."""
     begin, length = place_of(lists, row), length_of(lists, row)
-    record = list_index.record_of(lists.index, row >> lists.shift, row - base_of(lists, row))
+    record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
     if record == 0:
         return _read_through(lists, begin, begin + length, value, weight)
-    place = _read_through(lists, begin, begin + _READ_FIRST, value, weight)
+    place = _read_through(lists, begin, begin + list_index.read_first(lists.numbers), value, weight)
     if place >= 0:
         return place
     pool, weights = lists.pool.data, lists.weight.data
-    number = list_index.number_of(lists.index, record, pool, weights, lists.weighted, begin, value, weight)
+    number = list_index.number_of(lists.numbers, record, pool, weights, lists.weighted, begin, value, weight)
     return begin + number if number >= 0 else number
 
 
@@ -201,7 +200,7 @@ def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.i
 def find(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
     """Where in the pools the entry stands first (with that weight, where weights are kept), or -1."""
     length = length_of(lists, row)
-    if length > list_index.SHORT:
+    if not list_index.is_short(lists.numbers, length):
         return _find_in_long(lists, row, value, weight)
     begin = place_of(lists, row)
     return _read_through(lists, begin, begin + length, value, weight)
@@ -214,14 +213,14 @@ def lacks_index(lists: ListsView, rows: np.ndarray) -> bool:
         if i + _STRIDE < len(rows):
             prefetch(lists.head.data, np.int64(rows[i + _STRIDE]) * 3)
         row = rows[i]
-        if lists.head.data[row, _LENGTH] > list_index.LONG and not _has_index(lists, row):
+        if list_index.is_long(lists.numbers, length_of(lists, row)) and not _has_index(lists, row):
             return True
     return False
 
 
 @inner
 def _has_index(lists: ListsView, row: int) -> bool:
-    return list_index.record_of(lists.index, row >> lists.shift, row - base_of(lists, row)) != 0
+    return list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row)) != 0
 
 
 @kernel
@@ -229,9 +228,9 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
     """Index the long lists of the rows from `start` on; where that stopped for want of room."""
     for i in range(start, len(rows)):
         row, length = rows[i], length_of(lists, rows[i])
-        if length > list_index.LONG and not _has_index(lists, row):
+        if list_index.is_long(lists.numbers, length) and not _has_index(lists, row):
             of, first = row - base_of(lists, row), place_of(lists, row)
-            if not list_index.add_table(lists.index, row >> lists.shift, of, lists.pool.data, first, length):
+            if not list_index.add_table(lists.numbers, row >> lists.shift, of, lists.pool.data, first, length):
                 return i
     return len(rows)
 
@@ -240,9 +239,9 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     pool, first, length = lists.pool.data, place_of(lists, row), length_of(lists, row)
-    if length > list_index.SHORT:
+    if not list_index.is_short(lists.numbers, length):
         part, slot = row >> lists.shift, row - base_of(lists, row)
-        list_index.note_removed(lists.index, part, slot, pool, first, length, place - first)
+        list_index.note_removed(lists.numbers, part, slot, pool, first, length, place - first)
     last = first + length - 1
     touch(lists.pool, place)
     pool[place] = pool[last]

@@ -133,6 +133,7 @@ class FlinkRun:
             if progress is not None:
                 progress()
             if should_stop is not None and (number := should_stop()) is not None:
+                say("stopping with a savepoint, once the epochs under way have ended; another signal ends at once")
                 return self.stop(by_signal=number)
             if restarted is not None and time.monotonic() >= next_poll:
                 self._report_restarts(restarted)

@@ -64,10 +64,15 @@ def run(config: RunConfig) -> int:
         with server_of_run(config.flight_port, out):
             code = start(job, config, out, clock)
         run_file.update_run(out, startup_seconds=clock.seconds)
+    _sum_up(out)
+    return code
+
+
+def _sum_up(out: Path) -> None:
+    """Print the last line, the summary."""
     summary = closing_summary(out)
     run_file.update_run(out, summary=summary)
     print(orjson.dumps(summary).decode(), flush=True)
-    return code
 
 
 def _warm_up(config: RunConfig) -> None:
@@ -149,10 +154,20 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
 
 def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.local.runtime import LocalRuntime
+    from job.local.stopping import bounded_stop
+
+    def drop(number: int) -> None:
+        """End the process at a signal, whatever is at work."""
+        bar.close()
+        epoch = progress(out)["complete"]
+        run_file.update_run(out, state=run_file.STOPPED, epoch=epoch, ended_ms=_now_ms(), startup_seconds=clock.seconds)
+        say(f"stopped amid an epoch; {_go_on_after(epoch)}, which computes that epoch again")
+        _sum_up(out)
+        os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
     run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
-    with Progress() as bar, stop_signals() as caught:
+    with Progress() as bar, stop_signals() as caught, bounded_stop(caught, drop):
         update = _watch(Lag(out, job.sources), out, bar, clock)
 
         def on_progress() -> None:
@@ -170,8 +185,12 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
     run_file.update_run(out, state=state, epoch=epoch, sums=runtime.sums, **ended)
     if not finished:
-        say(f"stopped; the output is complete up to epoch {epoch}; go on with --resume latest")
+        say(f"stopped; {_go_on_after(epoch)}")
     return 128 + caught[0] if caught and not finished else EXIT_DONE
+
+
+def _go_on_after(epoch: int) -> str:
+    return f"the output is complete up to epoch {epoch}; go on with --resume latest"
 
 
 def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:

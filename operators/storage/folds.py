@@ -154,7 +154,7 @@ class FoldStore:
         gone = room_for(weights.size + reweighted[0].size)
         self._take_out_kernel(edges, deleted, reweighted, values, moves, gone, self._kept, self._result)
         if self._result[0] == MISSING_INDEX:
-            self.topology.make_index(deleted[:2], reweighted[:2])
+            self.topology.make_index(deleted, reweighted)
             edges = self._edges()
             self._take_out_kernel(edges, deleted, reweighted, values, moves, gone, self._kept, self._result)
         self._check(serial - 1)

@@ -17,6 +17,7 @@ from operators.storage.routing import route_partials
 from operators.storage.sources import read_sources
 from operators.storage.topology import SPLIT, Masters, Topology
 from operators.storage.values import Values
+from operators.telemetry.level import Level
 from operators.telemetry.sum_report import SumReport
 from state.block_columns import PARTIAL, Columns
 from state.codec import Block, Header, seal
@@ -87,11 +88,18 @@ class LayerStorage(Core):
         self.owner = Owner(tables, self.topology.masters, layer.out_width, layer, following, shape.number)
         self.values = Values(tables, self.topology, layer, str(shape))
         self.touched = 0
+        self._index_bytes = Level()
+        self.levels = {"index_bytes": self._index_bytes}
 
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
         self.at.restore()
         self.values.after_restore()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the tables and by the indexes of long lists."""
+        return super().nbytes + self.topology.index_bytes
 
     @property
     def sums(self) -> SumReport | None:
@@ -110,7 +118,9 @@ class LayerStorage(Core):
         messages = self._update(epoch, block, touched, own)
         if self.shape.tasks.parts > 1:
             messages += self._partials(epoch, block, touched, own)
+        self._index_bytes.set(self.topology.index_bytes)
         self._clear(block)
+        self._index_bytes.set(self.topology.index_bytes)
         return messages
 
     def _update(self, epoch: int, block: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:

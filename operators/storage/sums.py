@@ -87,7 +87,7 @@ class SumStore:
         at = sum_kernels.BEGIN
         while at < added[0].size:
             if at == sum_kernels.BEGIN_INDEXED:
-                self.topology.make_index(deleted[:2], reweighted[:2])
+                self.topology.make_index(deleted, reweighted)
             elif at >= 0:  # a pool is full
                 self.topology.grow()
             self._merge_epoch(

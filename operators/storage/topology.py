@@ -125,9 +125,9 @@ class Topology:
         self.out.grow()
         self.inn.grow()
 
-    def make_index(self, *edges: tuple[np.ndarray, np.ndarray]) -> None:
-        """Index the long lists at both ends of these edges, after a kernel has said that one has no index."""
-        for src, dst in edges:
+    def make_index(self, *edges: tuple[np.ndarray, ...]) -> None:
+        """Index the long lists at both ends of edges (rows of sources, rows of destinations, and whatever follows)."""
+        for src, dst, *_ in edges:
             self.out.make_index(src)
             self.inn.make_index(dst)
 

@@ -1,17 +1,17 @@
 """Where entries stand in long lists of int32 values (state/adjacency.py): a hash table for each, in memory alone.
 
-A list has its table from the first search on that finds it longer than LONG, and loses it at SHORT: a short one is read
-through as fast. What stands in a list says all that its table does, so no state holds one, and a restored job makes it
-again. A search finds what reading through the list finds, which is the first entry of several that are alike; the order
-of a list, and so the bits of what is made of it, do not depend on whether it has a table.
+A list has its table from the first search on that finds it longer than LONG, and loses it at half of that: a short one
+is read through as fast. A table says nothing that its list does not say: no state holds one, and a restored job makes
+it again. A search finds what reading through the list finds, the first entry of several that are alike; so the order of
+a list, and the bits of what is made of it, do not depend on whether it has a table.
 
 A table has 2**order cells: the number of an entry in its list + 1, 0 where none ever was, GONE where one was. Numbers
 count from the beginning of the list, which may move in its pool. Entries lie from the place on that their value is
 hashed to. A new table is a quarter to half full. One of which less than a quarter of the cells was never used is filled
 anew; the list has become too long for it, it is left to the next search, since no kernel makes room.
 
-All tables of a pool of lists, and a *record* of each, are one array of int32: what lies at MOST_RECORDS and the
-following, the records (hashed by part and slot), the tables.
+All tables of a pool of lists, and a *record* of each, are one array of int32: a header, the records (hashed by part and
+slot), the tables.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 from gnn.kernel import apart, inner
 from state.chunks import order_of
 
-LONG, SHORT = 1024, 512  # entries
+LONG = 1024  # entries; at least 8
 GONE = -1
-# How many records there is room for, a power of two; how many were ever used; where the room for tables begins that was
-# never used; cells of all tables. Places and cells are counted in lines of 16 cells.
-MOST_RECORDS, RECORDS, END, LINES = range(4)
+# The header: room for so many records, a power of two; records that were ever used; where the room for tables begins
+# that was never used, and what all tables have, in lines of 16 cells; from how many entries on lists are long.
+_ROOM, _GIVEN, _END, _LINES, _LONG = range(5)
 _HEADER, _LINE = 16, 16
 _RECORD = 8
 _PART, _SLOT, _AT, _ORDER, _USED = range(5)  # part + 1, or 0: never used, GONE; cells that are not 0
@@ -35,8 +35,28 @@ _FEW = 1 << 14  # lines of 16 cells that are kept where nothing is in them: 1 Mi
 
 
 def no_index() -> np.ndarray:
-    """Room for nothing."""
-    return np.zeros(_HEADER, np.int32)
+    """Room for nothing yet."""
+    index = np.zeros(_HEADER, np.int32)
+    index[_LONG] = LONG
+    return index
+
+
+@inner
+def is_long(index: np.ndarray, entries: int) -> bool:
+    """Whether a list of so many entries gets a table when it is searched."""
+    return entries > index[_LONG]
+
+
+@inner
+def is_short(index: np.ndarray, entries: int) -> bool:
+    """Whether a list of so many entries never has a table."""
+    return 2 * entries <= index[_LONG]
+
+
+@inner
+def read_first(index: np.ndarray) -> np.int64:
+    """How many entries are read before a table is asked: one value's may be many, and so beside each other there."""
+    return np.int64(index[_LONG]) >> 3
 
 
 @inner
@@ -48,7 +68,7 @@ def _home(value: int, order: int) -> np.int64:
 @inner
 def record_of(index: np.ndarray, part: int, slot: int) -> np.int64:
     """Where the record of a list begins; 0 where it has no table."""
-    most = np.int64(index[MOST_RECORDS])
+    most = np.int64(index[_ROOM])
     if most == 0:
         return np.int64(0)
     k = (np.int64(slot) * np.int64(_SPREAD) + np.int64(part)) & (most - 1)
@@ -81,7 +101,7 @@ def _put(index: np.ndarray, record: int, value: int, number: int) -> None:
 def _fill(index: np.ndarray, record: int, order: int, pool: np.ndarray, first: int, length: int) -> None:
     """Make a table of the list in the cells that it has, or in the first of them."""
     at = _begin(index, record)
-    index[LINES] -= np.int32(((np.int64(1) << np.int64(index[record + _ORDER])) - (np.int64(1) << order)) // _LINE)
+    index[_LINES] -= np.int32(((np.int64(1) << np.int64(index[record + _ORDER])) - (np.int64(1) << order)) // _LINE)
     index[record + _ORDER], index[record + _USED] = order, 0
     for k in range(np.int64(1) << order):
         index[at + k] = 0
@@ -92,26 +112,26 @@ def _fill(index: np.ndarray, record: int, order: int, pool: np.ndarray, first: i
 @inner
 def _drop(index: np.ndarray, record: int) -> None:
     """The list has no table any more."""
-    index[LINES] -= np.int32((np.int64(1) << np.int64(index[record + _ORDER])) // _LINE)
+    index[_LINES] -= np.int32((np.int64(1) << np.int64(index[record + _ORDER])) // _LINE)
     index[record + _PART] = GONE
 
 
 @inner
 def add_table(index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int) -> bool:
     """Make a table of a list that has none; False, with nothing changed, where there is no room for it."""
-    most, order = np.int64(index[MOST_RECORDS]), order_of(2 * length)
+    most, order = np.int64(index[_ROOM]), order_of(2 * length)
     lines = (np.int64(1) << order) // _LINE
-    if 2 * (np.int64(index[RECORDS]) + 1) > most or (np.int64(index[END]) + lines) * _LINE > len(index):
+    if 2 * (np.int64(index[_GIVEN]) + 1) > most or (np.int64(index[_END]) + lines) * _LINE > len(index):
         return False
     k = (np.int64(slot) * np.int64(_SPREAD) + np.int64(part)) & (most - 1)
     while index[_HEADER + _RECORD * k + _PART] != 0:
         k = (k + 1) & (most - 1)
     record = _HEADER + _RECORD * k
-    index[record + _PART], index[record + _SLOT], index[record + _AT] = part + 1, slot, index[END]
+    index[record + _PART], index[record + _SLOT], index[record + _AT] = part + 1, slot, index[_END]
     index[record + _ORDER] = order
-    index[RECORDS] += 1
-    index[END] += np.int32(lines)
-    index[LINES] += np.int32(lines)
+    index[_GIVEN] += 1
+    index[_END] += np.int32(lines)
+    index[_LINES] += np.int32(lines)
     _fill(index, record, order, pool, first, length)
     return True
 
@@ -173,7 +193,7 @@ def note_removed(
     record, last = record_of(index, part, slot), length - 1
     if record == 0:
         return
-    if last <= SHORT:
+    if is_short(index, last):
         _drop(index, record)
         return
     if 16 * length <= np.int64(1) << np.int64(index[record + _ORDER]):
@@ -185,15 +205,15 @@ def note_removed(
 
 def with_room(index: np.ndarray, entries: int) -> np.ndarray:
     """The same tables in an array with room for one more, of a list of so many entries, and for as many again."""
-    records = index[_HEADER : _HEADER + _RECORD * index[MOST_RECORDS]].reshape(-1, _RECORD)
+    records = index[_HEADER : _HEADER + _RECORD * index[_ROOM]].reshape(-1, _RECORD)
     records = records[records[:, _PART] > 0]
     most = _FEW_RECORDS
     while most < 4 * (len(records) + 1):
         most *= 2
     begin = (_HEADER + _RECORD * most) // _LINE
     more = (1 << (2 * entries - 1).bit_length()) // _LINE if entries else 0
-    made = np.zeros((begin + 2 * (int(index[LINES]) + more)) * _LINE, np.int32)
-    made[MOST_RECORDS], made[END] = most, begin
+    made = np.zeros((begin + 2 * (int(index[_LINES]) + more)) * _LINE, np.int32)
+    made[_ROOM], made[_END], made[_LONG] = most, begin, index[_LONG]
     for record in records:
         _take_over(made, record, index)
     return made
@@ -201,19 +221,19 @@ def with_room(index: np.ndarray, entries: int) -> np.ndarray:
 
 def _take_over(made: np.ndarray, record: np.ndarray, index: np.ndarray) -> None:
     """Copy a table and its record."""
-    most, part, slot = int(made[MOST_RECORDS]), int(record[_PART]) - 1, int(record[_SLOT])
+    most, part, slot = int(made[_ROOM]), int(record[_PART]) - 1, int(record[_SLOT])
     k = (slot * _SPREAD + part) & (most - 1)
     while made[_HEADER + _RECORD * k + _PART]:
         k = (k + 1) & (most - 1)
-    cells, before, now = 1 << int(record[_ORDER]), int(record[_AT]) * _LINE, int(made[END]) * _LINE
+    cells, before, now = 1 << int(record[_ORDER]), int(record[_AT]) * _LINE, int(made[_END]) * _LINE
     made[_HEADER + _RECORD * k : _HEADER + _RECORD * (k + 1)] = record
-    made[_HEADER + _RECORD * k + _AT] = made[END]
+    made[_HEADER + _RECORD * k + _AT] = made[_END]
     made[now : now + cells] = index[before : before + cells]
-    made[RECORDS] += 1
-    made[END] += cells // _LINE
-    made[LINES] += cells // _LINE
+    made[_GIVEN] += 1
+    made[_END] += cells // _LINE
+    made[_LINES] += cells // _LINE
 
 
 def is_mostly_empty(index: np.ndarray) -> bool:
     """Whether an array is far larger than its tables."""
-    return len(index) > _LINE * (_FEW + 8 * int(index[LINES]))
+    return len(index) > _LINE * (_FEW + 8 * int(index[_LINES]))

@@ -3,11 +3,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
 from state.adjacency import FIRST_CAPACITY, Lists, append, find, remove
+from state.adjacency import lacks_index as list_lacks_index
+from state.memory import list_index
+from state.memory.list_index import LONG, no_index
+from state.served.ids import frozen
 from state.sweep import Sweeper
 from state.table import TableSet
 
@@ -198,3 +202,98 @@ def test_pages_that_come_back_in_any_order_leave_room_for_weights_too() -> None:
     assert not append(lists.view, 0, 3, 2.0), "there is no room for the weight"
     add(lists, 0, 3, 2.0)
     assert contents(lists, 0) == [(3, 2.0)]
+
+
+ACTS = st.sampled_from(["add", "add", "remove", "remove", "find", "make room", "tidy", "restore"])
+RUNS = st.lists(st.tuples(ACTS, st.integers(0, 3), st.integers(0, 9), WEIGHTS, st.integers(1, 30)), max_size=25)
+
+
+@pytest.fixture
+def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_index, "LONG", 16)
+
+
+@pytest.mark.usefixtures("soon_long")
+@pytest.mark.parametrize(("parts", "weighted"), [(1, True), (2, False)])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(runs=RUNS)
+def test_lists_with_an_index_are_what_python_lists_are(
+    parts: int, weighted: bool, runs: list[tuple[str, int, int, float, int]]
+) -> None:
+    """In every place: the first of several entries that are alike goes, as without an index."""
+    lists = Lists(TableSet(parts), "out", weighted)
+    model: Entries = [[] for _ in range(4)]
+    lists.reserve(4)
+    for act, number, first_value, weight, many in [("add", 0, 0, 1.0, 30), *runs]:
+        row = (number % parts << lists.head.part_shift) + number // parts
+        kept, entries = weight if weighted else 1.0, model[number]
+        lists.make_index(frozen(np.array([row], np.int32)))
+        assert not lacks_index(lists, row)
+        for value in (first_value + k % 3 for k in range(many)):
+            if act == "add":
+                add(lists, row, value, weight)
+                entries.append((value, kept))
+            elif act == "remove":
+                assert remove(lists.view, row, value, weight) == take_out(entries, value, kept)
+            elif act == "find":
+                expected = next((k for k, entry in enumerate(entries) if entry == (value, kept)), None)
+                at = find(lists.view, row, value, weight)
+                assert (at - begin_of(lists, row) if at >= 0 else None) == expected
+        if act == "make room":
+            lists.reserve(4 + many * 8)  # rows of the second part move, and lists of both in their pools
+            lists.grow()
+        elif act == "tidy":
+            lists.tidy()
+        elif act == "restore":
+            lists.after_restore()
+            assert lacks_index(lists, row) == (len(entries) > 16)
+        row = (number % parts << lists.head.part_shift) + number // parts
+        begin, length = begin_of(lists, row), int(lists.head.data[row, 1])
+        weights = lists.weight.data[begin : begin + length].tolist() if lists.weight is not None else [1.0] * length
+        assert list(zip(lists.of(row).tolist(), weights, strict=True)) == entries
+
+
+def begin_of(lists: Lists, row: int) -> int:
+    return (row >> lists.head.part_shift) * lists.pool.stride + int(lists.head.data[row, 0])
+
+
+@njit
+def _lacks(lists: object, rows: np.ndarray) -> bool:
+    return list_lacks_index(lists, rows)
+
+
+def lacks_index(lists: Lists, row: int) -> bool:
+    return bool(_lacks(lists.view, np.array([row], np.int32)))
+
+
+@njit
+def add_all(lists: object, values: np.ndarray) -> int:
+    for i in range(len(values)):
+        if not append(lists, 0, values[i], 1.0):
+            return i
+    return len(values)
+
+
+@njit
+def take_all(lists: object, values: np.ndarray) -> int:
+    for i in range(len(values)):
+        if not remove(lists, 0, values[i], 1.0):
+            return i
+    return len(values)
+
+
+def test_a_hub_has_an_index_while_it_is_one() -> None:
+    _, lists = make(1)
+    values = np.random.default_rng(1).permutation(100_000).astype(np.int32)
+    lists.reserve_entries(1 << 18)
+    assert add_all(lists.view, values) == len(values)
+    assert lists.index_bytes == no_index().nbytes, "nothing was looked for"
+    lists.make_index(frozen(np.zeros(1, np.int32)))
+    assert 8 * len(values) <= lists.index_bytes <= 40 * len(values)
+    free = np.flatnonzero(lists.view.numbers == 0)
+    assert np.diff(free).max() < 100, "what is looked for stands within a few cells"
+    held, values = lists.index_bytes, np.sort(values)
+    assert take_all(lists.view, values[: -LONG - 1]) == len(values) - LONG - 1
+    assert sorted(lists.of(0).tolist()) == values[-LONG - 1 :].tolist()
+    lists.tidy()
+    assert lists.index_bytes < held / 50
