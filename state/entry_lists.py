@@ -1,4 +1,4 @@
-"""Short lists of entries of four words, in the order of the first of these, in a pool of chunks (state/chunks.py).
+"""Lists of entries of four words, in the order of the first of these, in a pool of chunks (state/chunks.py).
 
 A list's head is three words of a row of the caller's: the place of its chunk, how many entries it has, and k for a
 chunk of 2**k words (0: none). The caller has touched that row, and the table of the pool's `heads` and `end`
@@ -40,9 +40,13 @@ def entry_at(rows: np.ndarray, row: int, head: int, k: int) -> np.int64:
 @inner
 def entry_from(pool: View, rows: np.ndarray, row: int, head: int, key: int) -> np.int64:
     """The first entry whose first word is `key` or more, by its number in the list."""
-    k, count = np.int64(0), entries_of(rows, row, head)
-    while k < count and pool.data[entry_at(rows, row, head, k)] < key:
-        k += 1
+    k, end = np.int64(0), entries_of(rows, row, head)
+    while k < end:
+        middle = (k + end) >> 1
+        if pool.data[entry_at(rows, row, head, middle)] < key:
+            k = middle + 1
+        else:
+            end = middle
     return k
 
 

@@ -90,11 +90,15 @@ def prefetch_cells(of: PartsRead | PartsView, rows: np.ndarray, i: int) -> None:
 
 
 @inner
-def _cell_of(of: PartsRead | PartsView, row: int, part: int) -> int:
+def _cell_of(of: PartsRead | PartsView, row: int, part: int) -> np.int64:
     """The first cell in the list of `row` that is of this part or a later one."""
-    first, many, k = first_cell(of, row), cells_of(of, row), 0
-    while k < many and part_in(of, first, k) < part:
-        k += 1
+    first, k, end = first_cell(of, row), np.int64(0), np.int64(cells_of(of, row))
+    while k < end:
+        middle = (k + end) >> 1
+        if part_in(of, first, middle) < part:
+            k = middle + 1
+        else:
+            end = middle
     return k
 
 
