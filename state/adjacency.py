@@ -28,6 +28,7 @@ _FREE_ROWS = 32  # of `free`, for each part
 _END = 31  # the one of them that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
 _STRIDE = 16
+_READ_FIRST = 2  # of a list with an index, so many bits of `short`: many entries of one value may begin there
 
 
 class ListsView(NamedTuple):
@@ -40,6 +41,7 @@ class ListsView(NamedTuple):
     weighted: bool
     stride: int  # entries of a part's pool
     shift: int  # row >> shift is the index of the row's part
+    short: int  # entries of the longest list that never has an index
     numbers: np.ndarray  # (n,) int32: where entries stand in long lists (state/memory/list_index.py)
 
 
@@ -156,7 +158,7 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     if lists.weighted:
         touch(lists.weight, at)
         lists.weight.data[at] = weight
-    if not list_index.is_short(lists.numbers, length):
+    if length > lists.short:
         slot = row - base_of(lists, row)
         list_index.note_added(lists.numbers, row >> lists.shift, slot, lists.pool.data, first, length)
     return True
@@ -188,7 +190,7 @@ def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.i
     record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
     if record == 0:
         return _read_through(lists, begin, begin + length, value, weight)
-    place = _read_through(lists, begin, begin + list_index.read_first(lists.numbers), value, weight)
+    place = _read_through(lists, begin, begin + (lists.short >> _READ_FIRST), value, weight)
     if place >= 0:
         return place
     pool, weights = lists.pool.data, lists.weight.data
@@ -200,7 +202,7 @@ def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.i
 def find(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
     """Where in the pools the entry stands first (with that weight, where weights are kept), or -1."""
     length = length_of(lists, row)
-    if not list_index.is_short(lists.numbers, length):
+    if length > lists.short:
         return _find_in_long(lists, row, value, weight)
     begin = place_of(lists, row)
     return _read_through(lists, begin, begin + length, value, weight)
@@ -213,7 +215,7 @@ def lacks_index(lists: ListsView, rows: np.ndarray) -> bool:
         if i + _STRIDE < len(rows):
             prefetch(lists.head.data, np.int64(rows[i + _STRIDE]) * 3)
         row = rows[i]
-        if list_index.is_long(lists.numbers, length_of(lists, row)) and not _has_index(lists, row):
+        if length_of(lists, row) > 2 * lists.short and not _has_index(lists, row):
             return True
     return False
 
@@ -228,7 +230,7 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
     """Index the long lists of the rows from `start` on; where that stopped for want of room."""
     for i in range(start, len(rows)):
         row, length = rows[i], length_of(lists, rows[i])
-        if list_index.is_long(lists.numbers, length) and not _has_index(lists, row):
+        if length > 2 * lists.short and not _has_index(lists, row):
             of, first = row - base_of(lists, row), place_of(lists, row)
             if not list_index.add_table(lists.numbers, row >> lists.shift, of, lists.pool.data, first, length):
                 return i
@@ -239,9 +241,9 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     pool, first, length = lists.pool.data, place_of(lists, row), length_of(lists, row)
-    if not list_index.is_short(lists.numbers, length):
+    if length > lists.short:
         part, slot = row >> lists.shift, row - base_of(lists, row)
-        list_index.note_removed(lists.numbers, part, slot, pool, first, length, place - first)
+        list_index.note_removed(lists.numbers, part, slot, pool, first, length, place - first, lists.short)
     last = first + length - 1
     touch(lists.pool, place)
     pool[place] = pool[last]
@@ -379,6 +381,7 @@ class Lists:
             self.weighted,
             room,
             self.head.part_shift,
+            list_index.LONG // 2,
             self._index,
         )
 

@@ -24,8 +24,8 @@ from state.chunks import order_of
 LONG = 1024  # entries; at least 8
 GONE = -1
 # The header: room for so many records, a power of two; records that were ever used; where the room for tables begins
-# that was never used, and what all tables have, in lines of 16 cells; from how many entries on lists are long.
-_ROOM, _GIVEN, _END, _LINES, _LONG = range(5)
+# that was never used, and what all tables have, in lines of 16 cells.
+_ROOM, _GIVEN, _END, _LINES = range(4)
 _HEADER, _LINE = 16, 16
 _RECORD = 8
 _PART, _SLOT, _AT, _ORDER, _USED = range(5)  # part + 1, or 0: never used, GONE; cells that are not 0
@@ -36,27 +36,7 @@ _FEW = 1 << 14  # lines of 16 cells that are kept where nothing is in them: 1 Mi
 
 def no_index() -> np.ndarray:
     """Room for nothing yet."""
-    index = np.zeros(_HEADER, np.int32)
-    index[_LONG] = LONG
-    return index
-
-
-@inner
-def is_long(index: np.ndarray, entries: int) -> bool:
-    """Whether a list of so many entries gets a table when it is searched."""
-    return entries > index[_LONG]
-
-
-@inner
-def is_short(index: np.ndarray, entries: int) -> bool:
-    """Whether a list of so many entries never has a table."""
-    return 2 * entries <= index[_LONG]
-
-
-@inner
-def read_first(index: np.ndarray) -> np.int64:
-    """How many entries are read before a table is asked: one value's may be many, and so beside each other there."""
-    return np.int64(index[_LONG]) >> 3
+    return np.zeros(_HEADER, np.int32)
 
 
 @inner
@@ -187,13 +167,13 @@ def _cell(index: np.ndarray, record: int, value: int, number: int) -> np.int64:
 
 @apart
 def note_removed(
-    index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int, number: int
+    index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int, number: int, short: int
 ) -> None:
     """An entry of the list, which has this length as yet, is about to go, and the last one to take its place."""
     record, last = record_of(index, part, slot), length - 1
     if record == 0:
         return
-    if is_short(index, last):
+    if last <= short:
         _drop(index, record)
         return
     if 16 * length <= np.int64(1) << np.int64(index[record + _ORDER]):
@@ -213,7 +193,7 @@ def with_room(index: np.ndarray, entries: int) -> np.ndarray:
     begin = (_HEADER + _RECORD * most) // _LINE
     more = (1 << (2 * entries - 1).bit_length()) // _LINE if entries else 0
     made = np.zeros((begin + 2 * (int(index[_LINES]) + more)) * _LINE, np.int32)
-    made[_ROOM], made[_END], made[_LONG] = most, begin, index[_LONG]
+    made[_ROOM], made[_END] = most, begin
     for record in records:
         _take_over(made, record, index)
     return made
