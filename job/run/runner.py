@@ -158,12 +158,14 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
     def drop(number: int) -> None:
         """End the process at a signal, whatever is at work."""
-        bar.close()
-        epoch = progress(out)["complete"]
-        run_file.update_run(out, state=run_file.STOPPED, epoch=epoch, ended_ms=_now_ms(), startup_seconds=clock.seconds)
-        say(f"stopped amid an epoch; {_go_on_after(epoch)}, which computes that epoch again")
-        _sum_up(out)
-        os._exit(128 + number)
+        try:
+            bar.close()
+            epoch, ended = progress(out)["complete"], {"ended_ms": _now_ms(), "startup_seconds": clock.seconds}
+            run_file.update_run(out, state=run_file.STOPPED, epoch=epoch, **ended)
+            say(f"stopped amid an epoch; {_go_on_after(epoch)}, which computes that epoch again")
+            _sum_up(out)
+        finally:
+            os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
     run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())

@@ -7,8 +7,8 @@ a list, and the bits of what is made of it, do not depend on whether it has a ta
 
 A table has 2**order cells: the number of an entry in its list + 1, 0 where none ever was, GONE where one was. Numbers
 count from the beginning of the list, which may move in its pool. Entries lie from the place on that their value is
-hashed to. A new table is a quarter to half full. One of which less than a quarter of the cells was never used is filled
-anew; the list has become too long for it, it is left to the next search, since no kernel makes room.
+hashed to. A new table is a quarter to half full. Where less than a quarter of the cells was never used, it is filled
+once more; and where the list is too long for it by then, the next search makes a larger one, as no kernel makes room.
 
 All tables of a pool of lists, and a *record* of each, are one array of int32: a header, the records (hashed by part and
 slot), the tables.
