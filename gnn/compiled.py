@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
 import numba
@@ -33,11 +33,12 @@ from numba.core.types import unliteral  # type: ignore[attr-defined, unused-igno
 
 from gnn.kernel_calls import noted, noting
 from gnn.processor import compile_for_fixed_target
-from gnn.user_cache import user_cache
+from gnn.user_cache import can_be_written, temporary_cache, user_cache
 
 PACKAGES = ("gnn", "state", "partitioner", "operators")
 UNUSED_DAYS = 7
 _DAY_S = 86_400.0
+_SOURCE_STAMP = ""  # the name of a folder says all of the sources
 _PROJECT = Path(__file__).resolve().parents[1]
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.MULTILINE
@@ -100,7 +101,7 @@ def compiled(*, inner: bool = False, **options: Any) -> Any:
         _note_inlined(dispatcher, bool(options.get("forceinline")))
         if inner:
             _refuse_python(dispatcher)
-        if cache_folder(inspect.getfile(function)) is not None:
+        if cache_folders(inspect.getfile(function)):
             dispatcher._cache = _Cache(function)
         return dispatcher
 
@@ -157,24 +158,32 @@ def sources_of(file: Path, project: Path = _PROJECT) -> list[Path]:
 
 @cache
 def cache_folder(file: str) -> Path | None:
-    """Where the kernels of a source file lie, by `NUMBA_CACHE_DIR`, beside the file, or in the user's cache.
+    """Where kernels of a source file are written to, the first of `cache_folders` that can be; None: there is none.
 
     What no process has used for some days is taken away when a new folder is made beside it.
     """
+    for folder in cache_folders(file):
+        with contextlib.suppress(OSError):
+            _use(folder, folder.name.rpartition("-")[0])
+            return folder
+    return None
+
+
+@cache
+def cache_folders(file: str) -> list[Path]:
+    """Where the kernels of a source file may lie: by `NUMBA_CACHE_DIR` or beside the file, then in the user's cache.
+
+    They are read from wherever they are, so that a user who can't write to an installation has what was compiled there.
+    """
     path = Path(file)
     if not path.is_file():
-        return None
+        return []
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     for source in sources_of(path.resolve()):
         digest.update(source.name.encode())
         digest.update(_hash_of(source))
-    label = f"{path.parent.name}.{path.stem}"
-    for root in _roots(path):
-        folder = root / f"{label}-{digest.hexdigest()[:16]}"
-        with contextlib.suppress(OSError):
-            _use(folder, label)
-            return folder
-    return None
+    name = f"{path.parent.name}.{path.stem}-{digest.hexdigest()[:16]}"
+    return [root / name for root in _roots(path)]
 
 
 def kernel_modules() -> list[Path]:
@@ -182,24 +191,33 @@ def kernel_modules() -> list[Path]:
     return [path for path in _modules(_PROJECT).values() if "gnn.kernel import" in path.read_text(encoding="utf-8")]
 
 
-def ready_stamp() -> Path | None:
-    """The file that says that all kernels are compiled as these sources say; None where no cache can be written to."""
+class Stamps(NamedTuple):
+    """The files of which each says that all kernels are compiled as these sources say; `own` is the one to write."""
+
+    own: Path | None  # None: no cache can be written to
+    every: list[Path]
+
+
+def ready_stamps() -> Stamps:
+    """Where it stands, or would, that all kernels are compiled as these sources say."""
     target = (numba.__version__, llvmlite.__version__, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
     digest = hashlib.sha256(" ".join(map(str, target)).encode())
     for source in sorted({source for path in kernel_modules() for source in sources_of(path)}):
         digest.update(_hash_of(source))
-    for root in _roots(Path(__file__)):
+    every = [root / f"{digest.hexdigest()[:16]}.ready" for root in _roots(Path(__file__))]
+    for stamp in every:
         with contextlib.suppress(OSError):
-            stamp = root / f"{digest.hexdigest()[:16]}.ready"
-            if stamp.exists():
-                return stamp
-            root.mkdir(parents=True, exist_ok=True)
-            for other in root.glob("*.ready"):
-                if time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
-                    other.unlink(missing_ok=True)
-            if os.access(root, os.W_OK):
-                return stamp
-    return None
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            if os.access(stamp.parent, os.W_OK):
+                _remove_unused(stamp)
+                return Stamps(stamp, every)
+    return Stamps(None, every)
+
+
+def _remove_unused(stamp: Path) -> None:
+    for other in stamp.parent.glob("*.ready"):
+        if other != stamp and time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
+            other.unlink(missing_ok=True)
 
 
 def compiling() -> bool:
@@ -208,9 +226,11 @@ def compiling() -> bool:
 
 
 def _roots(path: Path) -> list[Path]:
-    if numba.config.CACHE_DIR:
-        return [Path(numba.config.CACHE_DIR)]
-    return [path.parent / "__pycache__", user_cache() / "kernels"]
+    first = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else path.parent / "__pycache__"
+    roots = [first, user_cache() / "kernels"]
+    if not any(map(can_be_written, roots)) and (temporary := temporary_cache()) is not None:
+        roots.append(temporary / "kernels")
+    return roots
 
 
 def _use(folder: Path, label: str) -> None:
@@ -264,13 +284,13 @@ class _Locator(caching._CacheLocator):  # type: ignore[misc, unused-ignore]
     """Tells numba our folder; its name says all about the sources, so there is no stamp beside it."""
 
     def __init__(self, function: Any, file: str) -> None:
-        self._folder, self._line = cache_folder(file), function.__code__.co_firstlineno
+        self._folder, self._line = cache_folder(file) or cache_folders(file)[0], function.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
         return str(self._folder)
 
     def get_source_stamp(self) -> str:
-        return ""
+        return _SOURCE_STAMP
 
     def get_disambiguator(self) -> str:
         return str(self._line)
@@ -288,15 +308,35 @@ class _Kept(caching.CompileResultCacheImpl):  # type: ignore[misc, unused-ignore
 
 
 class _Cache(caching.FunctionCache):  # type: ignore[misc, unused-ignore]
-    """numba's cache, written to by one process at a time.
+    """numba's cache, read wherever kernels may lie, and written to by one process at a time.
 
     numba numbers the files of a function's signatures by its index, which two processes may read at once: then the
     index of one names the code of the other.
     """
 
     _impl_class = _Kept
+    _writes = True
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        file = inspect.getfile(function)
+        self._writes = cache_folder(file) is not None
+        base = self._impl.filename_base
+        others = [str(folder) for folder in cache_folders(file) if str(folder) != self.cache_path]
+        self._others = [caching.IndexDataCacheFile(folder, base, _SOURCE_STAMP) for folder in others]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        key = self._index_key(sig, target_context.codegen())
+        for other in self._others:
+            with contextlib.suppress(OSError):  # not ours to read
+                if found is None and (data := other.load(key)) is not None:
+                    found = self._impl.rebuild(target_context, data)
+        return found
 
     def save_overload(self, signature: Any, data: Any) -> None:
+        if not self._writes:
+            return
         with _alone_in(Path(self.cache_path)):
             super().save_overload(signature, data)
 

@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from pathlib import Path
 
 CACHE_VARIABLE = "FRESHET_CACHE"
 
 
 def user_cache() -> Path:
-    """`$FRESHET_CACHE`, else Freshet's folder in the user's cache; it need not exist."""
+    """`$FRESHET_CACHE`, else Freshet's folder in the user's cache; it need not exist.
+
+    Where the user has no home or can't write to it, as in a container with any user id, it is `temporary_cache`.
+    """
     given = os.environ.get(CACHE_VARIABLE)
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "freshet"
+    if given:
+        return Path(given)
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user id that the machine has no entry for
+        base = None
+    if base is not None and can_be_written(base / "freshet"):
+        return base / "freshet"
+    return temporary_cache() or (base or Path("/")) / "freshet"
+
+
+def temporary_cache() -> Path | None:
+    """This user's folder among the temporary ones; None where it can't be made, or others may write to it.
+
+    Kernels are machine code: nobody else may have put some there.
+    """
+    try:
+        path = Path(tempfile.gettempdir()) / f"freshet-{os.geteuid()}"
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError:
+        return None
+    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return path if own else None
+
+
+def can_be_written(folder: Path) -> bool:
+    """Whether this user can write to the folder, or make it; nothing is made."""
+    for path in (folder.absolute(), *folder.absolute().parents):
+        if os.path.lexists(path):
+            return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+    return False

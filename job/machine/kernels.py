@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from gnn.compiled import compiling, ready_stamp
+from gnn.compiled import compiling, ready_stamps
 from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
 from gnn.model import SPEC_FILE
 from job.errors import JobFailed
@@ -75,10 +75,11 @@ class Jobs(NamedTuple):
 
 def are_ready(jobs: Jobs | None = None) -> bool:
     """Whether these jobs, or all, find their kernels compiled; also where none are, for debugging."""
-    stamp = ready_stamp()
-    if not compiling() or (stamp is not None and stamp.exists()):
+    if not compiling():
         return True
-    return stamp is not None and jobs is not None and any(one.stamp(stamp).exists() for one in jobs.wider)
+    of_all = ready_stamps().every
+    of_jobs = [one.stamp(stamp) for stamp in of_all for one in (jobs.wider if jobs is not None else [])]
+    return any(stamp.exists() for stamp in (*of_all, *of_jobs))
 
 
 def progress_line(done: int, total: int) -> str:
@@ -96,7 +97,7 @@ def compile_ahead(
     A second caller waits for the first.
     Raises: JobFailed when one of the processes fails.
     """
-    began, stamp = time.monotonic(), ready_stamp()
+    began, stamp = time.monotonic(), ready_stamps().own
     with _alone(stamp):
         progress(0, 0)
         with _workers(min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))) as workers:

@@ -15,7 +15,7 @@ def copy_of_cache(folder: Path) -> Path:
         kept = compiled.cache_folder(str(path))
         assert kept is not None, path
         shutil.copytree(kept, folder / kept.name)
-    stamp = compiled.ready_stamp()
+    stamp = compiled.ready_stamps().own
     assert stamp is not None
     shutil.copy(stamp, folder)
     return folder

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ from operators.probe_outer import outer
 print(outer(5), sum(outer.stats.cache_hits.values()))
 """
 
+# Reads everything, as one does an installation, and writes to nothing of root's.
+_READS = "+dac_read_search"
+OTHER_USER = f"setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps={_READS} --ambient-caps={_READS}".split()
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -51,10 +56,10 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(checkout: Path, **variables: str) -> tuple[int, bool]:
+def run(checkout: Path, before: Sequence[str] = (), **variables: str) -> tuple[int, bool]:
     """What the outer kernel returns for 5, and whether its code came from the cache."""
-    passed = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    command, env = [sys.executable, "-c", PROGRAM], passed | variables
+    passed = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "FRESHET_CACHE")}
+    command, env = [*before, sys.executable, "-c", PROGRAM], passed | variables
     done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     value, hits = done.stdout.split()
@@ -87,6 +92,22 @@ def test_the_cache_can_lie_elsewhere(checkout: Path, tmp_path_factory: pytest.Te
     assert run(checkout, NUMBA_CACHE_DIR=str(elsewhere)) == (60, False)
     assert run(checkout, NUMBA_CACHE_DIR=str(elsewhere)) == (60, True)
     assert not list(checkout.glob("operators/__pycache__/operators.probe_outer-*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can be another user")
+def test_another_user_runs_what_lies_in_the_installation(checkout: Path, tmp_path: Path) -> None:
+    """Who can write neither there nor to a home: what is missing goes to a temporary folder of the user's own."""
+    assert run(checkout) == (60, False)
+    temporary = checkout / "tmp"
+    temporary.mkdir()
+    temporary.chmod(0o1777)
+    other = {"before": OTHER_USER, "TMPDIR": str(temporary), "HOME": "/nonexistent", "XDG_CACHE_HOME": ""}
+    assert run(checkout, **other) == (60, True)
+    (checkout / "partitioner" / "probe_inner.py").write_text(INNER.replace("x + ", "x - "))
+    assert run(checkout, **other) == (40, False)
+    assert run(checkout, **other) == (40, True), "kept for the next start"
+    [made] = temporary.iterdir()
+    assert made.name == "freshet-65534" and made.stat().st_mode & 0o777 == 0o700
 
 
 def test_folders_that_nobody_uses_go_when_a_new_one_comes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from gnn.compiled import Stamps
 from gnn.kernel_calls import Call
 from gnn.model import save_model
 from job.errors import JobFailed
@@ -21,8 +22,9 @@ UNKNOWN = Call("gnn.elementwise", "no_such_kernel", ())
 
 @pytest.fixture
 def stamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(kernels, "ready_stamp", lambda: tmp_path / "sources.ready")
-    return tmp_path / "sources.ready"
+    stamp = tmp_path / "sources.ready"
+    monkeypatch.setattr(kernels, "ready_stamps", lambda: Stamps(stamp, [stamp]))
+    return stamp
 
 
 def test_what_was_compiled_is_counted_and_noted(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +88,19 @@ def test_it_is_said_how_many_are_known_while_more_are_looked_for(stamp: Path, mo
 
     monkeypatch.setattr(kernels, "_rehearsed", slowly)
     assert kernels.compile_ahead(progress).kernels == 2
+
+
+def test_what_is_compiled_where_one_can_not_write_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed, own = (tmp_path / name / "sources.ready" for name in ("installed", "own"))
+    installed.parent.mkdir()
+    monkeypatch.setattr(kernels, "ready_stamps", lambda: Stamps(own, [installed, own]))
+    save_model(make_model(0, [conv("gcn_conv", 2, 2)]), tmp_path / "model")
+    jobs = kernels.Jobs(tmp_path / "model", several_parts=False)
+    assert not kernels.are_ready(jobs)
+    jobs.stamp(installed).touch()
+    assert kernels.are_ready(jobs) and not kernels.are_ready()
+    installed.touch()
+    assert kernels.are_ready()
 
 
 def test_a_process_that_fails_ends_it(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
