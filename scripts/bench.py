@@ -27,13 +27,15 @@ from arxiv_stream import generate_once
 from rich.console import Console
 from rich.table import Table
 
+from state.memory.machine_memory import total_memory
+
 ROOT = Path(__file__).resolve().parent.parent
 FRESHET = Path(sys.executable).with_name("freshet")
 
 
 def machine() -> str:
     """The machine in a line."""
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    memory_gib = total_memory() / 2**30
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores, {memory_gib:.0f} GiB, {platform.machine()}, Python {platform.python_version()}"
 

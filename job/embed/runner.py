@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 import pyarrow as pa
 
 from gnn.plan import Plan
@@ -30,6 +29,7 @@ from operators.embed.files import EmbedError
 from operators.embed.memory_plan import MemoryError
 from operators.factory import load_plan
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from state.memory.machine_memory import available_memory
 from state.seed import new_seed
 
 SERVING, STREAMING = "serving", "streaming"
@@ -66,7 +66,7 @@ def embed(options: EmbedOptions) -> int:
     snapshot = open_snapshot(options.snapshot.absolute(), plan.in_width, edge_types=plan.edge_types or None)
     undirected = _direction(options, snapshot)
     out = options.out.absolute()
-    memory = options.memory or folder.told_before(out).get("--memory") or psutil.virtual_memory().available // 2
+    memory = options.memory or folder.told_before(out).get("--memory") or available_memory() // 2
     with handled(_leave, signal.SIGTERM), folder.taken(out) as work:
         if options.placement is None:
             engine = EngineOptions(int(memory), options.passes, options.eviction)

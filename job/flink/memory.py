@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import psutil
+from state.memory.machine_memory import total_memory
 
 if TYPE_CHECKING:
     from job.flink.job_spec import JobSpec
@@ -34,21 +34,20 @@ class Memory:
 
 def client_heap_mb(spec: JobSpec) -> int:
     """The heap of the process that PyFlink talks to: where it does not do the work, it needs little."""
-    return min(spec.heap_mb, _CLIENT_HEAP_MB) if spec.starts_task_managers else spec.heap_mb
+    return min(spec.heap_mb, _CLIENT_HEAP_MB) if spec.starts_task_managers else memory_of_worker(spec).heap_mb
 
 
 def memory_of_worker(spec: JobSpec, machine_mb: int | None = None) -> Memory:
     """The memory of a process that works: the job's, shared out evenly, but never less than a subtask needs.
 
-    Heaps are made smaller where all of them together would take more than half of the machine: Python and the tables
-    need the rest.
+    Heaps are made smaller where all of them together would take more than half of the machine, or of the container:
+    Python and the tables need the rest.
     """
-    if not spec.starts_task_managers:
-        return Memory(spec.heap_mb, spec.managed_mb, spec.network_mb)
-    count = spec.parallelism
-    managed = max(spec.managed_mb // count, _MANAGED_MB)
-    deep = -(-spec.layers // _NETWORK_LAYERS)
-    network = max(spec.network_mb // count, deep * (_NETWORK_MB + _NETWORK_PER_PEER_MB * count))
-    half = (machine_mb or psutil.virtual_memory().total >> 20) // (2 * count)
-    heap = min(max(spec.heap_mb // count, _HEAP_MB), max(half - managed - network, _HEAP_LEAST_MB))
-    return Memory(heap, managed, network)
+    count, heap, managed, network = 1, spec.heap_mb, spec.managed_mb, spec.network_mb
+    if spec.starts_task_managers:
+        count = spec.parallelism
+        heap, managed = max(heap // count, _HEAP_MB), max(managed // count, _MANAGED_MB)
+        deep = -(-spec.layers // _NETWORK_LAYERS)
+        network = max(network // count, deep * (_NETWORK_MB + _NETWORK_PER_PEER_MB * count))
+    half = (machine_mb or total_memory() >> 20) // (2 * count)
+    return Memory(min(heap, max(half - managed - network, _HEAP_LEAST_MB)), managed, network)

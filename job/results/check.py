@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-import psutil
 
 from gnn.declarations import Conv
 from gnn.model import Model, ModelError, load_model
@@ -34,6 +33,7 @@ from job.units import readable
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
+from state.memory.machine_memory import available_memory
 
 PYG, OWN = "pyg", "own"
 _PYG_MESSAGES = 3  # arrays of them at a time: gathered, multiplied, merged
@@ -187,7 +187,7 @@ def _refuse_what_is_missing(oracle: str | None) -> None:
 def _fitting(model: Model, graph: GraphArrays) -> str:
     """Who computes the full pass: PyTorch Geometric has messages by edge, our own does without them."""
     widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
-    needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, psutil.virtual_memory().available
+    needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, available_memory()
     if needed <= free // 2:
         from gnn.pyg import oracle as torch_oracle
 

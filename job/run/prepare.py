@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from gnn.plan import Plan
 from job.console import say
 from job.errors import JobFailed, UsageError
@@ -38,6 +36,7 @@ from operators.settings import Settings, TailConfig
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.events import INT
+from state.memory.machine_memory import available_memory
 from state.seed import new_seed
 
 # Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
@@ -217,7 +216,7 @@ def make_image(settings: Settings, config: RunConfig) -> None:
 def _build_from_snapshot(settings: Settings, config: RunConfig, work: Path) -> int:
     plan = load_plan(settings.model)
     snapshot = _snapshot(config, plan, settings.parsing.id_bytes_max)
-    memory = psutil.virtual_memory().available // 2
+    memory = available_memory() // 2
 
     def tell(line: str) -> None:
         if not line.startswith("reading"):  # one a block

@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import psutil
 
 from gnn.plan import Context, LayerPlan
 from operators.embed.cold_store import ColdStore
@@ -16,6 +15,7 @@ from operators.embed.memory_plan import MemoryError, Shape, layer_memory, passes
 from operators.embed.orchestrator import PassCounts
 from operators.embed.rows_file import RowsFile
 from operators.embed.topology import Topology
+from state.memory.machine_memory import available_memory
 
 _PROBE_BYTES = 32 << 20
 _PROBE_ROWS, _PROBES, _RELOADS = 2048, 16, 8
@@ -112,7 +112,7 @@ def cheapest(engine: Trier, number: int, layer: LayerPlan, shape: Shape, block_r
     if enough == 1:
         return 1
     candidates = sorted({1 << k for k in range(enough.bit_length()) if 1 << k < enough} | {enough})
-    cached = vertices * shape.columns * 8 < psutil.virtual_memory().available // 2
+    cached = vertices * shape.columns * 8 < available_memory() // 2
     speeds = measure(engine, layer, shape.columns, cached=cached)
     best, best_s, look_s = enough, float("inf"), 0.0
     for passes in candidates:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from operators.embed.files import DiskFile, EmbedError
 from operators.embed.row_kernels import place_rows
+from state.memory.machine_memory import available_memory
 
 
 class RowsFile:
@@ -77,7 +77,7 @@ class RowsFile:
     @cached_property
     def _is_larger_than_cache(self) -> bool:
         """Whether the next pass would not find the rows in the page cache."""
-        return self.size > psutil.virtual_memory().available // 2
+        return self.size > available_memory() // 2
 
     def seal(self) -> None:
         """Take the checksums of a file that was written by `put` and `replace`."""

@@ -136,6 +136,8 @@ def test_only_several_subtasks_of_an_embedded_job_need_them(tmp_path: Path) -> N
     ("parallelism", "machine_mb", "expected"),
     [
         (1, 64_000, (2048, 512, 256)),
+        (1, 4_000, (1232, 512, 256)),
+        (1, 700, (256, 512, 256)),
         (2, 64_000, (1024, 256, 128)),
         (8, 64_000, (512, 64, 128)),
         (8, 8_000, (308, 64, 128)),
@@ -148,8 +150,13 @@ def test_memory_is_shared_out(
     job = spec(tmp_path, parallelism)
     memory = memory_of_worker(job, machine_mb)
     assert (memory.heap_mb, memory.managed_mb, memory.network_mb) == expected
-    assert client_heap_mb(job) == (2048 if parallelism == 1 else 1024)
     assert memory_of_worker(spec(tmp_path, parallelism, managed_mb=4096), machine_mb).managed_mb == 4096 // parallelism
+
+
+def test_the_client_needs_less_where_others_do_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for machine_gib, heap_mb in ((64, 2048), (4, 2048 - 768)):
+        monkeypatch.setattr("job.flink.memory.total_memory", lambda gib=machine_gib: gib << 30)
+        assert [client_heap_mb(spec(tmp_path, count)) for count in (1, 2)] == [heap_mb, 1024]
 
 
 def test_deep_models_get_buffers_for_all_their_stages(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,7 +85,7 @@ def test_a_file_system_without_direct_io_is_read_as_usual(tmp_path: Path, monkey
 def test_rows_that_the_cache_can_not_hold_are_read_past_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = full(tmp_path / "rows")
     blocks = [expected.read(block) for block in range(expected.blocks)]
-    monkeypatch.setattr("operators.embed.rows_file.psutil.virtual_memory", lambda: SimpleNamespace(available=100))
+    monkeypatch.setattr("operators.embed.rows_file.available_memory", lambda: 100)
     again = RowsFile(tmp_path / "rows", 10, 3, 4, shuffled=True, new=False)
     again.restore(expected.record())
     for block, rows in enumerate(blocks):
