@@ -9,6 +9,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated
 
+from job.machine.python_path import given_folders, own_folders
+
+sys.path.append(own_folders()[0])
+sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other versions of what we need
+
 import typer
 
 from gnn.errors import FreshetError, InputError

@@ -14,6 +14,10 @@ def enter() -> None:
     """
     python = ROOT / ".venv" / "bin" / "python"
     if Path(sys.prefix).resolve() == python.parent.parent.resolve():
+        from job.machine.python_path import given_folders
+
+        sys.path.append(str(ROOT))
+        sys.path.sort(key=given_folders().__contains__)
         return
     if python.exists():
         os.execv(python, [str(python), *sys.argv])

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from job.dev.broker_files import (
 from job.errors import JobFailed
 from job.kafka.client import ClientProperties
 from job.machine.artifacts import broker_jars
-from job.machine.java import find_java_home
+from job.machine.java import java_environ
 from job.machine.ports import is_free, server_port
 from job.machine.processes import Process, began_s
 
@@ -113,14 +114,14 @@ def start_broker(
     classpath = ":".join(str(jar) for jar in broker_jars())
     data = data.absolute()
     data.mkdir(parents=True, exist_ok=True)
-    settings = _settings(data, port, sasl, tls, password)
+    settings, environ = _settings(data, port, sasl, tls, password), java_environ()
     write_private(data / SETTINGS, json.dumps(asdict(settings)))
     if settings.tls and not (data / KEYS).exists():
-        make_certificate(data, find_java_home(), settings)
+        make_certificate(data, environ, settings)
     write_files(data, settings)
     if not (data / RECORDS / "meta.properties").exists():
-        _format(data, settings, classpath)
-    broker = _launch(data, settings, classpath)
+        _format(data, settings, classpath, environ)
+    broker = _launch(data, settings, classpath, environ)
     try:
         _await_start(broker, timeout_s)
     except BaseException:
@@ -159,24 +160,26 @@ def _cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
-def _java(data: Path, classpath: str) -> list[str]:
+def _java(data: Path, classpath: str, environ: Mapping[str, str]) -> list[str]:
     logging = f"-Dlog4j2.configurationFile={data / LOGGING}"
-    return [str(find_java_home() / "bin" / "java"), *_JAVA_OPTIONS, logging, "-cp", classpath]
+    return [str(Path(environ["JAVA_HOME"]) / "bin" / "java"), *_JAVA_OPTIONS, logging, "-cp", classpath]
 
 
-def _format(data: Path, settings: Settings, classpath: str) -> None:
+def _format(data: Path, settings: Settings, classpath: str, environ: Mapping[str, str]) -> None:
     arguments = ["kafka.tools.StorageTool", "format", "-t", settings.cluster_id, "-c", str(data / SERVER)]
-    done = subprocess.run([*_java(data, classpath), *arguments], capture_output=True, text=True, check=False)
+    command = [*_java(data, classpath, environ), *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         msg = f"Kafka could not format {data / RECORDS}: {' '.join((done.stderr or done.stdout).split())[-1000:]}"
         raise JobFailed(msg)
 
 
-def _launch(data: Path, settings: Settings, classpath: str) -> Broker:
+def _launch(data: Path, settings: Settings, classpath: str, environ: Mapping[str, str]) -> Broker:
     # A session of its own: Ctrl-C in the terminal that started it does not end it.
     with (data / OUTPUT).open("wb") as log:
         process = subprocess.Popen(
-            [*_java(data, classpath), "kafka.Kafka", str(data / SERVER)],
+            [*_java(data, classpath, environ), "kafka.Kafka", str(data / SERVER)],
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

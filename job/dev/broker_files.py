@@ -132,17 +132,20 @@ def write_files(data: Path, settings: Settings) -> None:
     write_private(data / LOGGING, _LOGGING)
 
 
-def make_certificate(data: Path, java_home: Path, settings: Settings) -> None:
-    """Make a key for the broker and a certificate that it signs itself (`ca.pem`, for its clients)."""
-    keytool = [str(java_home / "bin" / "keytool"), "-alias", "broker", "-keystore", str(data / KEYS)]
+def make_certificate(data: Path, environ: Mapping[str, str], settings: Settings) -> None:
+    """Make a key for the broker and a certificate that it signs itself (`ca.pem`, for its clients).
+
+    `environ`: as `java_environ` gives it.
+    """
+    keytool = [str(Path(environ["JAVA_HOME"]) / "bin" / "keytool"), "-alias", "broker", "-keystore", str(data / KEYS)]
     keytool += ["-storetype", "PKCS12", "-storepass:env", "STORE_PASSWORD"]
     subject = ["-dname", f"CN={HOST}", "-ext", f"SAN=IP:{HOST},DNS:localhost", "-ext", "bc:c=ca:true"]
     make = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650", *subject]
     export = ["-exportcert", "-rfc", "-file", str(data / CERTIFICATE)]
-    environ: Mapping[str, str] = os.environ | {"STORE_PASSWORD": settings.password}
+    secret = {**environ, "STORE_PASSWORD": settings.password}
     for action in (make, export):
         command = [keytool[0], action[0], *keytool[1:], *action[1:]]
-        subprocess.run(command, env=environ, check=True, capture_output=True)
+        subprocess.run(command, env=secret, check=True, capture_output=True)
     (data / KEYS).chmod(0o600)
 
 

@@ -7,27 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
 
-from job.errors import JobFailed
-from job.flink.options import python_path
 from job.machine.artifacts import cached_connector_jar
+from job.machine.java import flink_home
+from job.machine.python_path import own_folders
 
 _LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")
 # As the embedded cluster has it: the quick compiler starts sooner, and our own work is not in Java.
 _QUICK = "-XX:TieredStopAtLevel=1"
-
-
-def flink_home() -> Path:
-    """Return the Flink that the installed PyFlink package carries."""
-    package = find_spec("pyflink")
-    if package is None or package.origin is None:
-        msg = "no PyFlink found: install apache-flink, or run make install"
-        raise JobFailed(msg)
-    return Path(package.origin).parent
 
 
 def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
@@ -71,7 +61,7 @@ def _common(home: Path, folder: Path) -> dict[str, str]:
         "python.execution-mode": "thread",
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,
-        "python.pythonpath": python_path(),
+        "python.pythonpath": ":".join(own_folders()),
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "execution.checkpointing.num-retained": "3",
         "metrics.fetcher.update-interval": "1000",

@@ -18,12 +18,13 @@ from typing import Any
 
 import httpx
 
-from job.dev.flink_home import flink_home, make_folders
+from job.dev.flink_home import make_folders
 from job.errors import JobFailed
 from job.flink.options import LOOPBACK, loopback_options
-from job.machine.java import prepare_environment
+from job.machine.java import flink_home, prepare_environment
 from job.machine.ports import server_port
 from job.machine.processes import Process, began_s
+from job.machine.python_path import python_environ
 
 JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
 START_TIMEOUT_S = 120.0
@@ -181,6 +182,7 @@ class LocalCluster:
 
     def _configure(self) -> None:
         prepare_environment(self.environ)
+        self.environ |= python_environ(self.environ)
         self.environ |= make_folders(self.folder, loopback_options(self._rest_port) | self._options)
 
     def _launch(

@@ -27,8 +27,8 @@ from job.embed.step import Told, failure_of, steps_of
 from job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
 from job.flink.dataflow import discard, named
 from job.flink.job_spec import JobSpec
-from job.flink.options import python_path
 from job.flink.runtime import FlinkRun
+from job.machine.python_path import own_folders
 from job.machine.signals import stop_signals
 from operators.embed.journal import Journal
 from operators.snapshot.reader import Snapshot
@@ -127,7 +127,8 @@ def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: Told, pa
     from operators.flink.step_shells import BarrierShell, FirstShell, StepShell
 
     # an environment in which Python finds the packages where this process has them
-    command = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-P", "-m", "job.embed.step", str(told.path)]
+    where = f"PYTHONPATH={':'.join(own_folders())}"
+    command = ["env", where, sys.executable, "-P", "-m", "job.embed.step", str(told.path)]
     source = NumberSequenceSource(0, len(waves[0]) - 1)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "steps", type_info=Types.LONG())
     stream = named(named(numbers, "steps", 1).process(FirstShell(waves[0]), Types.STRING()), "first", 1)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from job.machine.processes import die_with_parent
+from job.machine.python_path import python_environ
 from job.machine.signals import STOPS
 
 _LOG4J = """rootLogger.level = ${env:FRESHET_FLINK_LOG_LEVEL:-INFO}
@@ -49,7 +50,7 @@ def start_java(
     log4j = log.with_name("log4j.properties")
     if not log4j.is_file() or log4j.read_text(encoding="utf-8") != _LOG4J:
         log4j.write_text(_LOG4J, encoding="utf-8")
-    env = dict(environ)
+    env = python_environ(environ)
     own = [f"-Djava.io.tmpdir={scratch}", f"-Dlog.file={log}", f"-Dlog4j.configurationFile={log4j}"]
     command = [*_java(env, heap_mb), *options, *own]
     with output.open("ab") as said:

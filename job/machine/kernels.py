@@ -25,6 +25,7 @@ from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
 from gnn.model import SPEC_FILE
 from job.errors import JobFailed
 from job.machine.processes import die_with_parent
+from job.machine.python_path import python_environ
 
 # One kernel takes a third of the time of all, so that more processes have nothing to do.
 _PROCESSES_MAX = 4
@@ -163,7 +164,7 @@ def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
     Raises: JobFailed when it fails.
     """
     command = [sys.executable, *_FLAGS, "operators.rehearsal", *(jobs.options if jobs else [])]
-    environ = _environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
+    environ = python_environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
     assert process.stdout is not None
     yield from map(decode, process.stdout)
@@ -172,19 +173,13 @@ def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
         raise JobFailed(msg)
 
 
-def _environ() -> dict[str, str]:
-    """An environment in which Python finds the packages where this process has them."""
-    found = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(found)}
-
-
 @contextmanager
 def _workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that compile what they read; they end when they read no more."""
     command = [sys.executable, *_FLAGS, "gnn.kernel_calls"]
     workers = [
         subprocess.Popen(
-            command, env=_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent
+            command, env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent
         )
         for _ in range(count)
     ]

@@ -15,6 +15,7 @@ from job.errors import UsageError
 from job.folder import layout, run_file
 from job.machine.ports import free_port, is_free
 from job.machine.processes import die_with_parent
+from job.machine.python_path import python_environ
 
 _END_S = 10.0
 _HTTP_PORT = 47480
@@ -58,15 +59,7 @@ def start_server(out: Path, *options: str) -> subprocess.Popen[bytes]:
             command,
             stdout=log,
             stderr=log,
-            env=run_environ(),
+            env=python_environ(),
             start_new_session=True,  # Ctrl-C is for the run, which ends it then
             preexec_fn=partial(die_with_parent, signal.SIGTERM),
         )
-
-
-def run_environ() -> dict[str, str]:
-    """An environment in which Python finds the packages where this process has them."""
-    import os
-
-    found = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(found)}

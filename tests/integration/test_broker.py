@@ -20,6 +20,7 @@ from job.kafka.address import KafkaAddress
 from job.kafka.produce import produce
 from job.machine.artifacts import ArtifactError, broker_jars
 from job.machine.ports import is_free, server_port
+from tests.support.elsewhere import other_flink
 from tests.support.kafka import broker_folder, read_topic
 from tests.support.scripts import run_script
 
@@ -189,7 +190,7 @@ def test_the_script_starts_and_stops_a_broker(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     try:
-        started = run_script("kafka", "start", state=state)
+        started = run_script("kafka", "start", state=state, **other_flink(tmp_path / "other"))
         assert started.returncode == 0, started.stderr
         host, port = started.stdout.splitlines()[-1].split(":")
         assert host == "127.0.0.1"

@@ -20,6 +20,7 @@ from job.embed.batch_job import Spread
 from job.embed.streaming import Placement
 from job.folder import layout
 from operators.snapshot.reader import open_snapshot
+from tests.support.elsewhere import other_flink
 from tests.support.embeds import killing_steps, start_embed
 from tests.support.jobs import DEADLINE_S, Input, Job, make_input
 
@@ -63,7 +64,8 @@ def test_the_image_is_the_same_bit_by_bit_though_a_step_is_killed(given: Input, 
 
 def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(given: Input, tmp_path: Path) -> None:
     out, options = tmp_path / "S2", ("--parts", "2", "--memory", "64MiB", "--runtime", "flink", "--parallelism", "2")
-    process = start_embed(given, out, *options)
+    other = other_flink(tmp_path / "other")
+    process = start_embed(given, out, *options, **other)
     until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
     while not journal.exists() or "storage0-1" not in orjson.loads(journal.read_bytes()):
         assert process.poll() is None and time.monotonic() < until

@@ -20,6 +20,7 @@ from job.flink.checkpoints import complete_states
 from job.folder.job_file import SavedJob
 from job.folder.run_file import read_run
 from job.run.summary import progress
+from tests.support.elsewhere import other_flink
 from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
 from tests.support.state_entries import state_bytes
 
@@ -53,9 +54,10 @@ def has_checkpoint(job: Job) -> bool:
     return any(state.parent.name == job_id for state in complete_states(job.out / "checkpoints"))
 
 
-def test_a_stream_to_its_end(job: Make, grown: Input) -> None:
-    """By `hdrf`; the other tests have the default, tests/property and the kill test all partitioners."""
+def test_a_stream_to_its_end(job: Make, grown: Input, tmp_path: Path) -> None:
+    """By `hdrf`, where another Flink is; other tests have the default, tests/property and kills all partitioners."""
     one = job(grown)
+    one.environ = other_flink(tmp_path / "other")
     result = one.done(*SUBTASKS, "--partitioner", "hdrf", "--epoch-events", 150, "--epoch-ms", 0)
     assert (result["events"], result["rejected"], result["epochs"]) == (grown.count, 0, 14)
     check = one.check()

@@ -11,6 +11,7 @@ import pytest
 
 from job.dev.local_cluster import LocalCluster
 from job.machine.ports import is_free
+from tests.support.elsewhere import other_flink
 from tests.support.scripts import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,8 +42,9 @@ def test_processes_of_a_cluster_are_killed_and_replaced(tmp_path: Path) -> None:
 def test_the_script_starts_and_stops_a_cluster(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
+    other = other_flink(tmp_path / "other")
     try:
-        started = run_script("cluster", "start", "--taskmanagers", 1, state=state)
+        started = run_script("cluster", "start", "--taskmanagers", 1, state=state, **other)
         assert started.returncode == 0, started.stderr
         host, port = started.stdout.splitlines()[-1].split(":")
     finally:

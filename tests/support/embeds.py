@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -15,7 +16,7 @@ from job.machine.processes import die_with_parent
 from tests.support.jobs import FRESHET, Input
 
 
-def start_embed(given: Input, out: Path, *options: str) -> subprocess.Popen[str]:
+def start_embed(given: Input, out: Path, *options: str, **environ: str) -> subprocess.Popen[str]:
     """Begin to embed the snapshot of the input into `out`; what it prints and says can be read."""
     command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
     return subprocess.Popen(
@@ -23,6 +24,7 @@ def start_embed(given: Input, out: Path, *options: str) -> subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | environ,
         preexec_fn=die_with_parent,
     )
 

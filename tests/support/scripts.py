@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_script(name: str, *arguments: object, state: Path) -> subprocess.CompletedProcess[str]:
-    """The script's result; what it remembers of its servers stands in the folder `state`."""
+def run_script(name: str, *arguments: object, state: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The script's result; what it remembers of its servers stands in the folder `state`. `environ`: more variables."""
     command = [str(ROOT / "scripts" / name), *map(str, arguments)]
-    environ = os.environ | {"XDG_STATE_HOME": str(state)}
-    return subprocess.run(command, env=environ, cwd=state, capture_output=True, text=True, timeout=150, check=False)
+    env = os.environ | {"XDG_STATE_HOME": str(state)} | environ
+    return subprocess.run(command, env=env, cwd=state, capture_output=True, text=True, timeout=150, check=False)

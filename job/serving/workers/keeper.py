@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from job.console import say
-from job.serving.embedded import run_environ
+from job.machine.python_path import python_environ
 from job.serving.workers.worker import READY, Work
 
 _POLL_S = 0.05
@@ -68,7 +68,7 @@ class Keeper:
             [sys.executable, "-P", "-m", "job.serving.workers.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=run_environ(),
+            env=python_environ(),
             start_new_session=True,  # Ctrl-C is for this process, which ends it then
         )
         assert process.stdin is not None

@@ -1,0 +1,36 @@
+"""Where Python finds our packages and those that they need, whatever `PYTHONPATH` says."""
+
+from __future__ import annotations
+
+import os
+import site
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+_VARIABLE = "PYTHONPATH"
+
+
+def own_folders() -> list[str]:
+    """The folder that holds our packages, and those of what is installed beside them."""
+    paths = sysconfig.get_paths()
+    folders = [str(Path(__file__).resolve().parents[2]), paths["purelib"], paths["platlib"]]
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return list(dict.fromkeys(folders))
+
+
+def python_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment in which Python finds the packages where this process has them.
+
+    What `PYTHONPATH` names comes after them: there may lie a Flink, a Spark or a numpy of another version.
+    """
+    env = dict(os.environ if environ is None else environ)
+    given = filter(None, env.get(_VARIABLE, "").split(os.pathsep))
+    return env | {_VARIABLE: os.pathsep.join(dict.fromkeys([*own_folders(), *given]))}
+
+
+def given_folders() -> set[str]:
+    """The folders of `sys.path` that are there by `PYTHONPATH` alone."""
+    given = map(os.path.abspath, filter(None, os.environ.get(_VARIABLE, "").split(os.pathsep)))
+    return set(given).difference(own_folders())
