@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow.flight as flight
 from job.errors import UsageError, one_line
 
 _ADDRESS = re.compile(r"(?:(?P<scheme>grpc(?:\+tcp|\+tls)?)://)?(?P<place>[^/\s]+:\d{1,5})")
+_NO_PROXY = ("grpc.enable_http_proxy", 0)
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 
@@ -75,13 +78,28 @@ class Address:
         return f"grpc{'+tls' if self.tls else ''}://{f'[{at}]' if ':' in at else at}:{self.port}"
 
     def connect(self, roots: bytes | None, options: list[tuple[str, int]], host: str | None = None) -> Any:
-        """A client; the server's certificate must be for the host that was named, whatever address that has."""
+        """A client; the server's certificate must be for the host that was named, whatever address that has.
+
+        A server on this machine is reached without the proxy that the environment may name.
+        """
         more: dict[str, Any] = {}
         if self.tls:
             found = roots if roots is not None else _roots_of_system()
             more = {"tls_root_certs": found} if found else {}
             more |= {"override_hostname": self.host} if host is not None else {}
-        return flight.connect(self.location(host), generic_options=options, **more)
+        direct = [_NO_PROXY] if _is_here(host or self.host) else []
+        return flight.connect(self.location(host), generic_options=[*options, *direct], **more)
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine, by its name or address alone: behind a proxy a name may be unknown here."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        name = host.lower().rstrip(".")
+        return name == "localhost" or name.endswith(".localhost") or name == socket.gethostname().lower()
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_loopback or mapped.is_unspecified
 
 
 def read_roots(roots: str | Path | bytes | None, option: str = "tls_roots") -> bytes | None:

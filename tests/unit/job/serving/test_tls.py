@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import pyarrow.flight as flight
 import pytest
 
 from freshet import EmbeddingClient
@@ -12,6 +14,11 @@ from job.serving.tls import Address, Certificate, read_roots
 
 TLS = Path(__file__).parents[3] / "data" / "tls"
 CERT, KEY, OTHER = (TLS / name for name in ("cert.pem", "key.pem", "other.pem"))
+
+
+class Answers(flight.FlightServerBase):
+    def list_actions(self, context):
+        return [("here", "")]
 
 
 def test_a_certificate_and_its_key():
@@ -66,6 +73,42 @@ def test_addresses(text, found):
     assert Address.parse(text) == found
     if found is not None:
         assert Address.parse(found.location()) == found
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy", "all_proxy", "HTTPS_PROXY"])
+def test_a_server_on_this_machine_is_reached_without_a_proxy(variable, monkeypatch):
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    with Answers("grpc://127.0.0.1:0") as server:
+        for host in ("127.0.0.1", "localhost"):
+            with Address(host, server.port, False).connect(None, []) as client:
+                assert [one.type for one in client.list_actions(flight.FlightCallOptions(timeout=10))] == ["here"]
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", True),
+        ("LOCALHOST", True),
+        ("one.localhost.", True),
+        (socket.gethostname(), True),
+        ("10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("example.org", False),
+        ("localhost.example.org", False),
+    ],
+)
+def test_others_are_reached_as_the_environment_says(host, here, monkeypatch):
+    told = {}
+    monkeypatch.setattr(flight, "connect", lambda location, **options: told.update(options))
+    Address(host, 47470, False).connect(None, [("grpc.keepalive_time_ms", 5000)])
+    assert (("grpc.enable_http_proxy", 0) in told["generic_options"]) is here
+    assert told["generic_options"][0] == ("grpc.keepalive_time_ms", 5000)
 
 
 def test_roots():
