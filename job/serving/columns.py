@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -9,6 +10,9 @@ import pyarrow as pa
 
 from state.served.ids import Ids, Texts, frozen, slice_of
 
+# What a message holds. Clients in Go, Rust, C#, Java and JavaScript refuse messages past 4 MiB, with all that stands
+# around the rows, unless they are told otherwise.
+PIECE_BYTES = 3 << 20
 # Types are compared and kept: looking one up by its hash, or making it, takes longer than a column of a few rows.
 _INT64, _FLOAT32 = pa.int64(), pa.float32()
 _TYPES = {np.dtype(np.int64): _INT64, np.dtype(np.float32): _FLOAT32}
@@ -47,6 +51,19 @@ def column_of_ids(ids: Ids) -> pa.Array:
         return numbers(ids)
     offsets = pa.py_buffer(ids.offsets.astype(np.int32))
     return pa.StringArray.from_buffers(len(ids), offsets, pa.py_buffer(ids.data))
+
+
+def pieces_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of at most `PIECE_BYTES`, in order and without a copy; a row that is larger stands alone."""
+    left = [batch]
+    while left:
+        one = left.pop()
+        parts = min(one.num_rows, -(-one.nbytes // PIECE_BYTES))
+        if parts <= 1:
+            yield one
+        else:  # of texts a part may be too large again
+            rows = -(-one.num_rows // parts)
+            left += [one.slice(at, rows) for at in range(0, one.num_rows, rows)][::-1]
 
 
 def vectors(rows: np.ndarray) -> pa.Array:

@@ -3,7 +3,8 @@
 A request is JSON: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch, min_position,
 timeout, logits. In a lookup stream each batch has the column `id`, its metadata the rest of the request; the answer's
 metadata is {"epoch": E} (and "consistency": "row" where rows are of no one epoch), or {"error": ..., "kind": ...} with
-an empty batch.
+an empty batch. No batch has more than 3 MiB, which clients of any language take: a larger answer comes in several, with
+{"more": true} instead of the epoch before the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gnn.errors import FreshetError
-from job.serving.columns import ids_of_column, numbers, whole
+from job.serving.columns import ids_of_column, numbers, pieces_of, whole
 from job.serving.health import Health
 from job.serving.lookup import NOTHING_SPECIAL, ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
 from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
@@ -29,7 +30,6 @@ from state.served.ids import Ids
 
 ALL = b'{"all":true}'
 _NUMBERS = pa.schema({"id": pa.int64()})
-_ROWS_AT_ONCE = 16_384
 
 
 class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]
@@ -71,7 +71,8 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             table = self._table(request)
         except FreshetError as error:
             raise _as_flight(error) from error
-        return flight.GeneratorStream(table.schema, iter(table.to_batches(_ROWS_AT_ONCE)))
+        pieces = (piece for batch in table.to_batches() for piece in pieces_of(batch))
+        return flight.GeneratorStream(table.schema, pieces)
 
     def shutdown(self) -> None:
         """End, and what other servers feed from as well."""
@@ -125,7 +126,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                     wanted = wanted_of(request_of(raw))
                     before = raw
                 epoch, batch = self._looked_up(chunk.data, wanted, logits)
-                writer.write_with_metadata(batch, b'{"epoch":%d%s}' % (epoch, more))
+                *pieces, last = pieces_of(batch)
+                for piece in pieces:
+                    writer.write_with_metadata(piece, b'{"more":true}')
+                writer.write_with_metadata(last, b'{"epoch":%d%s}' % (epoch, more))
             except FreshetError as error:
                 writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
 

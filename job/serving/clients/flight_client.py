@@ -48,8 +48,13 @@ class _Stream(Patient):
         """
         with self.within(max(timeout_s, _ANSWER_S)):
             self.writer.write_with_metadata(batch, options)
-            chunk = self.reader.read_chunk()
-        return orjson.loads(chunk.app_metadata.to_pybytes()), whole(chunk.data)
+            pieces = [self.reader.read_chunk()]
+            while (told := orjson.loads(pieces[-1].app_metadata.to_pybytes())).get("more"):
+                pieces.append(self.reader.read_chunk())
+        batches = [whole(piece.data) for piece in pieces]
+        if len(batches) > 1:
+            batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        return told, batches[0]
 
     def close(self) -> None:
         """End it, also where the server does not take notice."""

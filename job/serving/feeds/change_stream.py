@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from job.serving.columns import column_of_ids, numbers, vectors
+from job.serving.columns import column_of_ids, numbers, pieces_of, vectors
 from job.serving.lookup import Lookup, NotReadyError
 from state.served.ids import Ids, slice_of
 from state.served.layout import T_ARRIVED_US, T_ENDED, T_PUBLISHED_US, T_SOURCE_BEAT_US, T_TAIL_FAILURES
@@ -87,13 +87,14 @@ def schema_of(strings: bool, width: int) -> pa.Schema:
 def batches_of(change: Change, told: Told) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """A change in pieces, each with how many of its rows live; the last one says what stands beside."""
     width, live, dead = change.rows.shape[1], len(change.own), len(change.dead)
-    pieces = [(_batch(change.ids, change.own, change.rows, a), True) for a in range(0, live, _ROWS_AT_ONCE)]
+    parts = [(_batch(change.ids, change.own, change.rows, a), True) for a in range(0, live, _ROWS_AT_ONCE)]
     for at in range(0, dead, _ROWS_AT_ONCE):
         n = min(_ROWS_AT_ONCE, dead - at)
         gone = slice_of(change.dead, at, at + n)
-        pieces.append((_batch(gone, np.full(n, change.epoch), np.zeros((n, width), np.float32), 0), False))
-    if not pieces:
-        pieces = [(_batch(change.ids, change.own, change.rows, 0), True)]
+        parts.append((_batch(gone, np.full(n, change.epoch), np.zeros((n, width), np.float32), 0), False))
+    if not parts:
+        parts = [(_batch(change.ids, change.own, change.rows, 0), True)]
+    pieces = [(piece, lives) for batch, lives in parts for piece in pieces_of(batch)]
     for k, (batch, lives) in enumerate(pieces):
         head: dict[str, Any] = {"epoch": change.epoch, "whole": change.whole, "lives": lives}
         yield batch, orjson.dumps(head | ({"told": told} if k == len(pieces) - 1 else {}))

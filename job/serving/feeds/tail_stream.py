@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from job.serving.columns import PIECE_BYTES
 from job.serving.lookup import BadRequestError, Lookup, NotReadyError
 from job.serving.part_tails import PartTails
 from job.serving.served_job import TailsHere
@@ -24,7 +25,6 @@ from state.served.layout import T_ENDED
 
 SCHEMA = pa.schema([("record", pa.uint8())])
 _BEAT_S, _POLL_S = 0.25, 0.004
-_PIECE_BYTES = 4 << 20
 
 
 def pieces_of_tails(
@@ -73,10 +73,10 @@ def _pieces(
 
 
 def _record(part: int, one: TailEpoch) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    for at in range(0, one.raw.nbytes, _PIECE_BYTES):
-        more = at + _PIECE_BYTES < one.raw.nbytes
+    for at in range(0, one.raw.nbytes, PIECE_BYTES):
+        more = at + PIECE_BYTES < one.raw.nbytes
         head = orjson.dumps({"part": part, "epoch": one.epoch, "more": more})
-        yield _batch(one.raw[at : at + _PIECE_BYTES]), head
+        yield _batch(one.raw[at : at + PIECE_BYTES]), head
 
 
 def _batch(raw: np.ndarray) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from freshet import AsyncEmbeddingClient, EmbeddingClient
 from job.folder import run_file
 from job.machine.ports import server_port
-from job.serving import place
+from job.serving import columns, place
 from job.serving.flight_server import EmbeddingFlights
 from job.serving.follower import Follower
 from job.serving.health import Health
@@ -284,6 +284,29 @@ def test_flights_are_listed(served):
     with pytest.raises(flight.FlightServerError, match="expected health"):
         list(client.do_action(flight.Action("other", b"")))
     client.close()
+
+
+def test_answers_come_in_batches_that_any_client_takes(served, monkeypatch):
+    """A limit of 40 bytes has each row, of some 28, come in a batch of its own."""
+    with served.client("flight") as client:
+        asked = [key(served, number) for number in (2, 3, 4)]
+        whole, few = client.all(), client.get(asked)
+        monkeypatch.setattr(columns, "PIECE_BYTES", 40)
+        assert client.all().equals(whole)
+        assert client.get(asked).equals(few) and few.num_rows == 3
+        assert client.rows(asked[:1])[0].tolist() == client.rows(asked)[0].tolist()[:1]
+    connection = flight.connect(f"grpc://127.0.0.1:{served.port}")
+    chunks = list(connection.do_get(flight.Ticket(b'{"all":true}')))
+    assert [chunk.data.num_rows for chunk in chunks] == [1] * whole.num_rows
+    writer, reader = connection.do_exchange(flight.FlightDescriptor.for_command(b"{}"))
+    batch = pa.record_batch({"id": asked})
+    writer.begin(batch.schema)
+    for _ in range(2):
+        writer.write_batch(batch)
+        told = [orjson.loads(reader.read_chunk().app_metadata.to_pybytes()) for _ in asked]
+        assert told[:-1] == [{"more": True}] * 2 and told[-1]["epoch"] == served.lookup.table.epoch
+    writer.close()
+    connection.close()
 
 
 def test_a_token_is_asked_for(tmp_path):
