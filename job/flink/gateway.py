@@ -30,10 +30,11 @@ class GatewayError(JobFailed):
     """The Java process did not come up; the message has the end of its output."""
 
 
-def start_gateway(logs: Path, scratch: Path, heap_mb: int) -> subprocess.Popen[bytes]:
+def start_gateway(logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0) -> subprocess.Popen[bytes]:
     """Start the Java process and connect PyFlink to it; call once, from a thread that outlives the job.
 
-    `scratch` has to be there, and is to be taken away when the process has ended.
+    `scratch` has to be there, and is to be taken away when the process has ended; `direct_mb`: what Java may need
+    outside the heap, where it may take as much as the heap anyway.
     Raises: GatewayError when it does not come up; RuntimeError when PyFlink already has a gateway.
     """
     from pyflink import java_gateway
@@ -47,8 +48,9 @@ def start_gateway(logs: Path, scratch: Path, heap_mb: int) -> subprocess.Popen[b
     env.pop("PYFLINK_GATEWAY_PORT", None)
     try:
         # Where it can't be tied to us, the end of its standard input ends it within seconds.
-        process = start_java([_SERVER], heap_mb, logs / "flink.log", logs / "java.log", scratch, env)
-        port = _read_port(process, folder / "port", logs / "java.log")
+        log, output, direct = logs / "flink.log", logs / "java.log", f"{max(heap_mb, direct_mb)}m"
+        process = start_java([_SERVER], heap_mb, log, output, scratch, env, [f"-XX:MaxDirectMemorySize={direct}"])
+        port = _read_port(process, folder / "port", output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     os.environ["PYFLINK_GATEWAY_PORT"] = str(port)

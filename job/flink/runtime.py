@@ -21,7 +21,7 @@ from job.flink.dataflow import build
 from job.flink.errors import is_to_ask_again, root_cause
 from job.flink.gateway import start_gateway, stop_gateway
 from job.flink.job_spec import JobSpec, after_former, savepoint_target
-from job.flink.memory import client_heap_mb
+from job.flink.memory import client_heap_mb, memory_of_worker
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
 from job.flink.task_managers import TaskManagers, start_job_manager
@@ -91,7 +91,7 @@ class FlinkRun:
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options)
             self._task_managers.start()
-        self._java = start_gateway(spec.logs, spec.tmp, client_heap_mb(spec))
+        self._java = start_gateway(spec.logs, spec.tmp, client_heap_mb(spec), memory_of_worker(spec).direct_mb)
         try:
             if spec.starts_task_managers:
                 start_job_manager(options)
