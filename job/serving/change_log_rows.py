@@ -17,12 +17,11 @@ import pyarrow.parquet as pq
 from gnn.errors import FreshetError
 from job.folder import layout
 from job.serving.columns import ids_of_column, numbers, rows_of
-from operators.sink.change_log_reader import BASE_PREFIX
+from operators.sink.change_log_reader import BASE_PREFIX, narrow_rows
 from state.served.ids import Ids, Texts, frozen
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 T = TypeVar("T")
-_NEWEST_BY = "id", "epoch", "deleted"
 _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
 
@@ -105,7 +104,7 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
     paths = _past(log, after if base is None else _epoch_of(base), upto)
     paths = paths if base is None else [base, *paths]
     # Vectors are read once it is known which are wanted: most rows of a long log have been replaced.
-    tables = [pq.read_table(path, columns=list(_NEWEST_BY)) for path in paths]
+    tables = [narrow_rows(path) for path in paths]
     if not sum(table.num_rows for table in tables):
         nothing: Ids = Texts.encode([]) if strings else frozen(np.empty(0, np.int64))
         return LogRows(nothing, np.empty(0, np.int64), np.empty((0, width), np.float32), nothing, np.empty(0, np.int64))

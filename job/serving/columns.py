@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from state.served.ids import Ids, Texts, frozen, slice_of
 # What a message holds. Clients in Go, Rust, C#, Java and JavaScript refuse messages past 4 MiB, with all that stands
 # around the rows, unless they are told otherwise.
 PIECE_BYTES = 3 << 20
+TEXT_BYTES = 1 << 30  # of one column of string ids: its offsets have 32 bits
 # Types are compared and kept: looking one up by its hash, or making it, takes longer than a column of a few rows.
 _INT64, _FLOAT32 = pa.int64(), pa.float32()
 _TYPES = {np.dtype(np.int64): _INT64, np.dtype(np.float32): _FLOAT32}
@@ -31,22 +33,36 @@ def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
     """The ids of an Arrow column of int64 or strings, without nulls."""
     if column.type == _INT64 and isinstance(column, pa.Array):
         return values_of(column)
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        several = column.num_chunks > 1 and pa.types.is_string(column.type)  # together past 32-bit offsets, perhaps
+        array = (column.cast(pa.large_string()) if several else column).combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # of no chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return values_of(array if array.type == _INT64 else array.cast(_INT64))
-    array = array if pa.types.is_string(array.type) else array.cast(pa.string())
     _, offsets, data = array.buffers()
     n = len(array)
     if n == 0 or offsets is None:
         return Texts.encode([])
-    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + n + 1]
+    kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    ends = np.frombuffer(offsets, kind)[array.offset : array.offset + n + 1]
     return Texts.of(ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8))
 
 
+def spans_of(ids: Ids) -> list[tuple[int, int]]:
+    """Where ids begin and end of which each has at most `TEXT_BYTES` of text, as much as one column may have."""
+    if not isinstance(ids, Texts) or ids.data.nbytes <= TEXT_BYTES:
+        return [(0, len(ids))]
+    ends = [0]
+    while ends[-1] < len(ids):
+        most = int(np.searchsorted(ids.offsets, ids.offsets[ends[-1]] + TEXT_BYTES, "right")) - 1
+        ends.append(max(most, ends[-1] + 1))
+    return list(pairwise(ends))
+
+
 def column_of_ids(ids: Ids) -> pa.Array:
-    """The inverse, without a copy of the text."""
+    """The inverse, of a span of ids (`spans_of`), without a copy of the text."""
     if not isinstance(ids, Texts):
         return numbers(ids)
     offsets = pa.py_buffer(ids.offsets.astype(np.int32))

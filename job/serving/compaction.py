@@ -25,11 +25,12 @@ import pyarrow.parquet as pq
 from job.errors import UsageError
 from job.folder import layout
 from job.serving.change_log_rows import POSITIONS, epochs_of, in_series, positions_at, rows_between
-from job.serving.columns import column_of_ids, numbers, vectors
+from job.serving.columns import column_of_ids, numbers, spans_of, vectors
 from job.serving.served_job import ServedJob
 from operators.sink.change_log import embeddings_schema
 from operators.sink.change_log_reader import BASE_PREFIX
 from operators.sink.direct_file import DirectFile, replace_whole
+from state.served.ids import slice_of
 
 # A restore may begin at the marker before the last, and then files from there on are written again: those of the last
 # minutes stay, whatever was asked for.
@@ -109,9 +110,10 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
     schema = embeddings_schema(job.width, "string" if job.strings else "int")
     # Deletions are needed only against rows that stay in older files.
     live, count = len(found.epochs), len(found.dead_epochs) if oldest_kept <= upto else 0
-    ids = [column_of_ids(found.ids), *([column_of_ids(found.dead)] if count else [])]
+    ids = [found.ids, *([found.dead] if count else [])]
+    texts = [column_of_ids(slice_of(each, begin, end)) for each in ids for begin, end in spans_of(each)]
     columns = [
-        pa.chunked_array(ids, schema.field("id").type),
+        pa.chunked_array(texts),
         numbers(np.concatenate([found.epochs, found.dead_epochs[:count]])),
         pa.chunked_array([vectors(found.rows), vectors(np.zeros((count, job.width), np.float32))]),
         pa.array(np.arange(live + count) >= live),

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from gnn.errors import FreshetError
-from job.serving.columns import column_of_ids, numbers, row_columns, taken, values_of, vectors
+from job.serving.columns import column_of_ids, numbers, row_columns, spans_of, taken, values_of, vectors
 from job.serving.place import read_table_file
-from state.served.ids import Ids, Texts, frozen
+from state.served.ids import Ids, Texts, frozen, slice_of
 from state.served.mapped import Found, NoTableError
 from state.served.plain import PlainReader
 
@@ -73,6 +73,11 @@ class Answer(NamedTuple):
     epochs: np.ndarray
     rows: np.ndarray
     asked: int
+
+    def part(self, begin: int, end: int) -> Answer:
+        """Some of its rows."""
+        ids, here = slice_of(self.ids, begin, end), slice(begin, end)
+        return self._replace(ids=ids, epochs=self.epochs[here], rows=self.rows[here])
 
 
 class CurrentTable:
@@ -270,7 +275,8 @@ class Lookup:
 
     def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
-        table = pa.Table.from_batches([self.as_batch(answer, logits=logits)])
+        parts = (answer.part(begin, end) for begin, end in spans_of(answer.ids))
+        table = pa.Table.from_batches([self.as_batch(part, logits=logits) for part in parts])
         return table.replace_schema_metadata({"epoch": str(answer.epoch)} | self.more)
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:

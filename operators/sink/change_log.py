@@ -24,10 +24,10 @@ from operators.sink.epoch_rows import EpochRows, LogFile
 
 
 def embeddings_schema(width: int, id_kind: str) -> pa.Schema:
-    """The columns of the change log."""
+    """The columns of the change log, and of a base; ids of a long log have more text than 32-bit offsets reach."""
     return pa.schema(
         [
-            ("id", pa.int64() if id_kind == "int" else pa.string()),
+            ("id", pa.int64() if id_kind == "int" else pa.large_string()),
             ("epoch", pa.int64()),
             ("embedding", pa.list_(pa.float32(), width)),
             ("deleted", pa.bool_()),
@@ -104,4 +104,5 @@ class ChangeLog:
         if isinstance(chunk, np.ndarray):
             return pa.array(chunk)
         offsets, data = chunk
-        return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+        ends = pa.py_buffer(offsets.astype(np.int64))
+        return pa.LargeStringArray.from_buffers(len(offsets) - 1, ends, pa.py_buffer(data))

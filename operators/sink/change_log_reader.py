@@ -79,6 +79,17 @@ class _Narrow:
     in_base: np.ndarray
 
 
+def narrow_rows(path: Path) -> pa.Table:
+    """The columns `id`, `epoch` and `deleted` of a file of the log, or of a base.
+
+    Ids are int64 or large_string, whatever wrote the file: bases of earlier versions have 32-bit offsets.
+    """
+    table = pq.read_table(path, columns=["id", "epoch", "deleted"])
+    if not pa.types.is_string(table["id"].type):
+        return table
+    return table.set_column(table.schema.get_field_index("id"), "id", table["id"].cast(pa.large_string()))
+
+
 class ChangeLogReader:
     """A change log as it stands: names that start with `.` or `_` are ignored, and what was read is kept."""
 
@@ -167,7 +178,7 @@ class ChangeLogReader:
         ids: list[pa.Array] = []
         epochs, deleted, ends = [np.empty(0, np.int64)], [np.empty(0, bool)], [0]
         for path in self.files:
-            table = pq.read_table(path, columns=["id", "epoch", "deleted"])
+            table = narrow_rows(path)
             ids += table["id"].chunks
             epochs.append(table["epoch"].to_numpy())
             deleted.append(table["deleted"].to_numpy())
@@ -222,8 +233,7 @@ def _encoded(ids: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray | None]:
     """Ids as integers that compare like them, and for strings what each integer stands for."""
     if pa.types.is_integer(ids.type):
         return ids.to_numpy(), None
-    # 64-bit offsets: all ids together may pass 2 GiB.
-    coded = ids.cast(pa.large_string()).combine_chunks().dictionary_encode()
+    coded = ids.combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.chunk(0)
     labels = np.array(coded.dictionary.to_pylist(), object)

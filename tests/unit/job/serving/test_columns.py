@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from job.serving import columns
 from job.serving.columns import PIECE_BYTES, column_of_ids, numbers, pieces_of, vectors
 from job.serving.feeds.change_stream import batches_of
 from state.served.ids import Texts
@@ -44,6 +45,19 @@ def test_rows_come_in_pieces(batch: pa.RecordBatch, pieces: int) -> None:
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches([batch]))
     assert pieces <= len(found) <= 4 * pieces
     assert all(one.nbytes <= PIECE_BYTES for one in found if one.num_rows > 1)
+
+
+def test_long_texts_are_several_columns_and_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of 100 million ids of 24 bytes, whose text is past what 32-bit offsets reach."""
+    ids = texts(5, 5, 5, 30, 1, 1, 0, 0)
+    monkeypatch.setattr(columns, "TEXT_BYTES", 10)
+    spans = columns.spans_of(ids)
+    assert spans == [(0, 2), (2, 3), (3, 4), (4, 8)]
+    parts = pa.chunked_array([column_of_ids(ids.slice(*span)) for span in spans])
+    for kind in (pa.string(), pa.large_string()):
+        assert columns.ids_of_column(parts.cast(kind)).decode() == ids.decode()
+    assert columns.spans_of(np.arange(7)) == [(0, 7)]
+    assert columns.spans_of(texts()) == [(0, 0)]
 
 
 def test_what_other_servers_feed_from_comes_in_pieces() -> None:

@@ -5,14 +5,47 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from job.errors import EXIT_USAGE, UsageError
-from job.serving import compaction
-from tests.support.hand_job import HandJob
+from job.serving import columns, compaction
+from job.serving.change_log_rows import rows_between
+from operators.sink.change_log_reader import ChangeLogReader
+from tests.support.hand_job import WIDTH, HandJob
 from tests.support.jobs import ROOT
+
+
+def test_string_ids_are_compacted_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a base of an earlier version, whose ids have 32-bit offsets, and with text for several columns."""
+    hand = HandJob(tmp_path / "O", "string")
+    expected: dict[str, tuple[int, float]] = {}
+    for epoch in (1, 2, 3, 4):
+        hand.apply(epoch, ({epoch: 1.0 * epoch, 10: 2.0 * epoch}, []), ({20 + epoch: 1.0}, []), marker=epoch)
+        hand.settle()
+        expected |= {f"v{epoch}": (epoch, 1.0 * epoch), "v10": (epoch, 2.0 * epoch), f"v{20 + epoch}": (epoch, 1.0)}
+        if epoch == 3:
+            monkeypatch.setattr(columns, "TEXT_BYTES", 5)
+        done = compaction.compact_log(hand.out, keep_s=0.0, now_s=time.time() + 10_000 * (epoch == 2))
+        assert done.rows == len(expected)
+        found = rows_between(hand.out, -1, epoch, True, WIDTH)
+        told = zip(found.ids.decode(), found.epochs.tolist(), found.rows[:, 0].tolist(), strict=True)
+        assert {id_: rest for id_, *rest in told} == {id_: [*row] for id_, row in expected.items()}
+        state = ChangeLogReader(hand.out).final()
+        assert {id_: row[0] for id_, row in zip(state.ids, state.vectors, strict=True)} == {
+            id_: value for id_, (_, value) in expected.items()
+        }
+        [base] = (hand.out / "embeddings").glob("base-*.parquet")
+        kinds = {pq.read_schema(path).field("id").type for path in (hand.out / "embeddings").glob("*.parquet")}
+        assert kinds == {pa.large_string()}, "one schema of all"
+        table = pq.read_table(base)
+        earlier = table.schema.set(0, pa.field("id", pa.string()))
+        pq.write_table(table.cast(earlier), base)
+    hand.close()
 
 
 def test_two_compactions_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
