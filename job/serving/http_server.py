@@ -6,11 +6,13 @@ import asyncio
 import re
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.convertors import Convertor, register_url_convertor
 
 from gnn.errors import FreshetError
 from job.serving.health import Health
@@ -37,6 +39,21 @@ _NUMBERS = (
     "ids_found",
     "ids_missing",
 )
+
+
+class _AnyText(Convertor[str]):
+    """The rest of a path, whatever it holds: an id may be empty, a URI, or several lines."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return quote(value, safe="")
+
+
+register_url_convertor("any", _AnyText())
 
 
 class Lookups(BaseModel):
@@ -104,19 +121,24 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
     def as_of(answer: Answer) -> dict[str, Any]:
         return {"as_of": answer.epoch, **lookup.more}
 
-    @app.get("/embeddings/{id}")
+    @app.get("/embeddings/{id:any}")
+    @app.get("/embeddings")
     async def embedding(
         id: str,
         min_epoch: int = 0,
         timeout: float = Query(TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S),  # what clients call it
     ) -> Response:
-        """The embedding of one vertex; 404 where there is none."""
+        """The embedding of one vertex; 404 where there is none.
+
+        `?id=` takes any id, also `.` and `..`, which most clients leave out of a path.
+        """
         value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
         answer = await rows([value], Wanted(min_epoch, None, timeout))
         if not len(answer.epochs):
             return _json({"error": f"no vertex {value!r}", "kind": "unknown", **as_of(answer)}, 404)
         return _json({**_listed(lookup, answer)[0], **as_of(answer)})
 
+    @app.post("/embeddings/", include_in_schema=False)
     @app.post("/embeddings")
     async def embeddings(asked: Lookups) -> Response:
         """The embeddings of many vertices, at one epoch."""

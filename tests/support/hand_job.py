@@ -50,6 +50,7 @@ class HandJob:
         SavedJob(settings, self.plan.sha256, None, "local", (), {}).write(out)
         self.sinks: list[Sink] = []
         self.begins_empty = True
+        self.names: dict[int, str] = {}  # of string ids, where they are others than `vKEY`
         self.open()
 
     def open(self) -> None:
@@ -90,7 +91,7 @@ class HandJob:
             "ctl": control(arrival=1, **told),
         }
         if self.kind == "string" and rows:
-            names = [f"v{key}".encode() for key in rows]
+            names = [self.names.get(key, f"v{key}").encode() for key in rows]
             columns["m_key"] = columns["key"]
             columns["m_off"] = np.cumsum([0] + [len(name) for name in names]).astype(np.int64)
             columns["m_name"] = np.frombuffer(b"".join(names), np.uint8)

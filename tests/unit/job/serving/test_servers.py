@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -194,6 +195,31 @@ def test_http(served):
     assert http.get("/openapi.json").json()["info"]["title"] == "Freshet"
     late = http.post("/embeddings", json={"ids": [two], "min_epoch": 10**6, "timeout": 0.05})
     assert (late.status_code, late.json()["kind"]) == (504, "not-yet")
+
+
+def test_every_id_is_found_by_every_interface(tmp_path):
+    ids = ["http://example.org/a?b=c#d", "/", "a//b/", "", ".", "..", "../healthz", "a b+%", "é", "\n", "a\n", "7"]
+    one = Served(tmp_path / "O", "string")
+    try:
+        one.hand.names = {100 + k: id_ for k, id_ in enumerate(ids)}
+        one.hand.apply(2, ({100 + k: float(k) for k in range(len(ids))}, []))
+        one.until(2)
+        for k, id_ in enumerate(ids):
+            path = quote(id_, safe="").replace(".", "%2E")  # clients leave dots out
+            for found in (one.http.get(f"/embeddings/{path}"), one.http.get("/embeddings", params={"id": id_})):
+                assert (found.status_code, found.json().get("id")) == (200, id_)
+                assert found.json()["embedding"] == [float(k)] * WIDTH
+        assert one.http.get("/embeddings/http://example.org/a%3Fb=c%23d").status_code == 200, "slashes as they are"
+        assert one.http.get("/embeddings/none/at/all").json()["error"] == "no vertex 'none/at/all'"
+        for path in ("/embeddings", "/embeddings/"):
+            many = one.http.post(path, json={"ids": ids}, follow_redirects=False).json()
+            assert ([row["id"] for row in many["found"]], many["unknown"]) == (ids, [])
+        for way in ("flight", "mapped"):
+            with one.client(way) as client:
+                assert client.get(ids)["id"].to_pylist() == ids
+                assert list(client.rows(["..", ""])[0]) == ["..", ""]
+    finally:
+        one.close()
 
 
 def test_a_recorded_request_of_feast(served):
