@@ -39,6 +39,7 @@ class Follower:
     """
 
     origin = "the change log"
+    _knows_log = True  # whether this machine sees it
 
     def __init__(self, job: ServedJob, tables: Path, history_bytes: int = HISTORY_BYTES) -> None:
         self.job, self.tables, self._history_bytes = job, tables, history_bytes
@@ -46,7 +47,8 @@ class Follower:
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")
-        self._told, self._source_us = 0, 0
+        self._told = self._source_us = self._logged = 0
+        self._is_gone = False
         self._shown: TableWriter | None = None  # the table that readers get
         self._floor = -1  # the epoch that they may have seen
         self.ended = False
@@ -157,7 +159,7 @@ class Follower:
         if now - max(self._moved_at, self._asked_at) < _STALLED_S:
             return False
         self._asked_at = now
-        upto = self.job.complete_epoch()
+        upto = self._logged = self.job.complete_epoch()
         if upto <= self.table.epoch:
             return False
         before = self.table.epoch
@@ -272,15 +274,27 @@ class Follower:
     def _beat_of(self, table: TableWriter, now: float) -> None:
         """Say that the server lives, and as of when the table has all that the job has published."""
         beats = self._beats()
-        if table.epoch >= self._told:  # what the parts had at the last beat
-            heard_us = min((0 if one is None else one.beat_us for one in beats), default=0)
-            self._source_us = max(self._source_us, heard_us)
-        self._told = min((0 if one is None else one.epoch for one in beats), default=0)
-        failures = sum(one.failures for one in beats if one is not None)
         if now - self._ended_at >= _ENDED_S:
             self._ended_at, self.ended = now, self._has_ended()
+            self._is_gone = not any(beats) and self._knows_log and self.job.is_over()
+        heard_us, told = self._heard(beats)
+        if table.epoch >= self._told:  # what the parts had at the last beat
+            self._source_us = max(self._source_us, heard_us)
+        self._told = told
+        failures = sum(one.failures for one in beats if one is not None)
         self._beat_at = now
         table.beat(self._source_us, failures, self.ended)
+
+    def _heard(self, beats: list[Beat | None]) -> tuple[int, int]:
+        """Since when no part has been silent (us), and the epoch that all of them had then.
+
+        Parts on other machines say nothing here. Where this machine sees the change log, that stands for them, until it
+        is known that nobody works on the job any more.
+        """
+        heard = [(0, 0) if one is None else (one.beat_us, one.epoch) for one in beats if one or not self._knows_log]
+        if not heard:
+            return 0 if self._is_gone else time.time_ns() // 1000, self._logged
+        return min(at_us for at_us, _ in heard), min(epoch for _, epoch in heard)
 
     def _beats(self) -> list[Beat | None]:
         """What each part told last."""

@@ -68,7 +68,7 @@ class MergingFollower(FedFollower):
         super().__init__(job, tables, sources, until, history_bytes)
         self._peers = PeerTails(sources, job)
         self._parts: list[PartTails] = [_MergedTails(job, part, self._peers) for part in range(job.parts)]
-        self._sees_log = not isinstance(job, FedJob)
+        self._knows_log = not isinstance(job, FedJob)
         self._lacking_since, self._look_at = float("inf"), 0.0
         self._flow_of: Source | None = None
         self._nothing_since = float("inf")  # it has told nothing new
@@ -102,7 +102,7 @@ class MergingFollower(FedFollower):
 
     def _stalled(self, now: float) -> bool:
         """Some tail lacks the next epoch: it may be in the change log, or in another server's table."""
-        if self._sees_log and super()._stalled(now):
+        if self._knows_log and super()._stalled(now):
             return True
         further = self._peers.further()
         if further is None:  # a table that is followed already may stand still
@@ -117,7 +117,7 @@ class MergingFollower(FedFollower):
 
     def _load(self) -> None:
         """Begin with the change log, else with another server's table, else with nothing, if the job began so."""
-        if self._sees_log:
+        if self._knows_log:
             Follower._load(self)
             return
         floor = max(0, self._floor)

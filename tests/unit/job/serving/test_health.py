@@ -1,0 +1,70 @@
+"""Whether a server is ready where it hears nothing of the job's parts: on another machine, with no folder but O."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from job.folder import run_file
+from job.serving.follower import Follower
+from job.serving.health import Health
+from job.serving.lookup import CurrentTable, Lookup
+from job.serving.served_job import ServedJob
+from tests.support.hand_job import HandJob
+
+
+@pytest.fixture
+def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandJob:
+    """A job with an epoch in its log; tails and beats are of another machine."""
+    made = HandJob(tmp_path / "O")
+    run_file.update_run(made.out, state=run_file.RUNNING)
+    made.apply(1, ({2: 1.0}, []), marker=1)
+    made.settle()
+    monkeypatch.setattr("operators.sink.tail.reader.boot_word", lambda: 7)
+    return made
+
+
+class Server:
+    def __init__(self, out: Path) -> None:
+        job = ServedJob.read(out)
+        assert job is not None
+        self.follower = Follower(job, out / "tables", 1 << 20)
+        self.follower.start()
+        self.health = Health(Lookup(CurrentTable(out / "tables")))
+
+    def figures(self, epoch: int) -> dict[str, object]:
+        for _ in range(1000):
+            self.follower._asked_at = float("-inf")
+            if not self.follower.step() and self.follower.table.epoch >= epoch:
+                break
+        self.follower._beat(0.0)
+        found = self.health.figures()
+        assert found["epoch"] == epoch
+        return found
+
+
+def test_a_server_that_sees_the_folder_alone_is_ready(hand: HandJob) -> None:
+    server = Server(hand.out)
+    for epoch in (1, 2):
+        if epoch == 2:
+            hand.apply(2, ({3: 2.0}, []), marker=2)
+            hand.settle()
+        figures = server.figures(epoch)
+        assert (figures["ready"], figures["job"], figures["reason"]) == (True, "running", None)
+        assert figures["behind_s"] < 5
+    run_file.update_run(hand.out, state=run_file.FINISHED)
+    server.follower._ended_at = float("-inf")
+    assert server.figures(2)["job"] == "ended"
+    server.follower.close(forget=True)
+    hand.close()
+
+
+def test_a_job_that_nobody_works_on_is_not_waited_for_either(hand: HandJob) -> None:
+    run_file.update_run(hand.out, state=run_file.FAILED)
+    server = Server(hand.out)
+    figures = server.figures(1)
+    assert (figures["ready"], figures["job"]) == (False, "silent")
+    assert "nothing was heard" in figures["reason"]
+    server.follower.close(forget=True)
+    hand.close()
