@@ -43,7 +43,7 @@ from state.served.layout import (
 
 ABSENT = -1  # no such id, or deleted, or added later
 MISSED = -2  # the ring has moved on
-STUCK = -3  # the writer is in a row for very long: it may have been killed there
+STUCK = -3  # the writer is in a row for very long, and what that was is not known
 LACKING = -4  # an id has no row, or the table is too old, or another one has taken its place
 _SPINS = 2_000_000
 _AHEAD = 64  # ids whose places in memory are asked for before the first of them is needed
@@ -118,6 +118,45 @@ def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
 
 
 @apart
+def _read_ring(mem: np.ndarray, floats: np.ndarray, before: int, epoch: int, rows: np.ndarray, to: int) -> int:
+    """As `read_slot`, of the version that the ring has from the entry `before` on."""
+    ring = mem[T_RING]
+    while before >= 0:
+        entry = mem[T_RING_AT] + (before % ring) * mem[T_ROW_WORDS]
+        own, earlier, lives = mem[entry + R_EPOCH], mem[entry + R_BEFORE], mem[entry + R_LIVES]
+        if own <= epoch and lives:
+            _copy(floats, entry, rows, to)
+        fence_acquire()
+        if load_acquire(mem, np.int64(T_RESERVED)) - before > ring:
+            return MISSED
+        if own <= epoch:
+            return own if lives else ABSENT
+        before = earlier
+    return ABSENT
+
+
+@apart
+def _read_former(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: np.ndarray, to: int) -> int:
+    """As `read_slot`, of a row in which the writer was killed: what it was is in the ring.
+
+    That is in the last entry, or in the one before the row where it was being set again, for an epoch that is not
+    complete. STUCK where a complete epoch was being set again.
+    """
+    row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
+    seq = load_acquire(mem, np.int64(row + R_SEQ))
+    number = load_acquire(mem, np.int64(T_RESERVED)) - 1
+    entry = mem[T_RING_AT] + (number % mem[T_RING]) * mem[T_ROW_WORDS]
+    is_last = number >= 0 and mem[entry + U_SLOT] == slot
+    own, kept, before = mem[row + R_EPOCH], mem[entry + R_EPOCH], mem[row + R_BEFORE]
+    fence_acquire()
+    if seq & 1 == 0 or load_acquire(mem, np.int64(row + R_SEQ)) != seq:
+        return MISSED  # it goes on: look again
+    if own <= epoch and not (is_last and kept == own):
+        return STUCK
+    return _read_ring(mem, floats, number if is_last else before, epoch, rows, to)
+
+
+@apart
 def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: np.ndarray, to: int) -> int:
     """The epoch of the slot's version as of `epoch`, whose vector goes to rows[to]; ABSENT, MISSED or STUCK."""
     row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
@@ -134,22 +173,10 @@ def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: 
                 break
         spins += 1
         if spins > _SPINS:
-            return STUCK
+            return _read_former(mem, floats, slot, epoch, rows, to)
     if own <= epoch:
         return own if lives else ABSENT
-    ring = mem[T_RING]
-    while before >= 0:
-        entry = mem[T_RING_AT] + (before % ring) * mem[T_ROW_WORDS]
-        own, earlier, lives = mem[entry + R_EPOCH], mem[entry + R_BEFORE], mem[entry + R_LIVES]
-        if own <= epoch and lives:
-            _copy(floats, entry, rows, to)
-        fence_acquire()
-        if load_acquire(mem, np.int64(T_RESERVED)) - before > ring:
-            return MISSED
-        if own <= epoch:
-            return own if lives else ABSENT
-        before = earlier
-    return ABSENT
+    return _read_ring(mem, floats, before, epoch, rows, to)
 
 
 @apart

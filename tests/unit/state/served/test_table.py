@@ -219,7 +219,8 @@ def assert_plain_reads(path, own, lives):
     assert sorted(reader.all()[0].tolist()) == np.flatnonzero(there).tolist()
 
 
-def test_a_half_written_row_is_put_back_and_readers_wait_until_then(path, monkeypatch):
+@pytest.mark.parametrize("killed", ["before its epoch", "amid the vector", "set again", "set again for a shown epoch"])
+def test_readers_take_what_a_half_written_row_was_until_it_is_put_back(path, monkeypatch, killed):
     own, lives = histories()
     table = TableWriter(path, Shape.of(5, False, IDS, 0, 1 << 20), 1, 1)
     for epoch in (0, 1):
@@ -229,14 +230,28 @@ def test_a_half_written_row_is_put_back_and_readers_wait_until_then(path, monkey
     at = int(np.flatnonzero(lives[1] & (own[1] == 1))[0])
     slot = next(s for s in range(IDS) if table.mem[table.word(12) + s] == at)
     row = table.word(T_ROWS_AT) + slot * table.word(8)
-    # As `_replace` does it for epoch 2, killed amid the vector.
+    former = table.mem[row : row + table.word(8)].copy()
+    # As `_replace` does it for epoch 2, killed on the way.
     table.remove(2, np.array([at]))
+    if killed.startswith("set again"):
+        other = int(np.flatnonzero(lives[1] & (np.arange(IDS) != at))[0])
+        table.remove(2, np.array([other]))  # the last entry of the ring is another row's
     table.mem[row : row + 4] = table.mem[row] - 1, 2, table.mem[row + 2], 1
     table.mem[row + 4] = -1
+    if killed == "before its epoch":
+        table.mem[row + 1 : row + len(former)] = former[1:]
     assert table.mem[row + R_SEQ] % 2 == 1
     monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.05)
-    with pytest.raises(WriterGoneError):
-        reader.get(frozen(np.arange(IDS)))
+    if killed == "set again for a shown epoch":
+        table.publish(2)
+        with pytest.raises(WriterGoneError):
+            reader.get(frozen(np.arange(IDS)))
+        return
+    meanwhile = reader.get(frozen(np.arange(IDS)))
+    assert meanwhile.epoch == 1 and np.array_equal(meanwhile.own, before.own)
+    assert np.array_equal(meanwhile.rows[before.own >= 0], before.rows[before.own >= 0])
+    assert sorted(reader.all()[0].tolist()) == np.flatnonzero(lives[1]).tolist()
+    assert reader.few(frozen(np.array([at])), 1).own.tolist() == [1]
     assert_plain_reads(path, own, lives)
     TableWriter.take_over(path)
     after = reader.get(frozen(np.arange(IDS)))
