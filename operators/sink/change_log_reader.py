@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gnn.errors import InputError
@@ -131,7 +132,7 @@ class ChangeLogReader:
 
     @cached_property
     def _positions(self) -> Positions:
-        tables = [pq.read_table(path) for path in _visible(self.out / EPOCHS)]
+        tables = [_with_input(pq.read_table(path)) for path in _visible(self.out / EPOCHS)]
         columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
         sources = [np.empty(0, object)]
         for table in tables:
@@ -139,10 +140,8 @@ class ChangeLogReader:
             for name, pieces in columns.items():
                 pieces.append(table[name].to_numpy().astype(np.int64))
         joined = {name: np.concatenate([np.empty(0, np.int64), *pieces]) for name, pieces in columns.items()}
-        source = np.concatenate(sources)
         order = np.argsort(joined["epoch"], kind="stable")
-        order = order[source[order] != ""]
-        return Positions(source=source[order], **{name: column[order] for name, column in joined.items()})
+        return Positions(source=np.concatenate(sources)[order], **{name: column[order] for name, column in joined.items()})
 
     def last_epoch(self) -> int | None:
         """The last epoch that `epochs/` records: complete in all files of a run that came to its end or was stopped."""
@@ -223,6 +222,11 @@ def _embeddings_in(file: pq.ParquetFile, group: int) -> np.ndarray:
     column = file.read_row_group(group, columns=["embedding"])["embedding"].combine_chunks()
     flat = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     return flat.flatten().to_numpy().reshape(-1, flat.type.list_size)
+
+
+def _with_input(epochs: pa.Table) -> pa.Table:
+    """The rows that name a source; of an epoch without input it is null, in earlier versions an empty string."""
+    return epochs.filter(pc.not_equal(epochs["source"], ""))
 
 
 def _visible(folder: Path) -> list[Path]:

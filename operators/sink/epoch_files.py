@@ -35,7 +35,7 @@ EPOCHS_SCHEMA = pa.schema(
         ("events", pa.int64()),
     ]
 )
-_NOWHERE = np.array([[-1, 0, 0, 0]], np.int64)
+_NOWHERE = np.array([[-1, 0, 0, 0]], np.int64)  # in the file without source, partition and offset
 _NUMBERS = dict.fromkeys(("epoch", "partition", "next_offset", "events"), "DELTA_BINARY_PACKED")
 
 
@@ -95,16 +95,17 @@ class EpochFiles:
         self._waits = False
 
     def _positions(self, epochs: list[EpochRows]) -> pa.Table:
-        # An epoch without input has its row too: no source, nothing to read up to.
+        # An epoch without input has its row too, without a place: an offset of 0 would be one to read on from.
         pieces = [_NOWHERE if rows.positions is None else rows.positions for rows in epochs]
         numbers = np.repeat([rows.epoch for rows in epochs], [len(piece) for piece in pieces])
         values = np.concatenate(pieces)
-        names = [self.sources[k] if k >= 0 else "" for k in values[:, 0].tolist()]
+        nowhere = values[:, 0] < 0
+        names = [self.sources[k] if k >= 0 else None for k in values[:, 0].tolist()]
         columns = [
             pa.array(numbers, pa.int64()),
             pa.array(names, pa.string()),
-            pa.array(values[:, 1], pa.int32()),
-            pa.array(np.ascontiguousarray(values[:, 2])),
+            pa.array(values[:, 1], pa.int32(), mask=nowhere),
+            pa.array(np.ascontiguousarray(values[:, 2]), mask=nowhere),
             pa.array(np.ascontiguousarray(values[:, 3])),
         ]
         return pa.Table.from_arrays(columns, schema=EPOCHS_SCHEMA)

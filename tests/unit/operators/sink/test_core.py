@@ -82,7 +82,7 @@ def test_an_epoch_without_input_has_its_row_too(tmp_path):
     sink.apply(1, [block(1, [1], control=control(flags=2))])
     sink.close()
     assert pq.read_table(tmp_path / "epochs/epochs-00000000.parquet").to_pylist() == [
-        {"epoch": 1, "source": "", "partition": 0, "next_offset": 0, "events": 0}
+        {"epoch": 1, "source": None, "partition": None, "next_offset": None, "events": 0}
     ]
 
 
