@@ -40,9 +40,6 @@ def export(
     if not any((job / name).is_file() for name in (layout.RUN, layout.SAVED_JOB)):
         msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(msg)
-    from job.run.preflight import check_new
-
-    check_new(out)
     from job.options.config_file import load_properties
     from job.results import export as exporting
 

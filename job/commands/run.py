@@ -37,15 +37,18 @@ def run(**given: Any) -> None:
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
     settings = load_run_config(options, config)
-    from job.run.preflight import check_run
+    from job.folder.lock import taken
+    from job.run.preflight import check_out, check_run
     from job.run.processor import settle
 
     settle(settings)  # before anything loads numpy
 
     check_run(settings)
-    from job.run import runner
+    with taken(settings.out, "freshet run"):
+        check_out(settings.out, settings.resume)
+        from job.run import runner
 
-    raise typer.Exit(runner.run(settings))
+        raise typer.Exit(runner.run(settings))
 
 
 def _parameters() -> list[inspect.Parameter]:

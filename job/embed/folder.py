@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +12,13 @@ from typing import Any
 import orjson
 
 from job.errors import UsageError
-from job.folder import layout
+from job.folder import layout, lock
 from operators.embed.embedding import take_over
 from operators.embed.files import full_disk
 from operators.sink.direct_file import sync_folder
 
 WORK = ".embed"  # all that is needed until it is done
 TOLD = "told.json"
-LOCK = "embed.lock"
 SNAPSHOT = "snapshot.json"
 OF_EMBED = "embeddings"  # in snapshot.json, beside the model's SHA-256
 _GRAPH = ("vertices.parquet", "edges.parquet")
@@ -32,31 +30,16 @@ def taken(out: Path) -> Iterator[Path]:
 
     Raises: UsageError when it is finished, another process works on it, or it holds something else.
     """
-    if out.exists() and not out.is_dir():
-        msg = f"--out {out}: a file; expected a folder, new or empty"
-        raise UsageError(msg)
-    if is_finished(out):
-        msg = f"--out {out}: already holds a finished embedding; give a new folder"
-        raise UsageError(msg)
-    work = out / WORK
-    if out.is_dir() and not work.is_dir() and any(out.iterdir()):
-        msg = f"--out {out}: not empty; give a new folder, or that of an embedding that was interrupted"
-        raise UsageError(msg)
-    work.mkdir(parents=True, exist_ok=True)
-    lock = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        owner = os.pread(lock, 20, 0).decode() or "another one"
-        os.close(lock)
-        msg = f"--out {out}: process {owner} is embedding into it; wait for it, or give another folder"
-        raise UsageError(msg) from None
-    try:
-        os.truncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+    with lock.taken(out, "freshet embed"):
+        if is_finished(out):
+            msg = f"--out {out}: already holds a finished embedding; give a new folder"
+            raise UsageError(msg)
+        work = out / WORK
+        if not work.is_dir() and not lock.is_empty(out):
+            msg = f"--out {out}: not empty; give a new folder, or that of an embedding that was interrupted"
+            raise UsageError(msg)
+        work.mkdir(exist_ok=True)
         yield work
-    finally:
-        os.close(lock)
 
 
 def is_finished(out: Path) -> bool:

@@ -58,32 +58,49 @@ class FlinkRest:
         While a task is just starting or ending, the job is asked again. Raises: FlinkRestError when Flink refuses,
         fails, or is not done in time.
         """
+        return self._asked("stop", {"targetDirectory": target, "drain": False}, timeout_s)
+
+    def savepoint(self, target: str, timeout_s: float) -> str:
+        """Write a savepoint below the folder `target` (a URI) while the job goes on, and return where it is.
+
+        Raises: FlinkRestError as `stop` does.
+        """
+        body = {"target-directory": target, "cancel-job": False, "formatType": "CANONICAL"}
+        return self._asked("savepoints", body, timeout_s)
+
+    def dispose(self, savepoint: str, timeout_s: float) -> None:
+        """Have Flink remove a savepoint.
+
+        Raises: FlinkRestError when it can't, or is not done in time.
+        """
+        trigger = self._call("POST", "/savepoint-disposal", {"savepoint-path": savepoint})["request-id"]
+        self._await(f"/savepoint-disposal/{trigger}", time.monotonic() + timeout_s)
+
+    def _asked(self, what: str, body: dict[str, Any], timeout_s: float) -> str:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                return self._stop(target, deadline)
+                trigger = self._call("POST", f"/jobs/{self.job_id}/{what}", body)["request-id"]
+                operation = self._await(f"/jobs/{self.job_id}/savepoints/{trigger}", deadline)
+                return location(str(operation["location"]))
             except FlinkRestError as error:
                 if not is_to_ask_again(str(error)) or time.monotonic() + _POLL_S >= deadline:
                     raise
             time.sleep(_POLL_S)
 
-    def _stop(self, target: str, deadline: float) -> str:
-        body = {"targetDirectory": target, "drain": False}
-        trigger = self._call("POST", f"/jobs/{self.job_id}/stop", body)["request-id"]
-        while True:
-            answer = self._call("GET", f"/jobs/{self.job_id}/savepoints/{trigger}")
-            if answer["status"]["id"] == "COMPLETED":
-                break
+    def _await(self, path: str, deadline: float) -> dict[str, Any]:
+        """What came of something that Flink does on its own time."""
+        while (answer := self._call("GET", path))["status"]["id"] != "COMPLETED":
             if time.monotonic() >= deadline:
                 msg = f"job {self.job_id}: {NOT_IN_TIME}"
                 raise FlinkRestError(msg)
             time.sleep(_POLL_S)
-        operation = answer["operation"]
-        if "location" in operation:
-            return location(str(operation["location"]))
-        cause = root_cause_of_text(operation.get("failure-cause", {}).get("stack-trace", ""))
-        msg = f"job {self.job_id}: no savepoint: {cause}"
-        raise FlinkRestError(msg)
+        operation: dict[str, Any] = answer.get("operation") or {}
+        if (failure := operation.get("failure-cause")) is not None:
+            cause = root_cause_of_text(failure.get("stack-trace", ""))
+            msg = f"job {self.job_id}: no savepoint: {cause}"
+            raise FlinkRestError(msg)
+        return operation
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         try:

@@ -13,6 +13,7 @@ from job.uris import is_remote, local_path
 from operators import output_folders
 from operators.epochs.retention import TOLD_FILE
 
+LOCK = ".lock"  # held by whoever works on the folder (lock)
 RUN = "run.json"  # what the run is and where to reach it (run_file)
 STOP = "stop.json"  # the request of `freshet stop` (stop_file)
 DEAD_LETTERS = "dead_letters.jsonl"  # rejected records, where --dead-letters names nothing else
@@ -39,6 +40,7 @@ IDLE = "tmp/idle"  # stays empty: the source of --stay watches it
 SPEC = "job.json"  # what Flink's job was built from (flink.job_spec)
 CUT_LOG = "cuts"
 SAVEPOINTS = "savepoints"
+EXPORTS = "exports"  # savepoints of exports that run: a folder each, so deep that none is taken for the job's
 RETAINED = TOLD_FILE  # which checkpoints there are in another store
 _JOB_ID = re.compile(r"[0-9a-f]{16}")
 

@@ -6,9 +6,9 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,19 @@ import orjson
 
 from job.console import say
 from job.errors import EXIT_DONE, EXIT_SIGTERM, UsageError
-from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import layout, run_file
+from job.flink.rest import FlinkRestError
+from job.folder import layout, lock, run_file
 from job.folder.job_file import SavedJob
+from job.folder.lock import taken
 from job.kafka.client import ClientProperties
 from job.machine.signals import handled
 from job.results.coverage import Coverage
 from job.results.final_graph import rebuild
-from job.run.job_states import JobStates
+from job.results.own_savepoint import may_vanish, own_savepoint
+from job.run.job_states import JobStates, at_work
 from job.run.sources import load_sources
 from operators.dataflow import FEATURES, PARTITIONER, Place
+from operators.epochs.cut import LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
 from operators.live_graph import Entries, LiveState
 from operators.settings import Settings
@@ -33,8 +36,10 @@ from operators.sink.change_log_reader import ChangeLogReader
 from operators.snapshot.writer import write_live_graph
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
+FILES = ("vertices.parquet", "edges.parquet", "snapshot.json")
 _SAY_EPOCHS = 5_000
-_ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
+_END_S = 60.0  # for the end of a job that writes no savepoint: it is being stopped, say
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Stopped:
     saved: SavedJob
     run: dict[str, Any]
     properties: ClientProperties
+    is_live: bool = False  # it runs on Flink
 
     @property
     def is_local(self) -> bool:
@@ -73,21 +79,29 @@ def export(
     read the savepoint.
     """
     job, snapshot = job.absolute(), snapshot.absolute()
-    stopped = _open(job, model, running=state is not None, properties=properties or ClientProperties())
-    work, new = snapshot / WORK, not snapshot.exists()
-    try:
-        with handled(_leave, signal.SIGTERM):
-            work.mkdir(parents=True)
+    properties = properties or ClientProperties()
+    work = snapshot / WORK
+    with handled(_leave, signal.SIGTERM), taken(snapshot, "freshet export"):
+        _refuse_used(snapshot)
+        stopped = _open(job, model, running=state is not None, properties=properties)
+        shutil.rmtree(work, ignore_errors=True)  # of one that was killed
+        work.mkdir()
+        try:
             line = _export(stopped, state, work)
-            for name in ("vertices.parquet", "edges.parquet", "snapshot.json"):  # this one last: it says where to go on
+            for name in FILES:  # snapshot.json last: it says where to go on
                 (work / "snapshot" / name).replace(snapshot / name)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-        if new:
-            with suppress(OSError):  # not empty, or never made
-                snapshot.rmdir()
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     print(orjson.dumps(line).decode(), flush=True)
     return EXIT_DONE
+
+
+def _refuse_used(snapshot: Path) -> None:
+    """Refuse a folder that holds more than what an export left that was killed: all of it is written again."""
+    there = {item.name for item in snapshot.iterdir()} - {layout.LOCK}
+    if there - {WORK, *FILES} or (there and WORK not in there):
+        msg = f"--out {snapshot}: expected a folder that is new or empty"
+        raise UsageError(msg)
 
 
 def _leave(_number: int, _frame: object) -> None:
@@ -96,6 +110,45 @@ def _leave(_number: int, _frame: object) -> None:
 
 
 def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
+    """Write the snapshot to the work folder; the JSON line."""
+    if not stopped.is_live:
+        with lock.read(stopped.out, "freshet export"):
+            return _from_state(stopped, state, work)
+    assert state is not None
+    if not may_vanish(state, _states(stopped)):
+        return _from_state(stopped, state, work)
+    try:
+        return _from_own_savepoint(stopped, work)
+    except FlinkRestError:
+        if (ended := _as_ended(stopped)) is None:
+            raise
+    say("the job has ended meanwhile")
+    return _export(ended, None, work)
+
+
+def _from_own_savepoint(stopped: Stopped, work: Path, tries: int = 3) -> dict[str, Any]:
+    say("the job runs: it is asked for a savepoint, which goes when this is done")
+    with own_savepoint(stopped.run) as savepoint:
+        try:
+            return _from_state(stopped, savepoint, work)
+        except LostCutError:  # of the cut log, too, the job lets go what its checkpoints need no more
+            if tries == 1:
+                raise
+    return _from_own_savepoint(stopped, work, tries - 1)
+
+
+def _as_ended(stopped: Stopped) -> Stopped | None:
+    """The job once it has ended, if it is about to; else None."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        run = run_file.read_run(stopped.out)
+        if at_work(stopped.out, run) is None:
+            return replace(stopped, run=run, is_live=False)
+        time.sleep(_POLL_S)
+    return None
+
+
+def _from_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     log = CutLog(_copy_of_log(stopped, work), stopped.settings.job_id)
     try:
         live = LiveState(stopped.settings, log)
@@ -124,7 +177,8 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
         msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(msg)
     run = run_file.read_run(job)
-    if not running and (worker := _at_work(job, run)):
+    worker = at_work(job, run)
+    if not running and (worker := worker or _elsewhere(run)):
         msg = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
         raise UsageError(msg)
     folder = model.absolute() if model else Path(saved.settings.model)
@@ -135,26 +189,19 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     if not (job / layout.IMAGE_DONE).exists():
         msg = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
         raise UsageError(msg)
-    return Stopped(job, settings, saved, run, properties)
+    live = worker is not None and saved.runtime != "local"
+    if live and run.get("state") != run_file.RUNNING:
+        msg = f"{job}: the job is still starting; try again once it says `job ...`"
+        raise UsageError(msg)
+    return Stopped(job, settings, saved, run, properties, live)
 
 
-def _at_work(job: Path, run: dict[str, Any]) -> str | None:
-    """Who works on the job, as far as can be told from here."""
-    process = run_file.running_process(job)
-    if process is not None:
-        return f"process {process}"
-    if run.get("state") in (None, *run_file.ENDED):
-        return None
-    if run.get("cluster") and "job_id" in run:  # it goes on without the process that started it
-        rest = FlinkRest(run["rest"], run["job_id"])
-        try:
-            return None if rest.state() in _ENDED else f"the cluster {run['cluster']}"
-        except FlinkRestError:
-            return None
-        finally:
-            rest.close()
+def _elsewhere(run: dict[str, Any]) -> str | None:
+    """The other machine where the job may still be at work."""
     here = run.get("host") in (None, socket.gethostname())
-    return None if here else f"the machine {run['host']} (if it is gone, name the state by --from)"
+    if here or run.get("cluster") or run.get("state") in (None, *run_file.ENDED):
+        return None
+    return f"the machine {run['host']} (if it is gone, name the state by --from)"
 
 
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:

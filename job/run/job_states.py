@@ -1,15 +1,19 @@
-"""Which checkpoint or savepoint of a job is meant: the latest one, or what `--resume` and `--from` name."""
+"""Who works on a job, and which of its states is meant: the latest, or what `--resume` and `--from` name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from job.errors import UsageError
 from job.flink.checkpoints import NoCheckpointError, find_state, follow_move, newest_of_job
+from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import layout, run_file
 from job.folder.job_file import job_of_state
 from job.uris import is_remote, local_path
+
+_ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 
 
 @dataclass(frozen=True)
@@ -68,3 +72,21 @@ class JobStates:
             raise UsageError(msg)
         follow_move(found)
         return str(found)
+
+
+def at_work(job: Path, run: dict[str, Any]) -> str | None:
+    """Who works on the job, of the processes of this machine and the clusters that can be asked."""
+    process = run_file.running_process(job)
+    if process is not None:
+        return f"process {process}"
+    if run.get("state") in (None, *run_file.ENDED):
+        return None
+    if run.get("cluster") and "job_id" in run:  # it goes on without the process that started it
+        rest = FlinkRest(run["rest"], run["job_id"])
+        try:
+            return None if rest.state() in _ENDED else f"the cluster {run['cluster']}"
+        except FlinkRestError:
+            return None
+        finally:
+            rest.close()
+    return None

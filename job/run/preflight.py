@@ -7,6 +7,7 @@ from pathlib import Path
 
 from job.errors import UsageError
 from job.folder import layout
+from job.folder.lock import is_empty
 from job.kafka.address import is_kafka
 from job.options.run_config import RunConfig
 from job.uris import is_remote, local_path
@@ -14,7 +15,7 @@ from operators.parser.formats import SUFFIXES, begins_as, format_of
 
 
 def check_run(config: RunConfig) -> None:
-    """Check that the run can start: model, snapshot, events and checkpoints are there, and the output folder is free.
+    """Check that the run can start: model, snapshot and events are there.
 
     Raises: UsageError naming the option, what was found and what to do.
     """
@@ -22,7 +23,6 @@ def check_run(config: RunConfig) -> None:
     if config.snapshot is not None:
         check_snapshot(config.snapshot)
     event_files(config.events, topics=True)
-    check_out(config.out, config.resume)
 
 
 def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
@@ -75,18 +75,20 @@ def check_snapshot(folder: Path) -> None:
 
 
 def check_out(out: Path, resume: str | None) -> None:
-    """Check that the output folder is new or empty, or holds something to resume.
+    """Check that the output folder, which is there, is free for a new job, or holds something to resume.
 
     Raises: UsageError otherwise.
     """
-    if out.exists() and not out.is_dir():
-        msg = f"--out {out}: a file; expected a folder, new or empty"
-        raise UsageError(msg)
-    used = out.is_dir() and _is_used(out)
-    if resume is None and used:
-        msg = f"--out {out}: not empty; give a new folder, or --resume latest to go on with the run that is in it"
-        raise UsageError(msg)
-    if resume is not None and not used:
+    if resume is None:
+        from job.folder.leftovers import what_is_in  # with libraries that take a while
+
+        if (found := what_is_in(out)) is not None:
+            msg = (
+                f"--out {out}: not empty: {found}; give a new folder, or --resume latest to go on with the run that is "
+                "in it"
+            )
+            raise UsageError(msg)
+    elif not _is_used(out):
         msg = f"--resume {resume}: nothing in --out {out} to go on from; give the folder of the run that stopped"
         raise UsageError(msg)
     if resume not in (None, "latest") and not is_remote(resume) and not local_path(resume).exists():
@@ -99,14 +101,15 @@ def check_new(out: Path) -> None:
 
     Raises: UsageError otherwise.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not (out.is_dir() and is_empty(out)):
         msg = f"--out {out}: expected a folder that is new or empty"
         raise UsageError(msg)
 
 
 def _is_used(out: Path) -> bool:
     """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
-    return (out / layout.SAVED_JOB).exists() or any(item.name != layout.JOB for item in out.iterdir())
+    nothing = layout.JOB, layout.LOCK
+    return (out / layout.SAVED_JOB).exists() or any(item.name not in nothing for item in out.iterdir())
 
 
 def _check_event_file(path: Path) -> Path:

@@ -12,7 +12,7 @@ from gnn.plan import Plan
 from job.console import say
 from job.errors import JobFailed, UsageError
 from job.flink.pipeline import pipeline_of
-from job.folder import layout, run_file
+from job.folder import layout, leftovers, run_file
 from job.folder.job_file import SavedJob, paths_of
 from job.folder.made_image import MadeImage, in_words
 from job.kafka.topic_specs import as_recorded
@@ -130,6 +130,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
         processor=processor,
     )
     settings = settings_of_run(settings, config, out, job_id, outputs, plan.sha256)
+    if leftovers.clear(out):
+        say(f"{out}: a run ended in it before its first epoch; what it had prepared is removed, and this one begins")
     # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     sources.save(out)
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())

@@ -18,7 +18,7 @@ from job.kafka.topic_specs import TopicInput
 from job.options.marks import Holds
 from job.options.run_config import RunConfig, option_name, that_hold
 from job.run.file_source import FileSource
-from job.run.job_states import JobStates
+from job.run.job_states import JobStates, at_work
 from job.run.outputs import new_job_id, plan_outputs, refuse_large_records
 from job.run.prepare import Job, kept_options, make_image, settings_of_run
 from job.run.processor import of_resumed_job
@@ -91,9 +91,9 @@ def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
 
 
 def _refuse_running(out: Path) -> None:
-    process = run_file.running_process(out)
-    if process is not None:
-        msg = f"--out {out}: process {process} is still working on it; end it with `freshet stop {out}` first"
+    worker = at_work(out, run_file.read_run(out))
+    if worker is not None:
+        msg = f"--out {out}: {worker} is still working on it; end it with `freshet stop {out}` first"
         raise UsageError(msg)
 
 

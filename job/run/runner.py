@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -47,23 +47,23 @@ def run(config: RunConfig) -> int:
     """
     out = config.out.absolute()
     clock = StartUp()
-    with _ended_by_signals(out):
+    with _ended_by_signals(out), _failure_told(out):
         cluster.await_answer(config.cluster)  # before anything is made
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
-    if has_finished(config, out):
-        say(f"nothing left to do: the job in {out} has taken in all of its input")
-        code = EXIT_DONE
-    else:
-        took = clock.reached("prepared")
-        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
-        start = _run_local if config.runtime == "local" else _run_flink
-        with server_of_run(config.flight_port, out):
-            code = start(job, config, out, clock)
-        run_file.update_run(out, startup_seconds=clock.seconds)
+        if has_finished(config, out):
+            say(f"nothing left to do: the job in {out} has taken in all of its input")
+            code = EXIT_DONE
+        else:
+            took = clock.reached("prepared")
+            say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
+            start = _run_local if config.runtime == "local" else _run_flink
+            with server_of_run(config.flight_port, out):
+                code = start(job, config, out, clock)
+            run_file.update_run(out, startup_seconds=clock.seconds)
     _sum_up(out)
     return code
 
@@ -94,22 +94,40 @@ def _warm_up(config: RunConfig) -> None:
 
 @contextmanager
 def _ended_by_signals(out: Path) -> Iterator[None]:
-    """End the process at SIGINT or SIGTERM, from the handler itself.
+    """End the process at SIGINT or SIGTERM, from the handler itself; while the job runs, at the second one.
 
     An exception would not do: raised inside a callback of native code (numba has some) it is lost, or worse. Nothing
-    has begun that would need an orderly end: what is half written is made anew by --resume.
+    has begun that would need an orderly end, or somebody wants none: what is half written is made anew by --resume.
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:
         how = "stopped before anything was made; start it again"
-        if (out / layout.SAVED_JOB).exists():
-            run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
-            how = f"stopped before the first epoch; go on with --resume latest (--out {out})"
+        if _is_of_this_process(out):
+            how = f"ended at once; go on with --resume latest (--out {out})"
+            if run_file.read_run(out).get("state") == run_file.STARTING:
+                run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
+                how = f"stopped before the first epoch; go on with --resume latest (--out {out})"
         os.write(2, f"{how}\n".encode())  # not by print: the signal may have come while it holds its lock
         os._exit(128 + number)
 
     with handled(leave, *STOPS):
         yield
+
+
+@contextmanager
+def _failure_told(out: Path) -> Iterator[None]:
+    """Have `run.json` say that a run has failed which ends before its job does."""
+    try:
+        yield
+    except Exception as error:
+        if _is_of_this_process(out) and run_file.read_run(out).get("state") == run_file.STARTING:
+            with suppress(OSError):  # a full disk may be the cause, which must be told
+                run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
+        raise
+
+
+def _is_of_this_process(out: Path) -> bool:
+    return bool(run_file.read_run(out).get("pids", {}).get("client") == os.getpid())
 
 
 class StartUp:
@@ -168,8 +186,8 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
             os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
-    run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
     with Progress() as bar, stop_signals() as caught, bounded_stop(caught, drop):
+        run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
         update = _watch(Lag(out, job.sources), out, bar, clock)
 
         def on_progress() -> None:

@@ -6,12 +6,7 @@ epoch holds" stays true of the folder as a whole. A deletion that a file kept ba
 
 from __future__ import annotations
 
-import fcntl
-import os
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -24,6 +19,7 @@ import pyarrow.parquet as pq
 
 from job.errors import UsageError
 from job.folder import layout
+from job.folder.lock import locked
 from job.serving.change_log_rows import POSITIONS, epochs_of, in_series, positions_at, rows_between
 from job.serving.columns import column_of_ids, numbers, spans_of, vectors
 from job.serving.served_job import ServedJob
@@ -57,27 +53,14 @@ def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = No
     if job is None:
         msg = f"{out}: no job in it, or one that prepares itself; give the --out folder of a `freshet run`"
         raise UsageError(msg)
-    with _only_one(out / layout.EMBEDDINGS):
+    folder = out / layout.EMBEDDINGS
+
+    def refused(owner: str) -> str:
+        return f"{folder}: {owner} compacts it; try again when that has ended"
+
+    # A second one may remove files, or the base, that this one reads.
+    with locked(folder / _LOCK, "freshet compact", refused):
         return _compact(job, keep_s, time.time() if now_s is None else now_s)
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Be the one compaction of a folder: a second one may remove files, or the base, that this one reads.
-
-    A process that dies lets go. Raises: UsageError where there is one.
-    """
-    with (folder / _LOCK).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            msg = f"{folder}: {lock.read().strip() or 'another process'} compacts it; try again when that has ended"
-            raise UsageError(msg) from error
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T')},\n")
-        lock.flush()
-        yield
 
 
 def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:

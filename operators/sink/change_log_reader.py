@@ -141,7 +141,8 @@ class ChangeLogReader:
                 pieces.append(table[name].to_numpy().astype(np.int64))
         joined = {name: np.concatenate([np.empty(0, np.int64), *pieces]) for name, pieces in columns.items()}
         order = np.argsort(joined["epoch"], kind="stable")
-        return Positions(source=np.concatenate(sources)[order], **{name: column[order] for name, column in joined.items()})
+        source = np.concatenate(sources)
+        return Positions(source=source[order], **{name: column[order] for name, column in joined.items()})
 
     def last_epoch(self) -> int | None:
         """The last epoch that `epochs/` records: complete in all files of a run that came to its end or was stopped."""

@@ -162,7 +162,7 @@ def test_a_second_embed_into_a_folder_and_other_options_are_refused(given: Input
     with folder.taken(out) as work:
         code, _, errors = end(start(given, out, "--memory", "64MiB"))
         assert code == 2
-        assert f"process {os.getpid()} is embedding into it" in errors
+        assert f"process {os.getpid()} on " in errors and "(freshet embed, since" in errors
         folder.keep_told(work, {"model": "0123", "--memory": 1 << 26})
     code, _, errors = end(start(given, out, "--memory", "64MiB"))
     assert code == 2

@@ -81,15 +81,16 @@ def test_model_and_snapshot_need_their_files(tmp_path: Path) -> None:
         check_snapshot(tmp_path / "S")
 
 
-def test_the_output_folder_is_new_or_empty_unless_resumed(tmp_path: Path) -> None:
+def test_the_output_folder_is_empty_unless_resumed(tmp_path: Path) -> None:
     out = tmp_path / "O"
-    check_out(out, None)
-    with pytest.raises(UsageError, match="nothing in --out"):
-        check_out(out, "latest")
     out.mkdir()
     check_out(out, None)
+    write(out / ".lock")
+    with pytest.raises(UsageError, match="nothing in --out"):
+        check_out(out, "latest")
+    check_out(out, None)
     write(out / "run.json")
-    with pytest.raises(UsageError, match=r"not empty.*--resume latest"):
+    with pytest.raises(UsageError, match=r"not empty: it has run\.json.*--resume latest"):
         check_out(out, None)
     check_out(out, "latest")
     with pytest.raises(UsageError, match="no such checkpoint"):
@@ -98,5 +99,3 @@ def test_the_output_folder_is_new_or_empty_unless_resumed(tmp_path: Path) -> Non
         check_out(out, f"file://{tmp_path}/chk-7")
     check_out(out, f"file://{out}")
     check_out(out, "s3://bucket/chk-7")
-    with pytest.raises(UsageError, match="a file; expected a folder"):
-        check_out(out / "run.json", None)
