@@ -66,8 +66,8 @@ def embed(options: EmbedOptions) -> int:
     snapshot = open_snapshot(options.snapshot.absolute(), plan.in_width, edge_types=plan.edge_types or None)
     undirected = _direction(options, snapshot)
     out = options.out.absolute()
-    memory = options.memory or folder.told_before(out).get("--memory") or available_memory() // 2
     with handled(_leave, signal.SIGTERM), folder.taken(out) as work:
+        memory = options.memory or folder.told_before(out).get("--memory") or available_memory() // 2
         if options.placement is None:
             engine = EngineOptions(int(memory), options.passes, options.eviction)
             serve = Serve(engine, options.order, undirected, options.spread)

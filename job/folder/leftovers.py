@@ -1,0 +1,92 @@
+"""What a run leaves in its output folder that ended before it had begun: it is known for Freshet's, and may go."""
+
+from __future__ import annotations
+
+import shutil
+from fnmatch import fnmatch
+from pathlib import Path
+
+from job.folder import layout, run_file
+from job.folder.job_file import SavedJob
+from job.uris import is_remote
+from operators.epochs.cut_segments import newest_attempt, segments_in
+from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+
+# Names below the output folder, as patterns; a folder without any is Freshet's alone, whatever is in it.
+_OURS: dict[str, tuple[str, ...]] = {
+    layout.EMBEDDINGS: ("part-*.parquet", ".*"),
+    layout.EPOCHS: ("epochs-*.parquet", ".*"),
+    layout.STATUS: ("*.json", "*.damaged", ".*"),
+    layout.IMAGE: (),
+    layout.STATE: (),
+    layout.CHECKPOINTS: (),
+    layout.TMP: (),
+    layout.TABLES: (),
+    layout.LOGS: (),
+    layout.JOB: ("chunks.jsonl", "start.json", "job.json", "embeddings_in_topic", ".*"),
+}
+_OUR_FILES = (layout.RUN, layout.STOP, "dead_letters*.jsonl", f".{layout.DEAD_LETTERS}.lock", f".{layout.RUN}.*")
+_KEPT = (layout.LOCK, layout.LOGS)  # the logs say why it did not begin
+
+
+def what_is_in(out: Path) -> str | None:
+    """What keeps a new job from beginning in a folder, in words; None where it may.
+
+    It may in a folder that is empty, and in one with what a run has prepared that never cut an epoch.
+    """
+    items = [item for item in out.iterdir() if item.name != layout.LOCK]
+    if not (out / layout.SAVED_JOB).exists():  # that comes last: before it, a run has made nothing but its folder
+        items = [item for item in items if item.name != layout.JOB]
+        return None if not items else f"it has {items[0].name}"
+    foreign = next((path for item in items for path in _not_ours(item)), None)
+    if foreign is not None:
+        return f"it has {foreign.relative_to(out)}"
+    return "a run has begun in it" if _has_begun(out) else None
+
+
+def clear(out: Path) -> bool:
+    """Remove what `what_is_in` lets pass, for a job that begins; whether there was anything."""
+    had = (out / layout.SAVED_JOB).exists()
+    if not out.is_dir():
+        return False
+    # What tells of the job goes last: until then, the rest is known for what it is.
+    for item in sorted(out.iterdir(), key=lambda one: one.name == layout.JOB):
+        if item.name in _KEPT:
+            continue
+        if item.is_dir():
+            shutil.rmtree(item)
+        else:
+            item.unlink()
+    return had
+
+
+def _not_ours(item: Path) -> list[Path]:
+    """What a run has not made, of a file or folder in its output folder."""
+    if item.is_symlink():
+        return [item]
+    if not item.is_dir():
+        return [] if any(fnmatch(item.name, pattern) for pattern in _OUR_FILES) else [item]
+    patterns = _OURS.get(item.name)
+    if patterns is None:
+        return [item]
+    return [one for one in item.iterdir() if patterns and not any(fnmatch(one.name, like) for like in patterns)]
+
+
+def _has_begun(out: Path) -> bool:
+    """Whether anybody may have seen an epoch of the job, or it has a state to go on from."""
+    saved, run = SavedJob.read(out), run_file.read_run(out)
+    assert saved is not None
+    if run_file.has_finished(run) or run.get("savepoint") or run.get("epoch"):
+        return True
+    if "started_ms" in run and is_remote(str(saved.options.get("checkpoint_dir") or "")):  # which can't be looked into
+        return True
+    log = saved.cut_log(out, beside=out / layout.CHECKPOINTS / layout.CUT_LOG)
+    newest = None if log is None else newest_attempt(log)
+    if newest is not None and any(segments_in(newest.path)):
+        return True
+    if log is not None and any(log.parent.rglob("_metadata")):
+        return True
+    try:
+        return bool(ChangeLogReader(out).last_epoch())
+    except NoChangeLogError:
+        return False

@@ -1,0 +1,151 @@
+"""A run that ended before its first epoch leaves nothing that keeps the same command from beginning again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gnn.model import save_model
+from job.errors import UsageError
+from job.folder import layout, leftovers, run_file
+from job.folder.leftovers import what_is_in
+from job.options.config_file import load_run_config
+from job.run import prepare as preparing
+from job.run import runner
+from job.run.preflight import check_out
+from operators.snapshot.reader import SnapshotError
+from operators.snapshot.writer import write_snapshot
+from tests.support.models import IN_WIDTH, conv, make_model
+
+VERTICES = 5
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, object]:
+    """Options of a local run from a snapshot."""
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "M")
+    (tmp_path / "e.jsonl").write_bytes(b'{"op":"add_edge","src":1,"dst":7}\n')
+    snapshot(tmp_path, 1.0)
+    options = {"model": tmp_path / "M", "events": [str(tmp_path / "e.jsonl")], "out": tmp_path / "O"}
+    return options | {"runtime": "local", "snapshot": tmp_path / "S"}
+
+
+def snapshot(folder: Path, value: float) -> None:
+    """A snapshot in folder/S; NaN makes it a wrong one."""
+    x = np.full((VERTICES, IN_WIDTH), value, np.float32)
+    write_snapshot(folder / "S", np.arange(VERTICES), x, np.array([0]), np.array([1]))
+
+
+def begin(given: dict[str, object]) -> int:
+    """What `freshet run` does in a folder that it has taken."""
+    config = load_run_config(given)
+    config.out.mkdir(exist_ok=True)
+    check_out(config.out, None)
+    return runner.run(config)
+
+
+def ids(out: Path) -> set[int]:
+    """The ids in the change log."""
+    return set(pq.read_table(out / "embeddings")["id"].to_pylist())
+
+
+def test_a_run_that_failed_while_it_prepared(given: dict[str, object], tmp_path: Path) -> None:
+    snapshot(tmp_path, np.nan)
+    with pytest.raises(SnapshotError):
+        begin(given)
+    assert run_file.read_run(tmp_path / "O")["state"] == run_file.FAILED
+    first = (tmp_path / "O" / layout.SAVED_JOB).read_bytes()
+    snapshot(tmp_path, 1.0)
+    assert begin(given) == 0
+    assert ids(tmp_path / "O") == {0, 1, 2, 3, 4, 7}
+    assert (tmp_path / "O" / layout.SAVED_JOB).read_bytes() != first
+    with pytest.raises(UsageError, match=r"a run has begun in it.*--resume latest"):
+        begin(given)
+
+
+@pytest.mark.parametrize("at", ["sources.save", "write", "update_run", "make_image", "start", "local"])
+def test_a_run_that_was_killed_at_any_step(
+    given: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    places = {
+        "sources.save": (preparing.Sources, "save"),
+        "write": (preparing.SavedJob, "write"),
+        "update_run": (preparing.run_file, "update_run"),
+        "make_image": (preparing, "make_image"),
+        "start": (runner, "_run_local"),
+        "local": (runner.run_file, "update_run"),
+    }
+    with monkeypatch.context() as patch:
+        if at == "local":  # at the first word of the job itself, everything is made
+            patch.setattr(runner, "_watch", kill)
+        else:
+            patch.setattr(*places[at], kill)
+        with pytest.raises(Killed):
+            begin(given)
+    (tmp_path / "e.jsonl").write_bytes(b'{"op":"add_edge","src":1,"dst":8}\n')
+    assert begin(given) == 0
+    assert ids(tmp_path / "O") == {0, 1, 2, 3, 4, 8}
+
+
+def test_what_is_not_freshets_is_never_removed(given: dict[str, object], tmp_path: Path) -> None:
+    out = tmp_path / "O"
+    snapshot(tmp_path, np.nan)
+    with pytest.raises(SnapshotError):
+        begin(given)
+    assert what_is_in(out) is None
+    (out / "status").mkdir(exist_ok=True)
+    for name in ("notes.txt", "embeddings/mine.csv", "job/thesis.tex", "status/a.txt", "data/x.parquet"):
+        path = out / name
+        made = not path.parent.exists()
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        with pytest.raises(UsageError, match=f"not empty: it has {name.partition('/')[0]}"):
+            begin(given)
+        assert path.read_text() == "mine"
+        path.unlink()
+        if made:
+            path.parent.rmdir()
+    (out / "tables").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="it has tables"):
+        begin(given)
+
+
+def test_a_folder_that_only_looks_like_a_job_is_not_one(tmp_path: Path) -> None:
+    (tmp_path / "embeddings").mkdir()
+    (tmp_path / "embeddings" / "part-0-00000000.parquet").touch()
+    assert what_is_in(tmp_path) == "it has embeddings"
+
+
+def test_a_job_that_has_begun_stays_whatever_is_missing(given: dict[str, object], tmp_path: Path) -> None:
+    out = tmp_path / "O"
+    assert begin(given) == 0
+    run_file.update_run(out, state=run_file.RUNNING, epoch=None)  # killed
+    assert what_is_in(out) == "a run has begun in it"  # by its cuts
+    log = next((out / layout.CHECKPOINTS / layout.CUT_LOG).glob("attempt-*"))
+    for segment in log.iterdir():
+        segment.unlink()
+    assert what_is_in(out) == "a run has begun in it"  # by its epochs
+    for file in (out / layout.EPOCHS).iterdir():
+        file.unlink()
+    assert what_is_in(out) is None
+    for fields in ({"savepoint": "/elsewhere/savepoint-1"}, {"state": run_file.FINISHED}, {"epoch": 3}):
+        run_file.update_run(out, **fields)
+        assert what_is_in(out) == "a run has begun in it"
+        run_file.update_run(out, savepoint=None, state=run_file.RUNNING, epoch=None)
+    state = out / layout.CHECKPOINTS / "0" / "chk-1" / "_metadata"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    assert what_is_in(out) == "a run has begun in it"
+    state.unlink()
+    assert leftovers.clear(out)
+    assert not leftovers.clear(tmp_path / "nowhere")
+    assert list(out.iterdir()) == []
