@@ -138,6 +138,7 @@ class Events:
         source, partition: (n,) int16
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
         attr: (n,) int32, how many numbers the event's attr has, -1 without; None where no event has any
+        reasons: why its records were rejected, and how many for that; where blocks are joined or cut, there are none
 
     Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
     `types` is a table of this block, of any length; what joins the blocks of a job is the Partitioner's table. Slices
@@ -162,6 +163,7 @@ class Events:
     end_partition: int = 0  # and this partition
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
     attr: np.ndarray | None = None
+    reasons: tuple[tuple[str, int], ...] = ()
 
     @staticmethod
     def empty(in_width: int, id_kind: str | None = None) -> Events:
@@ -227,6 +229,7 @@ class Events:
             partition=self.partition[start:stop],
             types=types,
             attr=None if self.attr is None else self.attr[start:stop],
+            reasons=(),
             reject_rows=rejects,
             end_position=end[0],
             end_source=end[1],
@@ -261,6 +264,7 @@ class Events:
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
             attr=_all_attr(blocks),
+            reasons=(),
         )
 
     def encode(self) -> bytes:
@@ -286,6 +290,9 @@ class Events:
             columns |= {"source": self.source, "partition": self.partition}
         if self.types != (DEFAULT_TYPE,):
             columns |= Ids.of_strings(self.types).columns("types")
+        if self.reasons:
+            columns |= Ids.of_strings([reason for reason, _ in self.reasons]).columns("reasons")
+            columns["reason_records"] = np.array([records for _, records in self.reasons], np.int64)
         return encode(Header(EVENTS), columns)
 
     @staticmethod
@@ -328,7 +335,15 @@ class Events:
             end_partition=ctl[2],
             arrival_ms=float(columns["arrival"][0]),
             attr=columns.get("attr"),
+            reasons=_reasons_in(block),
         )
+
+
+def _reasons_in(block: Block) -> tuple[tuple[str, int], ...]:
+    if "reason_records" not in block.columns:
+        return ()
+    names, records = Ids.from_columns(block, "reasons").to_list(), block.columns["reason_records"].tolist()
+    return tuple(zip(map(str, names), records, strict=True))
 
 
 def _merge_types(blocks: Sequence[Events]) -> tuple[tuple[str, ...], list[np.ndarray]]:

@@ -240,7 +240,7 @@ class FlinkRun:
         return RunResult(run_file.STOPPED, self.job_id, savepoint)
 
     def _await_sinks(self) -> None:
-        """Have the parts of the Sink finish: Flink may drop them after it has called the job ended."""
+        """Have the parts of the Sink finish, and the Partitioner: Flink may drop them once it calls the job ended."""
         if not await_last(self.spec.out_path, self._began_ms, LAST_STATUS_S):
             say(f"the last files of this run were not complete {LAST_STATUS_S:.0f} s after its end; they come again")
 

@@ -220,18 +220,17 @@ class LocalRuntime:
             yield Work.of(outcome, True, first, done)
         for number in range(first, self.chunks):
             since = time.perf_counter()
-            blocks = parser.parse(number)
+            blocks = list(parser.parsed(number))
             since = self.times.add(PARSER, since)
             for at, block in enumerate(blocks):
                 if number == first and at < done:
                     continue
                 if self._stop.is_set():
                     return
-                outcome = partitioner.receive(block, monotonic_ms())
+                outcome = partitioner.receive(parser.taken(block), monotonic_ms())
                 since = self.times.add(PARTITIONER, since)
                 yield Work.of(outcome, False, number, at + 1)
                 since = time.perf_counter()
-        parser.close()
         if not self._stop.is_set():
             yield Work.of(partitioner.finish(), False, self.chunks, 0)
             self._finished = True

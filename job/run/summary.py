@@ -52,19 +52,21 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
     `latency_ms`: from the arrival of an epoch's first event at the Parser to its rows being in the tail or a file.
     `applied_ms`: to their being computed, in the Sink.
     """
-    figures = progress(out)
-    seconds = figures["seconds"]
+    figures, reasons = progress(out), read_reasons(Path(out))
+    # Of a run that was stopped, no epoch has told of the newest ones.
+    rejected = sum(reasons.values()) or figures["rejected"]
+    seconds, events = figures["seconds"], figures["events"] - figures["rejected"] + rejected
     vertices = figures["vertices"]
     if not vertices and figures["rows"]:
         vertices = len(ChangeLogReader(out).final(vectors=False).ids)
     return {
-        "events": figures["events"],
-        "rejected": figures["rejected"],
-        "reasons": read_reasons(Path(out)),
+        "events": events,
+        "rejected": rejected,
+        "reasons": reasons,
         "letters_dropped": read_dropped(Path(out)),
         "epochs": figures["epochs"],
         "seconds": seconds,
-        "events_per_s": round(figures["events"] / seconds, 1) if seconds > 0 else None,
+        "events_per_s": round(events / seconds, 1) if seconds > 0 else None,
         "vertices": vertices,
         "rows": figures["rows"],
         **{name: figure for name, figure in figures.items() if name.startswith(tuple(KINDS))},

@@ -26,7 +26,7 @@ from operators.epochs.progress import SEALED_KEY, Progress
 from operators.epochs.under_way import UnderWay
 from operators.epochs.waiting_events import Lanes
 from operators.outcome import Message, Outcome
-from operators.parser.letter_box import LetterBox
+from operators.parser.letter_box import LetterBox, reason_of
 from operators.parser.rejects import Refusals
 from partitioner.core import Partitioner
 from partitioner.events import Events
@@ -103,6 +103,8 @@ class PartitionerStage:
         decides), would ever seal it again.
         """
         yield from self.replay(now_ms)
+        if self.progress.reasons:  # an attempt that failed may have told of more
+            self._tell_reasons()
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             yield self._seal(epoch, now_ms)
         self.lanes.forget_peaks()  # what was replayed did not wait
@@ -122,11 +124,13 @@ class PartitionerStage:
         changes = out.of(_PART)
         changes.puts.append((self._hold(number, first, events, len(block)), block))
         changes.extend(self.sweeper.stamp().get(_PART, Mutations()))
-        self.progress.rejected += events.rejected
+        self.progress.reject(events.rejected, events.reasons)
         if events.rejected or not self._is_stamped:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
+        if events.rejected:
+            self._tell_reasons(now=False)
         return out
 
     def tick(self, now_ms: float) -> Outcome:
@@ -189,11 +193,11 @@ class PartitionerStage:
             self.levels = {**self.levels, "epochs_under_way": under_way.level}
 
     def close(self) -> None:
-        """Close the cut log, and write the last counts of rejected records."""
+        """Close the cut log, and tell the last counts of rejected records."""
         self.log.close()
         self.lanes.close()
-        if self.dead_letters is not None:
-            self.dead_letters.close()
+        if self.progress.reasons:
+            self._tell_reasons(last=True)
 
     # -- sealing ------------------------------------------------------------------------------------------------
 
@@ -235,9 +239,16 @@ class PartitionerStage:
 
     def _refuse(self, events: Events, rejected: list[tuple[int, str]]) -> None:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""
-        if rejected and self.dead_letters is not None:
+        if not rejected:
+            return
+        if self.dead_letters is not None:
             self.dead_letters.write(self._refusals.letters(events, rejected))
-        self.progress.refused += len(rejected)
+        self.progress.refuse([reason_of(reason) for _, reason in rejected])
+        self._tell_reasons(now=False)
+
+    def _tell_reasons(self, *, now: bool = True, last: bool = False) -> None:
+        if self.dead_letters is not None:
+            self.dead_letters.tell(self.progress.reasons, now=now, last=last)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         self._is_stamped = True

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from operators.epochs.cut import refuse_foreign
+from operators.parser.letter_box import OTHER_REASONS, add_reasons
 
 SEALED_KEY = "sealed"
+OF_BEFORE = "counted before the reasons were kept"  # by an earlier version of Freshet
 
 
 @dataclass(slots=True)
@@ -23,6 +27,7 @@ class Progress:
     refused: int = 0  # events that only the graph's state shows to be wrong
     told: int = 0  # so many of both as the newest epoch has told
     since_marker_ms: float = 0.0  # since the last marker
+    reasons: dict[str, int] = field(default_factory=dict)  # why they were rejected and refused, as many as these are
 
     @staticmethod
     def decode(entry: bytes | None, job: str) -> Progress:
@@ -34,12 +39,32 @@ class Progress:
         found = orjson.loads(entry) if entry is not None else {}
         refuse_foreign(found.pop("job", ""), job)
         found.pop("streamed_ms", None)  # of a former version
-        return Progress(**found)
+        progress = Progress(**found)
+        progress._count((), progress.rejected_in_all - sum(progress.reasons.values()), OF_BEFORE)
+        return progress
+
+    def reject(self, records: int, reasons: Iterable[tuple[str, int]]) -> None:
+        """Count records that the Parser rejected."""
+        self.rejected += records
+        self._count(reasons, records)
+
+    def refuse(self, reasons: Sequence[str]) -> None:
+        """Count events that only the graph's state shows to be wrong."""
+        self.refused += len(reasons)
+        self._count(((reason, 1) for reason in reasons), len(reasons))
+
+    def _count(self, reasons: Iterable[tuple[str, int]], records: int, rest: str = OTHER_REASONS) -> None:
+        """Count so many records by reason; `rest` is that of those without any."""
+        known = list(reasons)
+        add_reasons(self.reasons, known)
+        if without := records - sum(count for _, count in known):
+            add_reasons(self.reasons, [(rest, without)])
 
     def encode(self, job: str) -> bytes:
         """The entry, as JSON."""
-        counts = {"epoch": self.epoch, "rejected": self.rejected, "refused": self.refused, "job": job}
-        return orjson.dumps(counts | {"told": self.told, "since_marker_ms": round(self.since_marker_ms)})
+        counts: dict[str, Any] = {"epoch": self.epoch, "rejected": self.rejected, "refused": self.refused, "job": job}
+        counts |= {"told": self.told, "since_marker_ms": round(self.since_marker_ms), "reasons": self.reasons}
+        return orjson.dumps(counts)
 
     @property
     def rejected_in_all(self) -> int:

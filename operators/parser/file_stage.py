@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from operators.parser.core import Parser
+from operators.parser.dead_letters import DeadLetter
 from operators.parser.files import Chunk, ChunkReader
-from operators.parser.letter_box import LetterBox
+from operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
 from partitioner.events import Events
 
 BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8000
@@ -31,10 +34,31 @@ def block_size(epoch_events: int) -> int:
     return max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
 
 
-def encoded_blocks(events: Events, block_events: int) -> list[bytes]:
-    """The events in blocks of so many; one without events where there are none, for it tells of rejected records."""
-    starts = range(0, max(len(events), 1), block_events)
-    return [events.slice(start, start + block_events).encode() for start in starts]
+class ParsedBlock(NamedTuple):
+    """An encoded block of events, and the letters of the rejected records that stand in it."""
+
+    encoded: bytes
+    letters: list[DeadLetter]
+
+
+def encoded_blocks(events: Events, letters: Sequence[DeadLetter], block_events: int) -> Iterator[ParsedBlock]:
+    """The events in blocks of so many; one without events where there are none, for it tells of rejected records.
+
+    `letters` are in the order of the records; the count of a letter for many may be told by several blocks.
+    """
+    waiting, reason, records = iter(letters), OTHER_REASONS, 0  # so many of the newest letter are not told of
+    for start in range(0, max(len(events), 1), block_events):
+        block, mine, told = events.slice(start, start + block_events), list[DeadLetter](), dict[str, int]()
+        left = block.rejected
+        while left:
+            if not records:
+                letter = next(waiting, None)
+                mine += [] if letter is None else [letter]
+                reason, records = (OTHER_REASONS, left) if letter is None else (reason_of(letter.error), letter.records)
+            count = min(left, records)
+            told[reason] = told.get(reason, 0) + count
+            left, records = left - count, records - count
+        yield ParsedBlock(replace(block, reasons=tuple(told.items())).encode(), mine)
 
 
 class ParserStage:
@@ -52,14 +76,20 @@ class ParserStage:
 
     def parse(self, number: int) -> list[bytes]:
         """The blocks of one chunk; its rejected records are in the dead letters when this returns."""
+        return [self.taken(block) for block in self.parsed(number)]
+
+    def parsed(self, number: int) -> Iterator[ParsedBlock]:
+        """The blocks of one chunk, of which no rejected record is in the dead letters before they are `taken`."""
         arrival_ms = time.time() * 1e3
         chunk = self._chunks[number]
         events, letters = self._parser.parse_chunk(chunk, self._reader.read(chunk), arrival_ms)
-        if letters and self.dead_letters is not None:
-            self.dead_letters.write(letters)
-        return encoded_blocks(events, self._block_events)
+        return encoded_blocks(events, letters, self._block_events)
+
+    def taken(self, block: ParsedBlock) -> bytes:
+        """A block that is to be processed; its rejected records are in the dead letters when this returns."""
+        if block.letters and self.dead_letters is not None:
+            self.dead_letters.write(block.letters)
+        return block.encoded
 
     def close(self) -> None:
-        """Write the last counts of rejected records."""
-        if self.dead_letters is not None:
-            self.dead_letters.close()
+        """Nothing is open."""

@@ -14,7 +14,7 @@ from typing import Any
 from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from operators.record_lines import BLOCK_BYTES, LINE_END, line_of
-from operators.telemetry.status_file import StatusFile, read_statuses
+from operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
 
 STATUS_PREFIX = "letters-"
 _KEPT_BYTES = 64 << 10
@@ -86,22 +86,25 @@ def _cut(record: dict[str, Any], raw: bytes, size: int) -> str:
     return json.dumps(record)
 
 
-class LetterBox:
-    """Takes a stage's rejected records; `reasons` counts them as often as they were written, across restarts too.
+def add_reasons(counts: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
+    """Add to counts by reason, which stay few."""
+    for reason, records in more:
+        name = reason if reason in counts or len(counts) < REASONS_MAX else OTHER_REASONS
+        counts[name] = counts.get(name, 0) + records
 
-    `dropped` counts those that files had no room for any more.
+
+class LetterBox:
+    """Takes a stage's rejected records; `dropped` counts those that files had no room for any more.
+
+    Why they were rejected is counted by the Partitioner, whose durable state has them once: it tells here.
     """
 
     def __init__(self, target: DeadLetterFile | LetterQueue, out: Path | None = None, operator: str = "") -> None:
         """Without `out` nothing is told; with it the counts are in the status file of the operator."""
         self._target = target
         self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}")
-        self.reasons: Counter[str] = Counter()
-        self._dropped_before = 0
-        if self._status is not None:
-            told = self._status.read()
-            self.reasons.update(_reasons_in(told))
-            self._dropped_before = _dropped_in(told)
+        self._reasons: Mapping[str, int] = {}
+        self._dropped_before = 0 if self._status is None else _dropped_in(self._status.read())
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Pass letters on; those for a file are in it when this returns."""
@@ -110,38 +113,29 @@ class LetterBox:
             return
         dropped = self.dropped
         self._target.write(letters)
-        for letter in letters:
-            reason = reason_of(letter.error)
-            known = reason in self.reasons or len(self.reasons) < REASONS_MAX
-            self.reasons[reason if known else OTHER_REASONS] += letter.records
+        if self.dropped > dropped:  # told at once: nobody can count it later
+            self._write(time.time() * 1e3, last=False)
+
+    def tell(self, reasons: Mapping[str, int], *, now: bool = True, last: bool = False) -> None:
+        """Tell how many records were rejected for what reason, since the job began; `now`: not only if it is due."""
+        self._reasons = reasons
         now_ms = time.time() * 1e3
-        # What is dropped is counted at once: nobody can count it later.
-        if self._status is not None and (self.dropped > dropped or self._status.is_due(now_ms)):
-            self._tell(now_ms)
+        if self._status is not None and (now or self._status.is_due(now_ms)):
+            self._write(now_ms, last)
 
     def take(self) -> list[str]:
         """Blocks of lines for the topic; none where there is a file."""
         return self._target.take() if isinstance(self._target, LetterQueue) else []
-
-    def close(self) -> None:
-        """Write the last counts."""
-        if self._status is not None and self.reasons:
-            self._tell(time.time() * 1e3)
 
     @property
     def dropped(self) -> int:
         """Letters that were dropped, across restarts too."""
         return self._dropped_before + (self._target.dropped if isinstance(self._target, DeadLetterFile) else 0)
 
-    def _tell(self, now_ms: float) -> None:
-        assert self._status is not None
-        self._status.write({"reasons": self.reasons, "dropped": self.dropped}, now_ms)
-
-
-def _reasons_in(status: Mapping[str, Any]) -> dict[str, int]:
-    """The counts in a status, without what can't be one."""
-    found = status.get("reasons")
-    return {name: n for name, n in found.items() if type(n) is int} if isinstance(found, dict) else {}
+    def _write(self, now_ms: float, last: bool) -> None:
+        if self._status is not None:
+            told = {"reasons": self._reasons, "dropped": self.dropped, LAST_STATUS: last, "time": now_ms / 1e3}
+            self._status.write(told, now_ms)
 
 
 def _dropped_in(status: Mapping[str, Any]) -> int:
@@ -152,8 +146,9 @@ def _dropped_in(status: Mapping[str, Any]) -> int:
 def read_reasons(out: Path) -> dict[str, int]:
     """How many records were rejected for what reason, the most frequent first."""
     counts: Counter[str] = Counter()
-    for status in read_statuses(out, STATUS_PREFIX):
-        counts.update(_reasons_in(status))
+    for status in read_statuses(out, REASONS_PREFIX):
+        found = status.get("reasons")
+        counts.update({name: n for name, n in found.items() if type(n) is int} if isinstance(found, dict) else {})
     return dict(counts.most_common())
 
 

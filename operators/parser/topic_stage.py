@@ -79,7 +79,7 @@ class MessageStage:
             self.dead_letters.write(letters)
         if not len(events) and not letters:
             return []
-        return encoded_blocks(events, self._block_events)
+        return [block.encoded for block in encoded_blocks(events, letters, self._block_events)]
 
     def _tell(self, now_ms: float) -> None:
         """Write down how far each partition has been read."""
@@ -89,9 +89,7 @@ class MessageStage:
             self.status_behind = False
 
     def close(self) -> None:
-        """Write the last status, and the last counts of rejected records."""
-        if self.dead_letters is not None:
-            self.dead_letters.close()
+        """Write the last status."""
         if self._status is not None and self.status_behind:
             self._tell(float("inf"))
 

@@ -23,6 +23,8 @@ _FIRST_MS = 0.01
 _PER_DOUBLING = 8
 _LOWEST, _HIGHEST = 0, BUCKETS - 1
 LAST_STATUS = "last"  # a field: whether this attempt of the part writes no more
+SINK_PREFIX, REASONS_PREFIX = "sink-", "letters-partitioner"
+_LASTING = SINK_PREFIX, REASONS_PREFIX  # statuses of which one is the last
 _POLL_S = 0.02
 
 
@@ -88,7 +90,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_statuses(out: Path, prefix: str = "sink-", needs: Collection[str] = ()) -> list[dict[str, Any]]:
+def read_statuses(out: Path, prefix: str = SINK_PREFIX, needs: Collection[str] = ()) -> list[dict[str, Any]]:
     """The status files of all parts, in no particular order; empty before the first is written.
 
     Damaged ones, and those that lack a field that the caller `needs`, are left out, with a warning: what they told is
@@ -104,15 +106,17 @@ def read_statuses(out: Path, prefix: str = "sink-", needs: Collection[str] = ())
     return statuses
 
 
-def await_last(out: Path, since_ms: float, timeout_s: float, prefix: str = "sink-") -> bool:
-    """Wait until all parts that have written since then have written their last status; whether they did in time.
+def await_last(out: Path, since_ms: float, timeout_s: float) -> bool:
+    """Wait until all that have written since then have written their last status; whether they did in time.
 
-    A part writes its status with the first epoch that it takes: those that have written nothing since have no last one.
+    The Sink's parts do so, and the Partitioner where records were rejected. A part writes its status with the first
+    epoch that it takes: those that have written nothing since have no last one.
     Units: since_ms on the clock of `time` in the status.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        now = [one for one in read_statuses(out, prefix, needs=("time",)) if one["time"] * 1e3 >= since_ms]
+        told = [one for prefix in _LASTING for one in read_statuses(out, prefix)]
+        now = [one for one in told if one.get("time", 0.0) * 1e3 >= since_ms]
         if all(one.get(LAST_STATUS) for one in now):
             return True
         if time.monotonic() > deadline:

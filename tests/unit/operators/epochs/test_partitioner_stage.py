@@ -21,11 +21,12 @@ from operators.control import (
 )
 from operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
 from operators.epochs.cut_log import CutLog
-from operators.epochs.progress import Progress
+from operators.epochs.progress import OF_BEFORE, SEALED_KEY, Progress
 from operators.epochs.retention import Commits
 from operators.parser.core import Origin, Parser
 from operators.parser.dead_letters import DeadLetterFile
-from operators.parser.letter_box import LetterBox
+from operators.parser.file_stage import encoded_blocks
+from operators.parser.letter_box import LetterBox, LetterQueue, read_reasons
 from operators.parser.rejects import Refusals
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
@@ -315,6 +316,41 @@ def test_records_that_the_parser_rejected_are_counted() -> None:
     assert (again.sent[1][REJECTED], again.sent[1][ACCEPTED]) == (1, 2)
 
 
+def test_reasons_are_as_many_as_what_was_rejected_whatever_was_killed(tmp_path: Path) -> None:
+    """They were counted where the letters were written, twice a second: a kill lost some, and a replay added some."""
+    parser, log = Parser(WIDTH, None, None), CutLog()
+    blocks = []
+    for bad in (b"nonsense", b'{"op":"fly"}', b"[1]", b"nonsense"):
+        lines = b'{"op":"add_edge","src":1,"dst":2}\n' + bad + b"\n" + bad
+        events, letters = parser.parse_jsonl(lines, Origin())
+        blocks += [block.encoded for block in encoded_blocks(events, letters, 1000)]
+    expected = {"not JSON": 4, "op: expected one of": 2, "expected a JSON object": 2}
+
+    def box() -> LetterBox:
+        return LetterBox(LetterQueue(), tmp_path, "partitioner")
+
+    job = Job(log, letters=box())
+    job.keep(job.stage.receive(blocks[0], 0.0))
+    kept = dict(job.entries)
+    for block in blocks[1:3]:  # of an attempt that is killed, and leaves its word
+        job.stage.receive(block, 0.0)
+    job.stage.close()
+    assert sum(read_reasons(tmp_path).values()) == 6
+    again = Job(log, kept, letters=box())
+    assert sum(read_reasons(tmp_path).values()) == 2, "as the state has it"
+    for block in blocks[1:]:
+        again.keep(again.stage.receive(block, 0.0))
+    again.keep(again.stage.finish())
+    again.stage.close()
+    found = read_reasons(tmp_path)
+    assert sum(found.values()) == again.stage.progress.rejected_in_all == 8
+    assert sorted(found.values()) == sorted(expected.values())
+    old = orjson.loads(again.entries[SEALED_KEY])
+    del old["reasons"]
+    older = Job(log, {**again.entries, SEALED_KEY: orjson.dumps(old)}, letters=box())
+    assert older.stage.progress.reasons == {OF_BEFORE: 8}
+
+
 def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
     bad = Parser(WIDTH, None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
     for killed in (False, True):
@@ -331,4 +367,4 @@ def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
 
 def test_what_a_former_version_counted_beside_is_passed_over() -> None:
     former = orjson.loads(Progress(epoch=3, rejected=2).encode("j")) | {"streamed_ms": 70}
-    assert Progress.decode(orjson.dumps(former), "j") == Progress(epoch=3, rejected=2)
+    assert Progress.decode(orjson.dumps(former), "j") == Progress(epoch=3, rejected=2, reasons={OF_BEFORE: 2})

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import Counter
 
 import pytest
 
@@ -13,11 +14,13 @@ from operators.parser.letter_box import (
     REASONS_MAX,
     LetterBox,
     LetterQueue,
+    add_reasons,
     read_dropped,
     read_reasons,
     reason_of,
 )
 from operators.record_lines import BLOCK_BYTES
+from operators.telemetry.status_file import await_last
 from tests.support.kafka_records import split
 
 
@@ -69,10 +72,9 @@ def test_no_record_is_larger_than_its_topic_takes(record_bytes, size):
             assert ("note" in record) == ("raw_bytes" in record)
 
 
-def test_a_letter_for_many_counts_them_all(tmp_path):
+def test_a_letter_for_many_says_so(tmp_path):
     box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"))
     box.write([letter(), DeadLetter("the rest of it, got 41", "s", 0, 0, b"", 41)])
-    assert box.reasons == {"x: missing": 1, "the rest of it": 41}
     lines = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_bytes().splitlines()]
     assert ["records" in line for line in lines] == [False, True]
     assert lines[1]["records"] == 41
@@ -80,17 +82,16 @@ def test_a_letter_for_many_counts_them_all(tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"reasons": {"x', b"[]", b'{"reasons": 3}', b"\xff\x00" * 40])
 def test_a_damaged_status_is_set_aside_and_counting_goes_on(tmp_path, caplog, damage):
-    path = tmp_path / "status" / "letters-parser.json"
+    path = tmp_path / "status" / "letters-partitioner.json"
     path.parent.mkdir()
     path.write_bytes(damage)
     assert read_reasons(tmp_path) == {}
-    box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "parser")
-    box.write([letter()])
-    box.close()
+    box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "partitioner")
+    box.tell({"x: missing": 1})
     assert read_reasons(tmp_path) == {"x: missing": 1}
     if damage[:9] != b'{"reasons' or damage[-1:] != b"}":
-        assert path.with_name("letters-parser.json.damaged").read_bytes() == damage
-        assert "letters-parser.json" in caplog.text
+        assert path.with_name("letters-partitioner.json.damaged").read_bytes() == damage
+        assert "letters-partitioner.json" in caplog.text
 
 
 def test_many_come_in_blocks():
@@ -119,16 +120,15 @@ def test_reasons_are_counted_without_the_values():
     ]
     _, letters = Parser(2, "int", None).parse_jsonl(b"\n".join(lines), Origin())
     assert len(letters) == len(lines)
-    box = LetterBox(LetterQueue())
-    box.write(letters)
-    assert box.reasons.total() == len(lines)
-    assert box.reasons["x: expected 2 numbers"] == 2
-    assert box.reasons["x: expected numbers"] == 2
-    assert box.reasons["x: not finite in float32"] == 1
-    assert box.reasons["dst: missing"] == 1
-    assert box.reasons["dst: expected an integer"] == 1
-    assert max(count for reason, count in box.reasons.items() if reason.startswith("op: expected one of")) == 2
-    assert len([reason for reason in box.reasons if "JSON" in reason]) <= 3
+    reasons = Counter(reason_of(one.error) for one in letters)
+    assert reasons.total() == len(lines)
+    assert reasons["x: expected 2 numbers"] == 2
+    assert reasons["x: expected numbers"] == 2
+    assert reasons["x: not finite in float32"] == 1
+    assert reasons["dst: missing"] == 1
+    assert reasons["dst: expected an integer"] == 1
+    assert max(count for reason, count in reasons.items() if reason.startswith("op: expected one of")) == 2
+    assert len([reason for reason in reasons if "JSON" in reason]) <= 3
 
 
 def test_reasons_stay_few_whatever_the_records_hold():
@@ -148,31 +148,32 @@ def test_reasons_stay_few_whatever_the_records_hold():
 
 
 def test_reasons_beyond_the_first_are_counted_together():
-    box = LetterBox(LetterQueue())
-    box.write(letter(f"reason {k}") for k in range(REASONS_MAX + 30))
-    box.write([letter("reason 0"), letter("reason 5000")])
-    assert len(box.reasons) == REASONS_MAX + 1
-    assert (box.reasons["reason 0"], box.reasons[OTHER_REASONS], box.reasons.total()) == (2, 31, REASONS_MAX + 32)
+    reasons = {}
+    add_reasons(reasons, ((f"reason {k}", 1) for k in range(REASONS_MAX + 30)))
+    add_reasons(reasons, [("reason 0", 1), ("reason 5000", 1)])
+    assert len(reasons) == REASONS_MAX + 1
+    assert (reasons["reason 0"], reasons[OTHER_REASONS], sum(reasons.values())) == (2, 31, REASONS_MAX + 32)
 
 
 def test_a_reason_is_short():
     assert len(reason_of("type: expected one of the model's edge types " + "a, " * 100 + "got 'b'")) <= 80
 
 
-def test_counts_go_on_after_a_restart(tmp_path):
-    box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "parser")
-    box.write([letter(), letter("op: missing")])
-    box.write([])
-    box.close()
-    again = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "parser")
-    again.write([letter()])
-    again.close()
-    other = LetterBox(LetterQueue(), tmp_path, "partitioner")
-    other.write([letter("weight: too small, got 3")])
-    other.close()
-    assert read_reasons(tmp_path) == {"x: missing": 2, "op: missing": 1, "weight: too small": 1}
-    assert again.take() == []
-    assert len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 3
+def test_the_partitioner_alone_tells_why(tmp_path):
+    parser = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "parser")
+    parser.write([letter(), letter("op: missing")])
+    parser.write([])
+    assert read_reasons(tmp_path) == {}
+    box = LetterBox(LetterQueue(), tmp_path, "partitioner")
+    box.tell({"x: missing": 1, "op: missing": 2})
+    box.tell({"x: missing": 4}, now=False)
+    assert read_reasons(tmp_path) == {"op: missing": 2, "x: missing": 1}, "it is not due"
+    assert not await_last(tmp_path, 0.0, 0.0)
+    box.tell({"x: missing": 4}, last=True)
+    assert read_reasons(tmp_path) == {"x: missing": 4}
+    assert await_last(tmp_path, 0.0, 0.0)
+    assert parser.take() == []
+    assert len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 2
 
 
 def test_what_is_dropped_is_counted_across_restarts(tmp_path):
