@@ -19,7 +19,7 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
 from operators.sink.tail.reader import Beat, TailEpoch
 from state.served.ids import Ids, Texts, slice_of, text_bytes
-from state.served.layout import HISTORY_BYTES, SHM, T_HEAP_USED, T_LIVE, Shape
+from state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, Shape
 from state.served.mapped import HistoryTooShortError
 from state.served.reader import TableReader
 from state.served.writer import TableWriter
@@ -51,7 +51,7 @@ class Follower:
         self._is_gone = False
         self._shown: TableWriter | None = None  # the table that readers get
         self._floor = -1  # the epoch that they may have seen
-        self.ended = False
+        self.ended = RUNS
         self.taken_over = False
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
 
@@ -275,7 +275,7 @@ class Follower:
         """Say that the server lives, and as of when the table has all that the job has published."""
         beats = self._beats()
         if now - self._ended_at >= _ENDED_S:
-            self._ended_at, self.ended = now, self._has_ended()
+            self._ended_at, self.ended = now, self._how_ended()
             self._is_gone = not any(beats) and self._knows_log and self.job.is_over()
         heard_us, told = self._heard(beats)
         if table.epoch >= self._told:  # what the parts had at the last beat
@@ -300,9 +300,9 @@ class Follower:
         """What each part told last."""
         return self.job.beats()
 
-    def _has_ended(self) -> bool:
-        """Whether the table stays as it is, for the job is done."""
-        return self.job.has_ended()
+    def _how_ended(self) -> int:
+        """Whether the table stays as it is, for the job is done or was stopped."""
+        return self.job.how_ended()
 
 
 def _ids_of(one: TailEpoch, strings: bool) -> Ids:

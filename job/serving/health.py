@@ -8,6 +8,8 @@ from typing import Any
 
 from job.serving.lookup import ROW, Lookup, NotReadyError
 from state.served.layout import (
+    ENDED,
+    STOPPED,
     T_ARRIVED_US,
     T_BEAT_US,
     T_ENDED,
@@ -18,6 +20,7 @@ from state.served.layout import (
 )
 
 STALE_AFTER_S = 10.0
+_HOW_ENDED = {ENDED: "ended", STOPPED: "stopped"}
 
 
 class Health:
@@ -31,15 +34,15 @@ class Health:
         """The figures; `ready` and, where it is not, `reason`.
 
         `behind_s`: how long the job, or the server, has said nothing, or what it said is not in the table. `job`:
-        running, ended, or silent; of a server that feeds from a topic it is the brokers that say something, and the job
-        is unknown.
+        running, ended, stopped, or silent; of a server that feeds from a topic it is the brokers that say something,
+        and the job is unknown.
         """
         try:
             table = self._lookup.table
         except NotReadyError as error:
             return {"ready": False, "reason": self.trouble() or str(error)}
         now_us = time.time_ns() // 1000
-        ended = bool(table.word(T_ENDED))
+        ended = table.word(T_ENDED)
         server_s, source_us = (now_us - table.word(T_BEAT_US)) / 1e6, table.word(T_SOURCE_BEAT_US)
         source_s = (now_us - source_us) / 1e6 if source_us else float("inf")
         behind_s = server_s if ended else max(server_s, source_s)
@@ -53,7 +56,7 @@ class Health:
             "epoch": table.epoch,
             "vertices": table.live,
             "consistency": self._lookup.consistency,
-            "job": "ended" if ended else "silent" if stale else "unknown" if row else "running",
+            "job": _HOW_ENDED.get(ended, "silent" if stale else "unknown" if row else "running"),
             "behind_s": None if behind_s == float("inf") else round(behind_s, 3),
             "age_of_last_event_s": round((now_us - arrived) / 1e6, 3) if arrived else None,
             "publish_to_readable_ms": round((readable - published) / 1e3, 3) if published else None,

@@ -17,6 +17,7 @@ from job.folder import layout
 from job.folder.run_file import ENDED, FINISHED, STOPPED, read_run, running_process
 from operators.output_folders import tails_of
 from operators.sink.tail.layout import beat_name, job_word
+from state.served import layout as served
 
 # The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
 if TYPE_CHECKING:
@@ -137,9 +138,9 @@ class ServedJob:
         bases = (self.out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")  # each has all up to its epoch
         return max([min(visible.values()), *(int(path.stem.removeprefix(BASE_PREFIX)) for path in bases)])
 
-    def has_ended(self) -> bool:
-        """Whether it came to its end, or was stopped: what it left is complete."""
-        return read_run(self.out).get("state") in (FINISHED, STOPPED)
+    def how_ended(self) -> int:
+        """Whether it came to its end, or was stopped: what it left is complete. Else it runs, as far as is known."""
+        return {FINISHED: served.ENDED, STOPPED: served.STOPPED}.get(str(read_run(self.out).get("state")), served.RUNS)
 
     def is_over(self) -> bool:
         """Whether nobody works on it any more: it has ended, failed, or was killed on this machine."""

@@ -36,6 +36,7 @@ T_HEAP_USED, T_LIVE = 112, 113
 # Of the newest epoch: when its first event arrived, when the job published it, when it became readable here.
 T_ARRIVED_US, T_PUBLISHED_US, T_READABLE_US = 120, 121, 122
 T_SOURCE_BEAT_US, T_TAIL_FAILURES, T_ENDED = 128, 129, 130
+RUNS, ENDED, STOPPED = 0, 1, 2  # how the job has ended, in T_ENDED: it may be taken up again where it was stopped
 # One more than the greatest epoch that a row may have, set before the row is; 0 of an earlier version. A table whose
 # rows may be past the epoch after its newest complete one is not gone on with: of that epoch alone all comes again.
 T_REACH = 136

@@ -226,11 +226,11 @@ class TableWriter:
         publish_word(mem, T_EPOCH, epoch)
         publish_word(mem, T_READABLE_US, time.time_ns() // 1000)
 
-    def beat(self, source_us: int, failures: int, ended: bool) -> None:
+    def beat(self, source_us: int, failures: int, ended: int) -> None:
         """Say that the writer lives, and what it knows of the job."""
         publish_word(self.mem, T_SOURCE_BEAT_US, source_us)
         publish_word(self.mem, T_TAIL_FAILURES, failures)
-        publish_word(self.mem, T_ENDED, int(ended))
+        publish_word(self.mem, T_ENDED, ended)
         publish_word(self.mem, T_BEAT_US, time.time_ns() // 1000)
 
     def supersede(self) -> None:

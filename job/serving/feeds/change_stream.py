@@ -7,7 +7,7 @@ is found without a look at all rows, whoever made the table, and a reader that i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,16 @@ import pyarrow as pa
 from job.serving.columns import column_of_ids, numbers, pieces_of, vectors
 from job.serving.lookup import Lookup, NotReadyError
 from state.served.ids import Ids, slice_of
-from state.served.layout import T_ARRIVED_US, T_ENDED, T_PUBLISHED_US, T_SOURCE_BEAT_US, T_TAIL_FAILURES
+from state.served.layout import (
+    ENDED,
+    RUNS,
+    STOPPED,
+    T_ARRIVED_US,
+    T_ENDED,
+    T_PUBLISHED_US,
+    T_SOURCE_BEAT_US,
+    T_TAIL_FAILURES,
+)
 from state.served.plain import PlainReader
 from state.served.reader import Change, ChangeReader
 
@@ -36,6 +45,7 @@ class Told:
     behind_us: int | None
     tail_failures: int
     ended: bool
+    stopped: bool
     positions: list[list[int]]
 
 
@@ -64,17 +74,28 @@ def _reading(lookup: Lookup) -> ChangeReader:
     return ChangeReader(table)
 
 
+def told_end(how: int) -> dict[str, bool]:
+    """How the job has ended, as other servers are told."""
+    return {"ended": bool(how), "stopped": how == STOPPED}
+
+
+def ended_of(told: Mapping[str, Any]) -> int:
+    """The inverse of `told_end`; servers of an earlier version do not say that a job was stopped."""
+    return STOPPED if told.get("stopped") is True else ENDED if told["ended"] is True else RUNS
+
+
 def told_of(lookup: Lookup) -> Told:
     """Of the table, as of now."""
     table = lookup.table
     beat_us = table.word(T_SOURCE_BEAT_US)
+    ended = told_end(table.word(T_ENDED))
     return Told(
         table.word(T_ARRIVED_US),
         table.word(T_PUBLISHED_US),
         time.time_ns() // 1000 - beat_us if beat_us else None,
         table.word(T_TAIL_FAILURES),
-        bool(table.word(T_ENDED)),
-        table.positions().tolist(),
+        positions=table.positions().tolist(),
+        **ended,
     )
 
 

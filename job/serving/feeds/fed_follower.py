@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from job.console import say
 from job.serving.columns import ids_of_column, rows_of, values_of
-from job.serving.feeds.change_stream import schema_of
+from job.serving.feeds.change_stream import ended_of, schema_of
 from job.serving.feeds.checked import change_head, check_rows
 from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.follower import Follower
@@ -91,7 +91,7 @@ class FedFollower(Follower):
         told, now_us = head["told"], time.time_ns() // 1000
         if told["behind_us"] is not None:
             self._source_us = max(self._source_us, now_us - told["behind_us"])
-        self._failures, self.ended = told["tail_failures"], told["ended"]
+        self._failures, self.ended = told["tail_failures"], ended_of(told)
         if head["epoch"] > self.table.epoch:
             self._take_rows(head, pieces)
         self._beat(time.monotonic())

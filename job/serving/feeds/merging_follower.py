@@ -22,7 +22,7 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
 from operators.sink.tail.note import TailNote
 from operators.sink.tail.reader import Beat, TailEpoch
-from state.served.layout import HISTORY_BYTES
+from state.served.layout import HISTORY_BYTES, RUNS
 from state.served.writer import TableWriter
 
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
@@ -192,15 +192,15 @@ class MergingFollower(FedFollower):
         """What each part told last, here or elsewhere."""
         return [newest_beat(both) for both in zip(self.job.beats(), self._peers.beats(), strict=True)]
 
-    def _has_ended(self) -> bool:
-        """Whether the job is done, as its folder says, or another server, while no part says anything.
+    def _how_ended(self) -> int:
+        """Whether the job is done or was stopped, as its folder says, or another server, while no part says anything.
 
         Servers that heard it of each other would say so for good, also of a job that was resumed.
         """
-        if self.job.has_ended():
-            return True
+        if how := self.job.how_ended():
+            return how
         heard_us = max((one.beat_us for one in self._beats() if one is not None), default=0)
-        return time.time_ns() // 1000 - heard_us > _SILENT_US and self._peers.has_ended()
+        return self._peers.how_ended() if time.time_ns() // 1000 - heard_us > _SILENT_US else RUNS
 
     def _beat_of(self, table: TableWriter, now: float) -> None:
         Follower._beat_of(self, table, now)

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from job.serving.feeds.change_stream import ended_of
 from job.serving.feeds.checked import is_integer, is_row_of_integers
 from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from job.serving.served_job import ServedJob
 from job.serving.tls import Address
 from operators.sink.tail.layout import R_BYTES
 from operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
+from state.served.layout import RUNS
 
 HELD_BYTES_MAX = 128 << 20
 _AT_HAND = 16  # epochs behind the table's that are taken in beyond that: they let it go on
@@ -36,7 +38,7 @@ class _Peer:
 
     source: Source
     table: int = -1
-    ended: bool = False
+    ended: int = RUNS
     beats: list[Beat | None] = field(default_factory=list)
     reason: str = "not reached yet"
     patience_s: float = _PATIENCE_S
@@ -53,7 +55,7 @@ class _Peer:
             msg = f"a heartbeat: expected four numbers for each of {parts} parts, got {str(head)[:100]}"
             raise NotATailError(msg)
         self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in beats]
-        self.table, self.ended, self.reason = table, head["ended"] is True, ""
+        self.table, self.ended, self.reason = table, ended_of(head), ""
 
 
 class PeerTails:
@@ -108,9 +110,9 @@ class PeerTails:
         best = max(self._peers.copy().values(), key=lambda peer: peer.table, default=None)
         return best.source if best is not None and best.table > self._epoch else None
 
-    def has_ended(self) -> bool:
-        """Whether a server that is no further than ours says that the job is done."""
-        return any(peer.ended and peer.table <= self._epoch for peer in self._peers.copy().values())
+    def how_ended(self) -> int:
+        """Whether a server that is no further than ours says that the job is done, or was stopped."""
+        return max((peer.ended for peer in self._peers.copy().values() if peer.table <= self._epoch), default=RUNS)
 
     def unheard(self) -> list[str]:
         """The servers of which nothing is heard, and why."""
@@ -137,7 +139,7 @@ class PeerTails:
                 self._take(peer)
             except FAILURES as error:
                 peer.reason = reason_of(error) or "it has ended"
-                peer.table, peer.ended = -1, False
+                peer.table, peer.ended = -1, RUNS
             self._stop.wait(RETRY_S)
 
     def _take(self, peer: _Peer) -> None:

@@ -16,12 +16,13 @@ import orjson
 import pyarrow as pa
 
 from job.serving.columns import PIECE_BYTES
+from job.serving.feeds.change_stream import told_end
 from job.serving.lookup import BadRequestError, Lookup, NotReadyError
 from job.serving.part_tails import PartTails
 from job.serving.served_job import TailsHere
 from operators.sink.tail.layout import VERSION, beat_name, job_word
 from operators.sink.tail.reader import TailEpoch, read_beat
-from state.served.layout import T_ENDED
+from state.served.layout import RUNS, T_ENDED
 
 SCHEMA = pa.schema([("record", pa.uint8())])
 _BEAT_S, _POLL_S = 0.25, 0.004
@@ -91,6 +92,6 @@ def _beat(here: TailsHere, folder: Path, word: int, lookup: Lookup) -> dict[str,
     told = [None if one is None else [now_us - one.beat_us, one.visible, one.failures, one.epoch] for one in beats]
     try:
         table = lookup.table
-        return {"beats": told, "table": table.epoch, "ended": bool(table.word(T_ENDED))}
+        return {"beats": told, "table": table.epoch, **told_end(table.word(T_ENDED))}
     except NotReadyError:
-        return {"beats": told, "table": -1, "ended": False}
+        return {"beats": told, "table": -1, **told_end(RUNS)}

@@ -28,6 +28,7 @@ from job.serving.tls import Address
 from operators.sink.tail.layout import TailName
 from operators.sink.tail.note import TailNote
 from operators.sink.tail.reader import TailReader
+from state.served.layout import RUNS
 from state.served.mapped import HistoryTooShortError
 from state.served.writer import TableWriter
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
@@ -95,6 +96,9 @@ def test_that_a_job_has_ended_is_no_hearsay(machines):
     run_file.update_run(hand.out, state=run_file.FINISHED)
     for server in (one, two, three):
         server.until(lambda server=server: server.health.figures()["job"] == "ended")
+    run_file.update_run(hand.out, state=run_file.STOPPED)
+    for server in (one, two, three):
+        server.until(lambda server=server: server.health.figures()["job"] == "stopped")
     run_file.update_run(hand.out, state=run_file.RUNNING)
     hand.open()  # resumed: its parts say something again
     hand.apply(2, ({2: 2.0}, []))
@@ -121,7 +125,7 @@ def test_a_heartbeat_that_is_none(machines, wrong):
     head = {"beats": [None, None], "table": 9, "ended": False} | wrong
     peers, _ = heard(machines, (head, np.empty(0, np.uint8)))
     assert "a heartbeat: expected four numbers for each of 2 parts" in peers.unheard()[0]
-    assert (peers.beats(), peers.further(), peers.has_ended()) == ([None, None], None, False)
+    assert (peers.beats(), peers.further(), peers.how_ended()) == ([None, None], None, RUNS)
 
 
 @pytest.mark.parametrize("part", [-1, 2, "0", None])
