@@ -101,6 +101,7 @@ class LiveState:
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
         change = self.core.partition(events)
+        self.partitioner.progress.attrs += events.attrs
         control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
@@ -110,6 +111,12 @@ class LiveState:
     def epoch(self) -> int:
         """The epoch that the graph is at."""
         return self.partitioner.epoch
+
+    @property
+    def attrs(self) -> tuple[int, int] | None:
+        """How many numbers the attr of its edges had, and how many events brought one; None where none had any."""
+        width = self.core.attr_width
+        return None if width is None else (width, self.partitioner.progress.attrs)
 
     def graph(self) -> LiveGraph:
         """All live vertices and edges."""

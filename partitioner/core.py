@@ -61,6 +61,12 @@ class Partitioner:
         self._apply_kernel, self._close_kernel = Direct(apply_events), Direct(close_epoch)
 
     @property
+    def attr_width(self) -> int | None:
+        """How many numbers the attr of an edge has; None until one had any."""
+        width = self._t.scalar(t.ATTR_WIDTH) - 1
+        return None if width < 0 else width
+
+    @property
     def tables(self) -> TableSet:
         """All durable state."""
         return self._t.set
@@ -155,7 +161,7 @@ class Partitioner:
         particulars = {
             "bound": self.config.types_max,
             "name": repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "…"),
-            "width": self._t.scalar(t.ATTR_WIDTH) - 1,
+            "width": self.attr_width,
             "numbers": -1 if events.attr is None else int(events.attr[event]),
         }
         return event, REASONS[reason].format(**particulars)

@@ -192,6 +192,11 @@ class Events:
         return len(self.reject_rows)
 
     @property
+    def attrs(self) -> int:
+        """Edges that come with attr."""
+        return 0 if self.attr is None else int(np.count_nonzero(self.attr >= 0))
+
+    @property
     def in_width(self) -> int:
         """Width of the raw features."""
         return self.x.shape[1]

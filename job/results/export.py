@@ -33,6 +33,7 @@ from operators.epochs.cut_log import CutLog, copy_log
 from operators.live_graph import Entries, LiveState
 from operators.settings import Settings
 from operators.sink.change_log_reader import ChangeLogReader
+from operators.snapshot.reader import has_attr
 from operators.snapshot.writer import write_live_graph
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
@@ -163,11 +164,24 @@ def _from_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, An
     positions = [one.to_dict() for one in coverage.positions(stopped.has_finished and state is None)]
     counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
+    if live.attrs is not None:
+        counts["attr_left_out"] = _tell_attr(stopped, *live.attrs)
     undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()
     info = {**counts, "undirected": undirected, "positions": positions}
     write_live_graph(work / "snapshot", graph, live.features(graph), info)
     return {**counts, "positions": positions}
+
+
+def _tell_attr(stopped: Stopped, width: int, events: int) -> int:
+    """Say that edges had attr, which no job keeps yet; how many numbers each."""
+    given = stopped.saved.snapshot
+    also = f" and {given}/edges.parquet" if given and has_attr(Path(given)) else ""
+    say(
+        f"attr is left out: {events:,} edge events{also} brought attr of {width} numbers, which a job checks and does "
+        "not keep; edges.parquet has no such column, take it from where the edges came from"
+    )
+    return width
 
 
 def _open(job: Path, model: Path | None, running: bool, properties: ClientProperties) -> Stopped:

@@ -33,7 +33,7 @@ from operators.initial.image import InitialImage
 from operators.parser.config import LetterConfig, ParserConfig
 from operators.parser.core import Parser
 from operators.settings import Settings, TailConfig
-from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from operators.snapshot.reader import MODEL_SHA256, Snapshot, has_attr, open_snapshot
 from partitioner.config import PartitionerConfig
 from partitioner.events import INT
 from state.memory.machine_memory import available_memory
@@ -130,8 +130,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
         processor=processor,
     )
     settings = settings_of_run(settings, config, out, job_id, outputs, plan.sha256)
-    if leftovers.clear(out):
-        say(f"{out}: a run ended in it before its first epoch; what it had prepared is removed, and this one begins")
+    _make_room(config, out)
     # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     sources.save(out)
     snapshot = None if config.snapshot is None else str(config.snapshot.absolute())
@@ -156,6 +155,17 @@ def prepare(config: RunConfig, out: Path) -> Job:
     )
     make_image(settings, config)
     return Job(settings, sources, outputs)
+
+
+def _make_room(config: RunConfig, out: Path) -> None:
+    """Remove what a run left that never began; say what of the snapshot this one does not keep."""
+    if config.snapshot is not None and has_attr(config.snapshot):
+        say(
+            f"--snapshot {config.snapshot}: edges.parquet has a column attr: it is checked and not kept, no layer "
+            "reads it and no export of this job has it"
+        )
+    if leftovers.clear(out):
+        say(f"{out}: a run ended in it before its first epoch; what it had prepared is removed, and this one begins")
 
 
 def settings_of_run(

@@ -36,6 +36,7 @@ from job.run.summary import closing_summary, profile, progress
 from job.run.topic_start import put_start
 from job.serving.embedded import server_of_run
 from operators.factory import load_plan
+from operators.parser.letter_box import read_attrs
 from operators.snapshot.reader import id_kind_of
 from state.task_parts import DENSE_PARTS
 
@@ -72,6 +73,8 @@ def _sum_up(out: Path) -> None:
     """Print the last line, the summary."""
     summary = closing_summary(out)
     run_file.update_run(out, summary=summary)
+    if attrs := read_attrs(out):
+        say(f"attr of {attrs:,} edges of the events was checked and not kept")
     print(orjson.dumps(summary).decode(), flush=True)
 
 
@@ -144,7 +147,7 @@ class StartUp:
 
 def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
-    last = [0.0]
+    last, told_of_attr = [0.0], list[int]()
     before = progress(out)["epochs"]
 
     def update() -> None:
@@ -154,6 +157,9 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
         last[0] = now
         figures = progress(out)
         seconds, events = figures["seconds"], figures["events"]
+        if not told_of_attr and (attrs := read_attrs(out)):
+            told_of_attr.append(attrs)
+            say("edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it")
         if figures["epochs"] > before:
             clock.reached("first_epoch")
         bar.update(

@@ -103,8 +103,7 @@ class PartitionerStage:
         decides), would ever seal it again.
         """
         yield from self.replay(now_ms)
-        if self.progress.reasons:  # an attempt that failed may have told of more
-            self._tell_reasons()
+        self._tell()  # an attempt that failed may have told of more
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             yield self._seal(epoch, now_ms)
         self.lanes.forget_peaks()  # what was replayed did not wait
@@ -125,12 +124,14 @@ class PartitionerStage:
         changes.puts.append((self._hold(number, first, events, len(block)), block))
         changes.extend(self.sweeper.stamp().get(_PART, Mutations()))
         self.progress.reject(events.rejected, events.reasons)
-        if events.rejected or not self._is_stamped:
+        self.progress.attrs += events.attrs
+        to_tell = events.rejected > 0 or events.attrs > 0
+        if to_tell or not self._is_stamped:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
-        if events.rejected:
-            self._tell_reasons(now=False)
+        if to_tell:
+            self._tell(now=False)
         return out
 
     def tick(self, now_ms: float) -> Outcome:
@@ -196,8 +197,7 @@ class PartitionerStage:
         """Close the cut log, and tell the last counts of rejected records."""
         self.log.close()
         self.lanes.close()
-        if self.progress.reasons:
-            self._tell_reasons(last=True)
+        self._tell(last=True)
 
     # -- sealing ------------------------------------------------------------------------------------------------
 
@@ -244,11 +244,12 @@ class PartitionerStage:
         if self.dead_letters is not None:
             self.dead_letters.write(self._refusals.letters(events, rejected))
         self.progress.refuse([reason_of(reason) for _, reason in rejected])
-        self._tell_reasons(now=False)
+        self._tell(now=False)
 
-    def _tell_reasons(self, *, now: bool = True, last: bool = False) -> None:
-        if self.dead_letters is not None:
-            self.dead_letters.tell(self.progress.reasons, now=now, last=last)
+    def _tell(self, *, now: bool = True, last: bool = False) -> None:
+        progress = self.progress
+        if self.dead_letters is not None and (progress.reasons or progress.attrs):
+            self.dead_letters.tell(progress.reasons, progress.attrs, now=now, last=last)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         self._is_stamped = True

@@ -26,6 +26,7 @@ class Progress:
     rejected: int = 0  # records that the Parser rejected
     refused: int = 0  # events that only the graph's state shows to be wrong
     told: int = 0  # so many of both as the newest epoch has told
+    attrs: int = 0  # edges that came with attr, which is checked and not kept
     since_marker_ms: float = 0.0  # since the last marker
     reasons: dict[str, int] = field(default_factory=dict)  # why they were rejected and refused, as many as these are
 
@@ -63,7 +64,8 @@ class Progress:
     def encode(self, job: str) -> bytes:
         """The entry, as JSON."""
         counts: dict[str, Any] = {"epoch": self.epoch, "rejected": self.rejected, "refused": self.refused, "job": job}
-        counts |= {"told": self.told, "since_marker_ms": round(self.since_marker_ms), "reasons": self.reasons}
+        counts |= {"told": self.told, "attrs": self.attrs, "reasons": self.reasons}
+        counts["since_marker_ms"] = round(self.since_marker_ms)
         return orjson.dumps(counts)
 
     @property

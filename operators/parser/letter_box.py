@@ -104,6 +104,7 @@ class LetterBox:
         self._target = target
         self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}")
         self._reasons: Mapping[str, int] = {}
+        self._attrs = 0
         self._dropped_before = 0 if self._status is None else _dropped_in(self._status.read())
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
@@ -116,9 +117,12 @@ class LetterBox:
         if self.dropped > dropped:  # told at once: nobody can count it later
             self._write(time.time() * 1e3, last=False)
 
-    def tell(self, reasons: Mapping[str, int], *, now: bool = True, last: bool = False) -> None:
-        """Tell how many records were rejected for what reason, since the job began; `now`: not only if it is due."""
-        self._reasons = reasons
+    def tell(self, reasons: Mapping[str, int], attrs: int = 0, *, now: bool = True, last: bool = False) -> None:
+        """Tell how many records were rejected for what reason, since the job began, and how many edges lost their attr.
+
+        `now`: not only if it is due.
+        """
+        self._reasons, self._attrs = reasons, attrs
         now_ms = time.time() * 1e3
         if self._status is not None and (now or self._status.is_due(now_ms)):
             self._write(now_ms, last)
@@ -134,8 +138,8 @@ class LetterBox:
 
     def _write(self, now_ms: float, last: bool) -> None:
         if self._status is not None:
-            told = {"reasons": self._reasons, "dropped": self.dropped, LAST_STATUS: last, "time": now_ms / 1e3}
-            self._status.write(told, now_ms)
+            told = {"reasons": self._reasons, "attrs": self._attrs, "dropped": self.dropped}
+            self._status.write({**told, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
 
 
 def _dropped_in(status: Mapping[str, Any]) -> int:
@@ -150,6 +154,11 @@ def read_reasons(out: Path) -> dict[str, int]:
         found = status.get("reasons")
         counts.update({name: n for name, n in found.items() if type(n) is int} if isinstance(found, dict) else {})
     return dict(counts.most_common())
+
+
+def read_attrs(out: Path) -> int:
+    """How many edges came with attr, which is checked and not kept."""
+    return sum(int(status.get("attrs", 0)) for status in read_statuses(out, REASONS_PREFIX))
 
 
 def read_dropped(out: Path) -> int:

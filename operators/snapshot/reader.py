@@ -108,6 +108,14 @@ def open_snapshot(
     return Snapshot(folder, in_width, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
 
 
+def has_attr(folder: Path) -> bool:
+    """Whether edges of a snapshot have attr; not where it can't be read."""
+    try:
+        return "attr" in pq.read_schema(folder / "edges.parquet").names
+    except (OSError, pa.ArrowException):
+        return False
+
+
 def id_kind_of(folder: Path) -> str | None:
     """The kind of ids that a snapshot seems to have; None where it can't be read, as `open_snapshot` will say."""
     try:

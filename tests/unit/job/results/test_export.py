@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,9 +23,11 @@ from job.kafka.client import ClientProperties
 from job.local.runtime import LocalRuntime
 from job.options.config_file import load_run_config
 from job.results.export import Stopped, _state_of, export
+from job.run import runner
 from job.run.prepare import prepare
 from job.run.resume import resume
 from operators.epochs.cut import LostCutError
+from operators.snapshot.writer import write_snapshot
 from partitioner.reference_graph import ReferenceGraph
 from state.value_log import LostValueError
 from tests.support.models import IN_WIDTH, conv, make_model
@@ -237,3 +241,45 @@ def test_a_lost_journal_is_named(done: Given, tmp_path: Path) -> None:
     with pytest.raises(LostValueError, match=r"No such file or directory: .*00000000\.values"):
         export(tmp_path / "S", job)
     assert not (tmp_path / "S").exists()
+
+
+def test_attr_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No job keeps attributes of edges yet: that stands on stderr at the start, at the end and at the export."""
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "M")
+    write_snapshot(tmp_path / "S", [1, 2], np.zeros((2, IN_WIDTH), np.float32), [1], [2])
+    edges = pq.read_table(tmp_path / "S" / "edges.parquet")
+    attr = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0], pa.float32()), 2)
+    pq.write_table(edges.append_column("attr", attr), tmp_path / "S" / "edges.parquet")
+    lines = [{"op": "add_edge", "src": 2, "dst": k} | ({"attr": [k, k]} if k % 2 else {}) for k in range(8)]
+    (tmp_path / "e.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    given = {"model": tmp_path / "M", "events": [str(tmp_path / "e.jsonl")], "out": tmp_path / "O", "runtime": "local"}
+    assert runner.run(load_run_config(given | {"snapshot": tmp_path / "S"})) == 0
+    said = capsys.readouterr().err
+    assert "edges.parquet has a column attr: it is checked and not kept" in said
+    assert "attr of 4 edges of the events was checked and not kept" in said
+    assert export(tmp_path / "S2", tmp_path / "O") == 0
+    told = capsys.readouterr()
+    assert f"attr is left out: 4 edge events and {tmp_path}/S/edges.parquet brought attr of 2 numbers" in told.err
+    assert orjson.loads(told.out)["attr_left_out"] == 2
+    assert orjson.loads((tmp_path / "S2" / "snapshot.json").read_bytes())["attr_left_out"] == 2
+    (tmp_path / "e.jsonl").write_bytes(b'{"op":"add_edge","src":2,"dst":3}')
+    assert runner.run(load_run_config(given | {"out": tmp_path / "O2"})) == 0
+    assert export(tmp_path / "S3", tmp_path / "O2") == 0
+    told = capsys.readouterr()
+    assert "attr_left_out" not in told.out
+    assert "attr is left out" not in told.err
+
+
+def test_an_export_that_was_killed_does_not_keep_the_next_one_from_its_folder(done: Given, tmp_path: Path) -> None:
+    folder = tmp_path / "S"
+    (folder / ".export" / "snapshot").mkdir(parents=True)
+    (folder / "vertices.parquet").touch()
+    (folder / ".lock").touch()
+    assert export(folder, done.folder / "O") == 0
+    assert sorted(item.name for item in folder.iterdir()) == ["edges.parquet", "snapshot.json", "vertices.parquet"]
+    for name in ("mine.txt", ".export"):
+        (tmp_path / name / name).mkdir(parents=True)
+        (tmp_path / name / "mine.txt").touch()
+        with pytest.raises(UsageError, match="new or empty"):
+            export(tmp_path / name, done.folder / "O")
+        assert (tmp_path / name / "mine.txt").exists()
