@@ -145,11 +145,14 @@ def test_a_topic_is_read_on_from_the_offsets(tmp_path: Path, jobs: list[Job]) ->
         job = Job(on_topic, tmp_path / "O")
         jobs.append(job)
         job.start(*SHAPE, "--epoch-ms", 0, "--parts", 2)
-        job.until(lambda: progress(job.out)["events"] >= 2_500)
+        job.until(lambda: progress(job.out)["events"] >= 2_500 and complete_states(job.out / "checkpoints"))
+        live = exported(tmp_path / "S0", job.out, "--from", job.out / "checkpoints")
+        assert not (job.out / "checkpoints" / "exports").exists()
         assert job.stop().code == 0
         job.wait()
         line = exported(tmp_path / "S", job.out)
         assert line["epoch"] == 25
+        assert (line, read(tmp_path / "S")) == (live, read(tmp_path / "S0"))
         produced = produce(events=[str(halves[1])], to=topic, batch=70)
         ends = {int(partition): one["next_offset"] for partition, one in produced["partitions"].items()}
         offsets = {one["partition"]: one["next_offset"] for one in line["positions"]}
