@@ -68,6 +68,8 @@ def start_gateway(logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0) -
     finally:
         java_gateway.Watchdog = watchdog
         del os.environ["PYFLINK_GATEWAY_PORT"]
+    # Of a Java process that has died every call logs a traceback, before its exception is told in a sentence.
+    logging.getLogger("py4j.java_gateway").disabled = True
     return process
 
 
@@ -104,7 +106,6 @@ def stop_gateway(process: subprocess.Popen[bytes]) -> None:
     from pyflink import java_gateway
 
     end_java(process)
-    logging.getLogger("py4j.java_gateway").disabled = True  # objects that are let go from now on log a traceback each
     gateway, java_gateway._gateway = java_gateway._gateway, None
     if gateway is not None:
         with contextlib.suppress(Exception):  # the other side is gone: only our own sockets are left to close

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gnn.model import save_model
 from job.errors import JobFailed
 from job.flink import runtime
 from job.flink.gateway import GatewayError
-from job.folder.run_file import STOPPED, read_run, update_run
+from job.folder.run_file import RUNNING, STARTING, STOPPED, read_run, this_process, update_run
 from job.machine.java import JavaNotFoundError
 from job.options.config_file import load_run_config
 from job.run import runner
@@ -51,6 +52,35 @@ def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> Non
         runner.run(load_run_config(options | {"resume": "latest"}))
     run = read_run(tmp_path / "out")
     assert (run["state"], run["error"]) == ("failed", "LostValueError: 7 bytes are no pointer into a value log")
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "becomes"),
+    [
+        (None, "stopped before anything was made; start it again", None),
+        (STARTING, "stopped before the first epoch; go on with --resume latest", STOPPED),
+        (RUNNING, "ended at once; go on with --resume latest", RUNNING),
+    ],
+)
+def test_a_signal_that_nobody_waits_for_ends_the_process_with_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any, state: str | None, said: str, becomes: str
+) -> None:
+    """Of a run that is prepared and not begun `run.json` said starting; a second Ctrl-C printed a traceback."""
+
+    class Left(BaseException):
+        pass
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    if state is not None:
+        update_run(tmp_path, state=state, **this_process())
+    with pytest.raises(Left) as left, runner._ended_by_signals(tmp_path):
+        signal.raise_signal(signal.SIGINT)
+    assert left.value.args == (130,)
+    assert said in capfd.readouterr().err
+    assert read_run(tmp_path).get("state") == becomes
 
 
 def test_a_job_runs_where_kernels_could_not_be_compiled_ahead(

@@ -1,6 +1,9 @@
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from job.serving.change_log_rows import positions_at
 from operators.sink.change_log import ChangeLog
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.sink.epoch_rows import EpochRows, LogFile
@@ -113,3 +116,24 @@ def test_random_logs_over_many_row_groups_against_a_dict(tmp_path, monkeypatch):
     reader = write(tmp_path, files)
     assert len(reader.files) > 4
     assert state_of(reader.final()) == live
+
+
+def test_rows_without_input_of_any_version_are_no_positions(tmp_path):
+    """Null, and formerly a partition 0 with an offset of 0; the numbers beside nulls stay whole ones."""
+    large = 2**60 + 1
+    write(tmp_path, {0: [[epoch_of(0), epoch_of(1, positions=[(1, 0, large, 2)]), epoch_of(2)]]})
+    (path,) = (tmp_path / "epochs").glob("*.parquet")
+    table = pq.read_table(path)
+    assert table.slice(2).to_pylist() == [
+        {"epoch": 2, "source": None, "partition": None, "next_offset": None, "events": 0}
+    ]
+    former = pa.table(
+        [[3, 4], ["", "b.jsonl"], pa.array([0, 0], pa.int32()), [0, large + 1], [0, 1]], schema=table.schema
+    )
+    pq.write_table(former, tmp_path / "epochs" / "epochs-00000003.parquet")
+    found = ChangeLogReader(tmp_path).positions()
+    assert (found.epoch.tolist(), found.next_offset.tolist()) == ([1, 4], [large, large + 1])
+    assert ChangeLogReader(tmp_path).last_epoch() == 4
+    sources = ("a.jsonl", "b.jsonl")
+    assert positions_at(tmp_path, 2, sources).tolist() == [[1, 0, large, 1]]
+    assert positions_at(tmp_path, 4, sources).tolist() == [[1, 0, large + 1, 4]]
