@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `flink run -py` starts this file, not a module
 
 from gnn.processor import choose_blas, core_of
-from job.errors import EXIT_FAILED, JobFailed
+from job.errors import JobFailed, UsageError, exit_code
 from job.flink.job_spec import JobSpec
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
@@ -40,14 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         submit(spec)
         return 0
     from job.flink.runtime import run_job
+    from job.folder.lock import taken
 
     choose_blas(core_of(spec.stage.get("processor", {})))  # for the workers: they inherit this environment
 
     try:
-        result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
-    except JobFailed as error:
+        with taken(spec.out_path, "job.main"):
+            result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
+    except (JobFailed, UsageError) as error:
         print(error, file=sys.stderr)
-        return EXIT_FAILED
+        return exit_code(error)
     return 128 + result.signal if result.signal else 0
 
 

@@ -26,7 +26,6 @@ _OURS: dict[str, tuple[str, ...]] = {
     layout.JOB: ("chunks.jsonl", "start.json", "job.json", "embeddings_in_topic", ".*"),
 }
 _OUR_FILES = (layout.RUN, layout.STOP, "dead_letters*.jsonl", f".{layout.DEAD_LETTERS}.lock", f".{layout.RUN}.*")
-_KEPT = (layout.LOCK, layout.LOGS)  # the logs say why it did not begin
 
 
 def what_is_in(out: Path) -> str | None:
@@ -45,19 +44,16 @@ def what_is_in(out: Path) -> str | None:
 
 
 def clear(out: Path) -> bool:
-    """Remove what `what_is_in` lets pass, for a job that begins; whether there was anything."""
-    had = (out / layout.SAVED_JOB).exists()
-    if not out.is_dir():
+    """Remove what a run has prepared that never began, and nothing else; whether there was any of it."""
+    if not (out / layout.SAVED_JOB).exists() or what_is_in(out) is not None:
         return False
     # What tells of the job goes last: until then, the rest is known for what it is.
     for item in sorted(out.iterdir(), key=lambda one: one.name == layout.JOB):
-        if item.name in _KEPT:
-            continue
         if item.is_dir():
             shutil.rmtree(item)
-        else:
+        elif item.name != layout.LOCK:
             item.unlink()
-    return had
+    return True
 
 
 def _not_ours(item: Path) -> list[Path]:

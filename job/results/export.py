@@ -128,6 +128,9 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
 
 
 def _from_own_savepoint(stopped: Stopped, work: Path, tries: int = 3) -> dict[str, Any]:
+    if stopped.run.get("state") != run_file.RUNNING:
+        msg = f"{stopped.out}: the job is still starting; try again once it says `job ...`"
+        raise UsageError(msg)
     say("the job runs: it is asked for a savepoint, which goes when this is done")
     with own_savepoint(stopped.run) as savepoint:
         try:
@@ -203,11 +206,10 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     if not (job / layout.IMAGE_DONE).exists():
         msg = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
         raise UsageError(msg)
-    live = worker is not None and saved.runtime != "local"
-    if live and run.get("state") != run_file.RUNNING:
-        msg = f"{job}: the job is still starting; try again once it says `job ...`"
-        raise UsageError(msg)
-    return Stopped(job, settings, saved, run, properties, live)
+    stopped = Stopped(job, settings, saved, run, properties, worker is not None and saved.runtime != "local")
+    if run.get("state") in run_file.ENDED:  # its process is about to end
+        return _as_ended(stopped) or stopped
+    return stopped
 
 
 def _elsewhere(run: dict[str, Any]) -> str | None:

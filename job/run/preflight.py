@@ -8,6 +8,7 @@ from pathlib import Path
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.lock import is_empty
+from job.folder.run_file import read_run
 from job.kafka.address import is_kafka
 from job.options.run_config import RunConfig
 from job.uris import is_remote, local_path
@@ -81,12 +82,16 @@ def check_out(out: Path, resume: str | None) -> None:
     """
     if resume is None:
         from job.folder.leftovers import what_is_in  # with libraries that take a while
+        from job.run.job_states import at_work
 
         if (found := what_is_in(out)) is not None:
             msg = (
                 f"--out {out}: not empty: {found}; give a new folder, or --resume latest to go on with the run that is "
                 "in it"
             )
+            raise UsageError(msg)
+        if (worker := at_work(out, read_run(out))) is not None:  # a cluster, where its process has gone
+            msg = f"--out {out}: {worker} is still working on it; give a new folder, or end it: freshet stop {out}"
             raise UsageError(msg)
     elif not _is_used(out):
         msg = f"--resume {resume}: nothing in --out {out} to go on from; give the folder of the run that stopped"

@@ -247,9 +247,8 @@ class PartitionerStage:
         self._tell(now=False)
 
     def _tell(self, *, now: bool = True, last: bool = False) -> None:
-        progress = self.progress
-        if self.dead_letters is not None and (progress.reasons or progress.attrs):
-            self.dead_letters.tell(progress.reasons, progress.attrs, now=now, last=last)
+        if self.dead_letters is not None:
+            self.dead_letters.tell(self.progress.reasons, self.progress.attrs, now=now, last=last)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         self._is_stamped = True

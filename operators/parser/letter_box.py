@@ -105,7 +105,8 @@ class LetterBox:
         self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}")
         self._reasons: Mapping[str, int] = {}
         self._attrs = 0
-        self._dropped_before = 0 if self._status is None else _dropped_in(self._status.read())
+        before = {} if self._status is None else self._status.read()
+        self._dropped_before, self._has_told = _dropped_in(before), bool(before)
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Pass letters on; those for a file are in it when this returns."""
@@ -120,8 +121,11 @@ class LetterBox:
     def tell(self, reasons: Mapping[str, int], attrs: int = 0, *, now: bool = True, last: bool = False) -> None:
         """Tell how many records were rejected for what reason, since the job began, and how many edges lost their attr.
 
-        `now`: not only if it is due.
+        Where there never was any, nothing is told. `now`: not only if it is due.
         """
+        self._has_told = self._has_told or bool(reasons or attrs)
+        if not self._has_told:
+            return
         self._reasons, self._attrs = reasons, attrs
         now_ms = time.time() * 1e3
         if self._status is not None and (now or self._status.is_due(now_ms)):

@@ -119,6 +119,19 @@ def test_what_is_not_freshets_is_never_removed(given: dict[str, object], tmp_pat
         begin(given)
 
 
+def test_a_job_on_a_cluster_goes_on_without_its_process(
+    given: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot(tmp_path, np.nan)
+    with pytest.raises(SnapshotError):
+        begin(given)
+    run_file.update_run(tmp_path / "O", state=run_file.RUNNING, cluster="h:1", rest="h:1", job_id="f", pids={})
+    monkeypatch.setattr("job.flink.rest.FlinkRest.state", lambda rest: "RUNNING")
+    with pytest.raises(UsageError, match="the cluster h:1 is still working on it"):
+        begin(given)
+    assert not leftovers.clear(tmp_path / "M")
+
+
 def test_a_folder_that_only_looks_like_a_job_is_not_one(tmp_path: Path) -> None:
     (tmp_path / "embeddings").mkdir()
     (tmp_path / "embeddings" / "part-0-00000000.parquet").touch()
@@ -146,6 +159,9 @@ def test_a_job_that_has_begun_stays_whatever_is_missing(given: dict[str, object]
     state.touch()
     assert what_is_in(out) == "a run has begun in it"
     state.unlink()
+    (out / "mine.txt").touch()
+    assert not leftovers.clear(out)
+    (out / "mine.txt").unlink()
     assert leftovers.clear(out)
     assert not leftovers.clear(tmp_path / "nowhere")
     assert list(out.iterdir()) == []

@@ -129,7 +129,7 @@ def test_a_job_that_ends_meanwhile_is_exported_as_it_ended(stopped: Stopped, mon
         exporting._export(stopped, "latest", stopped.out)
 
 
-def test_a_job_that_starts_has_no_state_of_its_own_yet(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_starts_or_ends_has_no_state_of_its_own(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SavedJob, "read", lambda _out: stopped.saved)
     monkeypatch.setattr(SavedJob, "settings_at", lambda *_: stopped.settings)
     monkeypatch.setattr(exporting, "at_work", lambda *_: "process 7")
@@ -140,7 +140,11 @@ def test_a_job_that_starts_has_no_state_of_its_own_yet(stopped: Stopped, monkeyp
     assert exporting._open(stopped.out, **given).is_live
     run_file.update_run(stopped.out, state=run_file.STARTING)
     with pytest.raises(UsageError, match="still starting; try again"):
-        exporting._open(stopped.out, **given)
+        exporting._export(exporting._open(stopped.out, **given), "latest", stopped.out)
+    run_file.update_run(stopped.out, state=run_file.STOPPED)
+    workers = ["process 7"] * 3
+    monkeypatch.setattr(exporting, "at_work", lambda *_: workers.pop() if workers else None)
+    assert not exporting._open(stopped.out, **given).is_live, "it is waited for"
 
 
 def test_what_exports_left_that_were_killed_goes_with_the_next_one(stopped: Stopped, asked: list[str]) -> None:
