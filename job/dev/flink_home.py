@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from job.machine.artifacts import cached_connector_jar
+from job.machine.artifacts import cached_connector_jars
 from job.machine.java import flink_home
 from job.machine.python_path import own_folders
 
@@ -35,8 +35,7 @@ def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
         (conf / name).symlink_to(home / "conf" / name)
     # Python operators need this jar beside Flink's own, Kafka's tables the connector (a job brings it, too).
     jars = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python*.jar")]
-    connector = cached_connector_jar()
-    for jar in [*jars, *([connector] if connector else [])]:
+    for jar in [*jars, *cached_connector_jars()]:
         (lib / jar.name).symlink_to(jar)
     return {
         "FLINK_HOME": str(home),

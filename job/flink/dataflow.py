@@ -17,8 +17,8 @@ from job.flink.pipeline import Pipeline
 from job.folder import layout
 from job.kafka.client import ClientProperties
 from job.kafka.flink_sink import write_lines
-from job.kafka.flink_source import add_connector, batch_type, topic_stream
-from job.machine.artifacts import connector_jar
+from job.kafka.flink_source import add_connector, add_watched_source, batch_type, topic_stream
+from job.machine.artifacts import connector_jars
 from job.uris import file_uri
 from operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
 
@@ -38,7 +38,9 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     from operators.flink.stage_shells import OutletShell, StageShell
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
-        add_connector(env, connector_jar())
+        add_connector(env, connector_jars())
+    if spec.topics:
+        add_watched_source(env, spec.tmp)
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
     pipeline = Pipeline(spec.layers, spec.groups)
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
@@ -116,7 +118,7 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     for topic in spec.topics:
         name = topic_parser(topic.source)
         uid = UID.format(f"kafka-{topic.source}")
-        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid)
+        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid, spec.out_path)
         messages = keyed(batches, chained=True, value_type=batch_type())
         parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:

@@ -6,9 +6,10 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from job.errors import UsageError
+from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
 
 # What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
@@ -123,6 +124,26 @@ def connection(address: KafkaAddress, properties: ClientProperties) -> dict[str,
     """The options of a client of kafka-python, whose log is silent: what matters comes as an exception."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     return {**properties.kafka_python(), "bootstrap_servers": address.bootstrap.split(",")}
+
+
+@contextmanager
+def admin_client(address: KafkaAddress, properties: ClientProperties) -> Iterator[Any]:
+    """An admin client of kafka-python: it never makes a topic by asking for it.
+
+    Raises: JobFailed for whatever goes wrong between it and the brokers.
+    """
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    try:
+        admin = KafkaAdminClient(**connection(address, properties))
+        try:
+            yield admin
+        finally:
+            admin.close()
+    except KafkaError as error:
+        msg = f"{address}: {one_line(error)}"
+        raise JobFailed(msg) from error
 
 
 def _name(key: object) -> str:

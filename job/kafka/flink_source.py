@@ -4,16 +4,20 @@ PyFlink's KafkaSource gives values only, so the Table connector reads: value as 
 A call into Python costs 16 us and takes the interpreter lock several times, in competition with busy operators: with
 one call per message a source would read 8,000 messages a second. So messages are gathered in Java (see
 MessageBatcher.java).
-Source, table operators, batcher and Parser are chained, one subtask each.
+Source, table operators, batcher and Parser are chained, one subtask each. The source is wrapped by WatchedSource.java,
+which is compiled here and goes along in a jar.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
+from job.kafka.read_topics import advice
 from job.kafka.topic_specs import TopicInput
 from job.uris import file_uri
 
@@ -22,22 +26,37 @@ if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
 
-BATCHER = Path(__file__).with_name("MessageBatcher.java")
+BATCHER, WATCHED = (Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "WatchedSource"))
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
 BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 256 << 10, 4000, 10
 
 
-def add_connector(env: StreamExecutionEnvironment, jar: Path) -> None:
+def add_connector(env: StreamExecutionEnvironment, jars: Sequence[Path]) -> None:
     """Let the job, and this process where it draws the job, find the connector."""
+    env.add_jars(*map(file_uri, jars))
+
+
+def add_watched_source(env: StreamExecutionEnvironment, folder: Path) -> None:
+    """Compile our source, with the connector's jars added before, and let the job find it; the jar lies in `folder`."""
+    from pyflink.java_gateway import get_gateway
+
+    jvm = get_gateway().jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
+    compiler.cook(WATCHED.read_text(encoding="utf-8"))
+    jar = folder / f"{WATCHED.stem}.jar"
+    with ZipFile(jar, "w") as file:
+        for name, code in compiler.getBytecodes().items():
+            file.writestr(f"{name}.class", bytes(code))
     env.add_jars(file_uri(jar))
 
 
 def topic_stream(
-    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str
+    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str, out: Path
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
-    `operators.parser.topic_stage` reads the batches.
+    `operators.parser.topic_stage` reads the batches. `out` is the job's output folder, for what its errors advise.
     """
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col
@@ -46,7 +65,7 @@ def topic_stream(
     tables.get_config().set("table.exec.resource.default-parallelism", "1")
     messages = tables.from_descriptor(_descriptor(topic, properties))
     stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
-    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid)
+    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, advice(out))
     return in_batches(stream)
 
 
@@ -95,6 +114,7 @@ def _options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:
         "topic": topic.topic,
         "properties.bootstrap.servers": topic.bootstrap,
         "properties.isolation.level": "read_committed",
+        "properties.allow.auto.create.topics": "false",  # a topic that is deleted is not to come back by our asking
         "value.format": "raw",
         # The very offsets that `freshet run` found, so that a job that begins again begins there.
         "scan.startup.mode": "specific-offsets",
@@ -112,17 +132,31 @@ def _offsets(offsets: dict[int, int]) -> str:
     return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
 
 
-def _set_up_source(transformation: Any, topic: TopicInput, uid: str) -> None:
-    """Name the source above a table's stream, and forbid it to go on elsewhere when its messages are gone.
+def _set_up_source(transformation: Any, topic: TopicInput, uid: str, what_to_do: str) -> None:
+    """Name the source above a table's stream, and have it end the job when its messages are gone.
 
     The planner gives it no uid by which its state would be found again. And when a checkpoint's offset is no longer
     there, the connector makes the client begin with the earliest message left: those between would be lost silently.
     """
+    from pyflink.java_gateway import get_gateway
+
     while not transformation.getInputs().isEmpty():
         transformation = transformation.getInputs().get(0)
     transformation.setUid(uid)
     transformation.setName(f"{topic.topic} (Kafka)")
     source = transformation.getSource()
-    properties = source.getClass().getDeclaredField("props")
-    properties.setAccessible(True)
-    properties.get(source).setProperty("auto.offset.reset", "none")
+    properties = _field(source, "props").get(source)
+    properties.setProperty("auto.offset.reset", "none")
+    jvm, ends = get_gateway().jvm, None
+    if topic.end is not None:
+        ends = jvm.java.util.HashMap()
+        for partition, offset in topic.end.items():
+            ends.put(partition, offset)
+    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, what_to_do)
+    _field(transformation, "source").set(transformation, watched)
+
+
+def _field(of: Any, name: str) -> Any:
+    field = of.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from job.errors import JobFailed, UsageError, one_line
+from job.errors import UsageError
 from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties, connection
+from job.kafka.client import ClientProperties, admin_client
 from job.kafka.topic_specs import TopicOutput
 from operators.limits import RECORD_BYTES
 
@@ -36,7 +34,7 @@ def plan_output(
     `compacted`: it keeps the last record of each key; `prefix`: of the transactions, None for none.
     Raises: UsageError when the brokers cap transactions below what the job needs; JobFailed when they can't be reached.
     """
-    with _admin(address, properties) as admin:
+    with admin_client(address, properties) as admin:
         _make_topic(option, admin, address, say, compacted)
         timeout_ms = 0
         if prefix is not None:
@@ -102,16 +100,3 @@ def _config(admin: Any, kind: str, name: str, key: str) -> str | None:
     found = admin.describe_configs([ConfigResource(kind.upper(), name, [key])], config_filter="all")
     value = found[kind][name].get(key)
     return None if value is None else str(value["value"])
-
-
-@contextmanager
-def _admin(address: KafkaAddress, properties: ClientProperties) -> Iterator[Any]:
-    try:
-        admin = KafkaAdminClient(**connection(address, properties))
-        try:
-            yield admin
-        finally:
-            admin.close()
-    except KafkaError as error:
-        msg = f"{address}: {one_line(error)}"
-        raise JobFailed(msg) from error

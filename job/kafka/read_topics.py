@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties, connection
-from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicInput, parse_start
+from job.kafka.client import ClientProperties, admin_client, connection
+from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, parse_start
 from operators.parser.topic_stage import TopicMessage
 
 _POLL_MS = 500
@@ -27,18 +30,25 @@ def plan_topic(
     bounded: bool,
     properties: ClientProperties,
     covered: Mapping[int, int] | None = None,
+    known: Identity | None = None,
 ) -> TopicInput:
     """Ask the brokers where to begin and, of a bounded read, where to end.
 
     `covered`: offsets by partition that a snapshot says to begin at, whatever `start` is; other partitions were added
-    later and begin at their beginning.
+    later and begin at their beginning. `known`: the topic that these offsets are of.
 
-    Raises: UsageError when there is no such topic, or it does not have such offsets; JobFailed when the brokers can't
-    be reached.
+    Raises: UsageError when there is no such topic, it is another one, or does not have such offsets; JobFailed when the
+    brokers can't be reached.
     """
     mode, moment_ms = parse_start(start)
     with _consumer(address, properties, group=mode == COMMITTED) as consumer:
-        partitions = _partitions(address, properties)
+        partitions, identity = _describe(address, properties)
+        if known is not None and (why := known.why_other(identity)) is not None:
+            msg = (
+                f"--events {address}: {why}, so that the positions in snapshot.json are none of this topic; give "
+                "--ignore-positions to read it from its beginning"
+            )
+            raise UsageError(msg)
         first, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         begin = dict(first)
         if covered is not None:
@@ -53,7 +63,51 @@ def plan_topic(
             begin = {one: first[one] if offset is None else offset for one, offset in committed.items()}
     ends = {one.partition: max(end[one], begin[one]) for one in partitions} if bounded else None
     starts = {one.partition: begin[one] for one in partitions}
-    return TopicInput(source=source, bootstrap=address.bootstrap, topic=address.topic, start=starts, end=ends)
+    return TopicInput(
+        source=source,
+        bootstrap=address.bootstrap,
+        topic=address.topic,
+        start=starts,
+        end=ends,
+        topic_id=identity.topic_id,
+        cluster_id=identity.cluster_id,
+    )
+
+
+def resumed_topic(topic: TopicInput, address: KafkaAddress, properties: ClientProperties, out: Path) -> TopicInput:
+    """A topic of the job in `out` as a resume reads on: a bounded one up to where it ends now.
+
+    One that a version without ids has recorded keeps its ends: the state does not have what was read to its end.
+
+    Raises: UsageError when it is another topic of that name, or has lost messages; JobFailed as `plan_topic`.
+    """
+    partitions, identity = _describe(address, properties)
+    if (why := topic.identity.why_other(identity)) is not None:
+        msg = f"--events {address}: {why}, and the job in {out} can't go on in it; {advice(out)}"
+        raise UsageError(msg)
+    now = topic.at(address)
+    if topic.end is None:
+        return now.model_copy(update=identity._asdict())
+    if topic.cluster_id is None:
+        return now
+    with _consumer(address, properties) as consumer:
+        ends = {one.partition: offset for one, offset in consumer.end_offsets(partitions).items()}
+    for partition, end in topic.end.items():
+        if ends.get(partition, 0) < end:
+            msg = (
+                f"--events {address}: partition {partition} ends at offset {ends.get(partition, 0)}, and the job in "
+                f"{out} was to read up to {end}: messages are gone; {advice(out)}"
+            )
+            raise UsageError(msg)
+    return now.model_copy(update={"end": ends})
+
+
+def advice(out: Path | str) -> str:
+    """What to do where a job can't go on in its topic."""
+    return (
+        "start a new job with a new --out; to keep the graph, make a snapshot by `freshet export --out S "
+        f"{out}` and give --snapshot S --ignore-positions"
+    )
 
 
 def _after(
@@ -94,9 +148,13 @@ def read_partition(
 ) -> Iterator[list[TopicMessage]]:
     """The messages of one partition from its start to its end (or `end`), many at a time.
 
-    Raises: JobFailed when the brokers can't be reached, or no longer have the first of them.
+    Raises: UsageError when it is another topic of that name; JobFailed when the brokers can't be reached, or no longer
+    have the first of them.
     """
     with _consumer(topic.address, properties) as consumer:
+        if (why := topic.identity.why_other(_describe(topic.address, properties)[1])) is not None:
+            msg = f"--events {topic.address}: {why}, so the messages that the run read are gone"
+            raise UsageError(msg)
         place = TopicPartition(topic.topic, partition)
         first = consumer.beginning_offsets([place])[place]
         begin = topic.start.get(partition, 0)
@@ -162,17 +220,21 @@ def _message(record: Any) -> TopicMessage:
     return TopicMessage(record.partition, record.offset, record.value)
 
 
-def _partitions(address: KafkaAddress, properties: ClientProperties) -> list[TopicPartition]:
-    # Asked of the admin client, which never makes a topic by asking for it.
-    admin = KafkaAdminClient(**connection(address, properties))
-    try:
+def _describe(address: KafkaAddress, properties: ClientProperties) -> tuple[list[TopicPartition], Identity]:
+    """The partitions of a topic, and which topic it is."""
+    with admin_client(address, properties) as admin:
         if address.topic not in admin.list_topics():
             msg = f"--events {address}: no such topic; make it first (`freshet produce --partitions N` does)"
             raise UsageError(msg)
-        found = admin.describe_topics([address.topic])[0]["partitions"]
-    finally:
-        admin.close()
-    return sorted(TopicPartition(address.topic, one["partition_index"]) for one in found)
+        found, cluster = admin.describe_topics([address.topic])[0], admin.describe_cluster()
+    partitions = sorted(TopicPartition(address.topic, one["partition_index"]) for one in found["partitions"])
+    return partitions, Identity(_id_of(found.get("topic_id")), cluster.get("cluster_id"))
+
+
+def _id_of(given: str | uuid.UUID | None) -> str | None:
+    """A topic's id as Kafka's tools write it; brokers before 2.8 give none, or zeros."""
+    bits = uuid.UUID(str(given)) if given else uuid.UUID(int=0)
+    return urlsafe_b64encode(bits.bytes).decode().rstrip("=") if bits.int else None
 
 
 def _connect(address: KafkaAddress, properties: ClientProperties, group: bool = False) -> KafkaConsumer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,11 +17,29 @@ UPSERT: Delivery = "upsert"
 EXACTLY_ONCE: Delivery = "exactly-once"
 
 
+class Identity(NamedTuple):
+    """Ids of a topic and of its cluster, as Kafka's tools show them: offsets mean nothing without them.
+
+    None where it is not known: brokers before 2.8 give topics no id, and Freshet did not note any at first.
+    """
+
+    topic_id: str | None = None
+    cluster_id: str | None = None
+
+    def why_other(self, now: Identity) -> str | None:
+        """Why the topic is not the one that it was, in words; None where it is, as far as the ids tell."""
+        if None not in (self.cluster_id, now.cluster_id) and self.cluster_id != now.cluster_id:
+            return f"the brokers are another cluster (got {now.cluster_id}, expected {self.cluster_id})"
+        if None not in (self.topic_id, now.topic_id) and self.topic_id != now.topic_id:
+            return f"the topic was deleted and made again (its id is {now.topic_id}, expected {self.topic_id})"
+        return None
+
+
 class TopicInput(BaseModel):
     """A topic as one of a job's sources.
 
     `start` and `end` are offsets by partition; a partition that is not in `start` was added later and begins at 0;
-    without `end` the topic is read for ever.
+    without `end` the topic is read for ever. Offsets are those of the topic with these ids.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,11 +49,18 @@ class TopicInput(BaseModel):
     topic: str
     start: dict[int, int]
     end: dict[int, int] | None = None
+    topic_id: str | None = None
+    cluster_id: str | None = None
 
     @property
     def address(self) -> KafkaAddress:
         """The topic as options name it."""
         return KafkaAddress(self.bootstrap, self.topic)
+
+    @property
+    def identity(self) -> Identity:
+        """What tells it from others of its name."""
+        return Identity(self.topic_id, self.cluster_id)
 
     def at(self, address: KafkaAddress) -> TopicInput:
         """The same topic with the brokers of another address."""

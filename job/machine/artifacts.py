@@ -19,7 +19,7 @@ from gnn.user_cache import CACHE_VARIABLE, user_cache
 from job.errors import JobFailed
 
 PINS = Path(__file__).with_name("artifacts.toml")
-CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector, Apache Kafka itself
+CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector and its codec, Apache Kafka itself
 
 _FETCHERS = 8
 _TIMEOUT_S = 30.0
@@ -58,25 +58,24 @@ def read_pins(name: str) -> tuple[list[str], list[Artifact]]:
     return section["roots"], [Artifact(coordinate, digest) for coordinate, digest in section["jars"].items()]
 
 
-def connector_jar() -> Path:
-    """Return Flink's Kafka connector, fetched now if it never was.
+def connector_jars() -> list[Path]:
+    """Return Flink's Kafka connector and the codec that neither it nor Flink has (zstd), fetched if they never were.
 
-    Raises: ArtifactError when it can't be fetched, or is not what the pin file says.
+    Raises: ArtifactError when they can't be fetched, or are not what the pin file says.
     """
-    return fetch(read_pins(CONNECTOR)[1])[0]
+    return fetch(read_pins(CONNECTOR)[1])
 
 
-def cached_connector_jar() -> Path | None:
-    """Return Flink's Kafka connector where it is in the cache, without a look at the network."""
-    artifact = read_pins(CONNECTOR)[1][0]
-    path = cache_folder() / artifact.file_name
-    return path if _is_whole(path, artifact) else None
+def cached_connector_jars() -> list[Path]:
+    """Return those of them that are in the cache, without a look at the network."""
+    pinned = {cache_folder() / artifact.file_name: artifact for artifact in read_pins(CONNECTOR)[1]}
+    return [path for path, artifact in pinned.items() if _is_whole(path, artifact)]
 
 
 def broker_jars() -> list[Path]:
     """Return the jars of Apache Kafka, fetched now if they never were.
 
-    Raises: ArtifactError, as `connector_jar`.
+    Raises: ArtifactError, as `connector_jars`.
     """
     return fetch(read_pins(BROKER)[1])
 

@@ -62,9 +62,14 @@ class Coverage:
         for source in self.sources:
             if finished or (source.index in records and source.index < begun):
                 found |= {(source.index, partition): end for partition, end in (source.end or {}).items()}
+        ids = {topic.index: topic.spec.identity._asdict() for topic in self.sources.topics}
         return [
             Position(
-                source=self._names[source], partition=partition, next_offset=following, records=records.get(source)
+                source=self._names[source],
+                partition=partition,
+                next_offset=following,
+                records=records.get(source),
+                **ids.get(source, {}),
             )
             for (source, partition), following in sorted(found.items())
         ]

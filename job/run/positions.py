@@ -1,7 +1,8 @@
 """Where the events go on after a snapshot: positions in `snapshot.json`, matched with what `--events` names.
 
 `snapshot.json` holds `positions`, a list of `{"source", "partition", "next_offset"}`: the source by its name, the first
-line, row or offset that the snapshot does not cover, and of a file `records`, how many it had.
+line, row or offset that the snapshot does not cover, of a file `records`, how many it had, and of a topic `topic_id`
+and `cluster_id`, whose offset it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from job.errors import UsageError
 from job.kafka.address import KafkaAddress, is_kafka
+from job.kafka.topic_specs import Identity
 from job.run.sources import Found
 
 _KEY = "positions"
@@ -28,6 +30,8 @@ class Position(BaseModel):
     partition: int = Field(default=0, ge=0)
     next_offset: int = Field(ge=0)
     records: int | None = Field(default=None, ge=0)
+    topic_id: str | None = None
+    cluster_id: str | None = None
 
     @property
     def is_all(self) -> bool:
@@ -80,6 +84,15 @@ def match(
         name = found.names[index]
         say(f"{name}: {snapshot} covers {_covered(name, offsets)}; reading on from there")
     return starts
+
+
+def known_topics(positions: Iterable[Position]) -> dict[str, Identity]:
+    """Which topics the positions are of, by their names."""
+    return {
+        KafkaAddress.parse(one.source).topic: Identity(one.topic_id, one.cluster_id)
+        for one in positions
+        if is_kafka(one.source)
+    }
 
 
 def _covered(name: str, offsets: Mapping[int, int]) -> str:

@@ -21,7 +21,7 @@ from job.options.run_config import RunConfig, that_hold
 from job.options.runtime_options import FLINK_PARTS_MAX
 from job.options.told import told, told_again
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import match, read_positions
+from job.run.positions import Position, known_topics, match, read_positions
 from job.run.processor import of_new_job
 from job.run.sources import Found, Sources, find_sources, plan_sources
 from job.uris import is_remote, local_path
@@ -109,7 +109,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
     config = with_parts(config, len(plan.layers))
     job_id = new_job_id()
     found = find_sources(config.events)
-    sources = plan_sources(found, _starts(config, plan, found), config)
+    positions = _positions(config, plan)
+    starts = _starts(config, positions, found)
+    sources = plan_sources(found, starts, config, known_topics(positions))
     outputs = plan_outputs(config, job_id, say)
     id_kind = _id_kind(config, plan, sources)
     refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
@@ -242,13 +244,13 @@ def _build_from_snapshot(settings: Settings, config: RunConfig, work: Path) -> i
     return report.vertices
 
 
-def _starts(config: RunConfig, plan: Plan, found: Found) -> dict[int, dict[int, int]]:
-    """Where the events go on after the snapshot, if it says so, by source and partition.
+def _positions(config: RunConfig, plan: Plan) -> list[Position]:
+    """What the snapshot says of where the events go on, unless that is to be ignored.
 
     Raises: UsageError when that does not fit what is given; SnapshotError.
     """
     if config.snapshot is None:
-        return {}
+        return []
     info = _snapshot(config, plan).info
     if info.get("undirected") and "undirected" not in config.model_fields_set:
         msg = (
@@ -257,7 +259,15 @@ def _starts(config: RunConfig, plan: Plan, found: Found) -> dict[int, dict[int, 
         )
         raise UsageError(msg)
     positions = read_positions(info, config.snapshot)
-    if config.ignore_positions or not positions:
+    return [] if config.ignore_positions else positions
+
+
+def _starts(config: RunConfig, positions: list[Position], found: Found) -> dict[int, dict[int, int]]:
+    """Where the events go on after the snapshot, if it says so, by source and partition.
+
+    Raises: UsageError when that does not fit what is given.
+    """
+    if config.snapshot is None or not positions:
         return {}
     starts = match(positions, found, config.snapshot, say)
     if found.topics and starts.keys() >= found.topics.keys() and "start_from" in config.model_fields_set:

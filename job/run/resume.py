@@ -14,7 +14,7 @@ from job.flink.pipeline import groups_max, pipeline_of
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob
 from job.kafka.address import KafkaAddress
-from job.kafka.topic_specs import TopicInput
+from job.kafka.topic_specs import TopicInput, as_recorded
 from job.options.marks import Holds
 from job.options.run_config import RunConfig, option_name, that_hold
 from job.run.file_source import FileSource
@@ -59,7 +59,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     sources.save(out)
     topics, options = sources.topic_specs, kept_options(config)
     replace(saved, settings=settings, topics=topics, options=options).write(out)
-    run_file.update_run(out, model=settings.model, processor=settings.processor, **run_file.this_process())
+    now = {"model": settings.model, "processor": settings.processor, "topics": as_recorded(topics)}
+    run_file.update_run(out, **now, **run_file.this_process())
     if not (out / layout.IMAGE_DONE).exists():
         if saved.snapshot and config.snapshot is None:
             msg = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
@@ -192,4 +193,8 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
     if config.until is not None and topic.end is None:
         msg = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
         raise UsageError(msg)
-    return topic.at(given)
+    if has_finished(config, out):
+        return topic.at(given)  # it is not read again, and its end stays where the job ended
+    from job.kafka.read_topics import resumed_topic
+
+    return replace(topic, spec=resumed_topic(topic.spec, given, config.client_properties, out))

@@ -18,7 +18,7 @@ from job.folder.layout import CHUNKS, START
 from job.folder.run_file import write_json
 from job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicInput
+from job.kafka.topic_specs import Identity, TopicInput
 from job.options.run_config import RunConfig
 from job.run.file_source import FileSource
 from job.run.topic_source import TopicSource
@@ -166,10 +166,12 @@ class Sources:
         return ", ".join([*files, *map(str, self.topics)])
 
 
-def plan_sources(found: Found, starts: Mapping[int, Offsets], config: RunConfig) -> Sources:
+def plan_sources(
+    found: Found, starts: Mapping[int, Offsets], config: RunConfig, known: Mapping[str, Identity] | None = None
+) -> Sources:
     """Cut the files into chunks, and ask the brokers where the topics begin and end.
 
-    `starts`: by source, where a snapshot says that it goes on.
+    `starts`: by source, where a snapshot says that it goes on; `known`: by name, the topics that it means.
     Raises: EventFileError for a file that can't be read or is too short; UsageError and JobFailed as `plan_topic`.
     """
     files = tuple(FileSource.plan(file, starts.get(file.source, {}).get(0, 0)) for file in found.files)
@@ -177,12 +179,12 @@ def plan_sources(found: Found, starts: Mapping[int, Offsets], config: RunConfig)
         return Sources(files)
     from job.kafka.read_topics import plan_topic
 
-    bounded, properties = config.until is not None, config.client_properties
+    known, how = known or {}, (config.start_from, config.until is not None, config.client_properties)
     specs = [
-        plan_topic(source, address, config.start_from, bounded, properties, starts.get(source))
+        plan_topic(source, address, *how, starts.get(source), known.get(address.topic))
         for source, address in found.topics.items()
     ]
-    return Sources(files, tuple(TopicSource(spec, str(spec.address), properties) for spec in specs))
+    return Sources(files, tuple(TopicSource(spec, str(spec.address), config.client_properties) for spec in specs))
 
 
 def load_sources(settings: Settings, topics: Sequence[TopicInput], properties: ClientProperties) -> Sources:

@@ -16,7 +16,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from job.dev.broker import Broker
-from job.machine.artifacts import ArtifactError, broker_jars, connector_jar
+from job.machine.artifacts import ArtifactError, broker_jars, connector_jars
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
@@ -50,7 +50,7 @@ def require_jars() -> None:
     """Skip without the jars of broker and connector: they come over the network once."""
     try:
         broker_jars()
-        connector_jar()
+        connector_jars()
     except ArtifactError as error:
         pytest.skip(str(error))
 

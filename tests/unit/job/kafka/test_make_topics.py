@@ -57,7 +57,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     def admin(*_: Any) -> Iterator[Brokers]:
         yield found
 
-    monkeypatch.setattr(make_topics, "_admin", admin)
+    monkeypatch.setattr(make_topics, "admin_client", admin)
     return found
 
 

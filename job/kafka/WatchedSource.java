@@ -1,0 +1,349 @@
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BiConsumer;
+import org.apache.flink.api.connector.source.Boundedness;
+import org.apache.flink.api.connector.source.ReaderOutput;
+import org.apache.flink.api.connector.source.Source;
+import org.apache.flink.api.connector.source.SourceEvent;
+import org.apache.flink.api.connector.source.SourceReader;
+import org.apache.flink.api.connector.source.SourceReaderContext;
+import org.apache.flink.api.connector.source.SplitEnumerator;
+import org.apache.flink.api.connector.source.SplitEnumeratorContext;
+import org.apache.flink.connector.kafka.source.split.KafkaPartitionSplit;
+import org.apache.flink.core.io.InputStatus;
+import org.apache.flink.core.io.SimpleVersionedSerializer;
+import org.apache.flink.kafka.shaded.org.apache.kafka.clients.admin.AdminClient;
+import org.apache.flink.kafka.shaded.org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.flink.kafka.shaded.org.apache.kafka.clients.consumer.InvalidOffsetException;
+import org.apache.flink.kafka.shaded.org.apache.kafka.common.TopicPartition;
+import org.apache.flink.kafka.shaded.org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.flink.runtime.execution.SuppressRestartsException;
+
+/**
+ * Flink's source of a Kafka topic, with what it lacks: a bounded one ends after a restore too (FLINK-31006), and ends
+ * where the topic ended at the resume; one whose offsets are gone, or whose topic was made again, ends the job.
+ *
+ * <p>A failure that comes again with every restart is not worth one, and a topic that grows until an old offset fits
+ * would be read from the middle.
+ *
+ * <p>The state is Flink's own. Of a bounded topic it also has the partitions that were read to their end, as splits
+ * without a message, so that a resume knows where they go on.
+ *
+ * <p>This file is compiled where the job is drawn, by the compiler that Flink has for generated code, which knows no
+ * generics and no lambdas, and travels in a jar with the job.
+ */
+public class WatchedSource implements Source {
+
+    private static final long LOOK_MS = 2000;
+    private static final int LOOKS_WITHOUT_TOPIC = 3; // brokers that have just started may not know it yet
+
+    private final Source source;
+    private final Properties properties;
+    private final String topic;
+    private final String topicId;
+    private final String clusterId;
+    private final Map ends;
+    private final String advice;
+
+    /** `ends`: by partition the offset behind the last message, null: unbounded; ids may be null, and go unwatched. */
+    public WatchedSource(
+            Source source, Properties properties, String topic, String topicId, String clusterId, Map ends,
+            String advice) {
+        this.source = source;
+        this.properties = properties;
+        this.topic = topic;
+        this.topicId = topicId;
+        this.clusterId = clusterId;
+        this.ends = ends == null ? null : new HashMap(ends);
+        this.advice = advice;
+    }
+
+    public Boundedness getBoundedness() {
+        return source.getBoundedness();
+    }
+
+    public SimpleVersionedSerializer getSplitSerializer() {
+        return source.getSplitSerializer();
+    }
+
+    public SimpleVersionedSerializer getEnumeratorCheckpointSerializer() {
+        return source.getEnumeratorCheckpointSerializer();
+    }
+
+    public SourceReader createReader(SourceReaderContext context) throws Exception {
+        return new Reader(source.createReader(context));
+    }
+
+    public SplitEnumerator createEnumerator(SplitEnumeratorContext context) throws Exception {
+        Enumerator made = new Enumerator(context);
+        made.inner = source.createEnumerator(made.watched());
+        return made;
+    }
+
+    public SplitEnumerator restoreEnumerator(SplitEnumeratorContext context, Object state) throws Exception {
+        Enumerator made = new Enumerator(context);
+        made.inner = source.restoreEnumerator(made.watched(), state);
+        return made;
+    }
+
+    private SuppressRestartsException last(String message) {
+        return new SuppressRestartsException(new IllegalStateException(message + "; " + advice));
+    }
+
+    /** Reads the splits up to the ends of this run. */
+    private class Reader implements SourceReader {
+
+        private final SourceReader inner;
+        private final Map known = new HashMap(); // by split id
+
+        Reader(SourceReader inner) {
+            this.inner = inner;
+        }
+
+        public void addSplits(List splits) {
+            List moved = new ArrayList();
+            for (Iterator each = splits.iterator(); each.hasNext();) {
+                KafkaPartitionSplit split = moved((KafkaPartitionSplit) each.next());
+                known.put(split.splitId(), split);
+                moved.add(split);
+            }
+            inner.addSplits(moved);
+        }
+
+        /** A partition that was made after the ends were asked for is not read. */
+        private KafkaPartitionSplit moved(KafkaPartitionSplit split) {
+            if (ends == null) {
+                return split;
+            }
+            TopicPartition place = split.getTopicPartition();
+            long start = split.getStartingOffset();
+            Number end = (Number) ends.get(Integer.valueOf(place.partition()));
+            return end == null
+                    ? new KafkaPartitionSplit(place, Math.max(start, 0L), Math.max(start, 0L))
+                    : new KafkaPartitionSplit(place, start, Math.max(end.longValue(), Math.max(start, 0L)));
+        }
+
+        public List snapshotState(long checkpoint) {
+            List splits = inner.snapshotState(checkpoint);
+            if (ends == null) {
+                return splits;
+            }
+            Map finished = new HashMap(known);
+            for (Iterator each = splits.iterator(); each.hasNext();) {
+                finished.remove(((KafkaPartitionSplit) each.next()).splitId());
+            }
+            List all = new ArrayList(splits);
+            for (Iterator each = finished.values().iterator(); each.hasNext();) {
+                KafkaPartitionSplit split = (KafkaPartitionSplit) each.next();
+                long end = ((Long) split.getStoppingOffset().get()).longValue();
+                all.add(new KafkaPartitionSplit(split.getTopicPartition(), end, end));
+            }
+            return all;
+        }
+
+        public InputStatus pollNext(ReaderOutput output) throws Exception {
+            try {
+                return inner.pollNext(output);
+            } catch (Exception error) {
+                for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+                    if (cause instanceof InvalidOffsetException) {
+                        throw last("the topic " + topic + " no longer has what comes next: " + cause.getMessage());
+                    }
+                }
+                throw error;
+            }
+        }
+
+        public void start() {
+            inner.start();
+        }
+
+        public CompletableFuture isAvailable() {
+            return inner.isAvailable();
+        }
+
+        public void notifyNoMoreSplits() {
+            inner.notifyNoMoreSplits();
+        }
+
+        public void handleSourceEvents(SourceEvent event) {
+            inner.handleSourceEvents(event);
+        }
+
+        public void pauseOrResumeSplits(Collection toPause, Collection toResume) {
+            inner.pauseOrResumeSplits(toPause, toResume);
+        }
+
+        public void notifyCheckpointComplete(long checkpoint) throws Exception {
+            inner.notifyCheckpointComplete(checkpoint);
+        }
+
+        public void notifyCheckpointAborted(long checkpoint) throws Exception {
+            inner.notifyCheckpointAborted(checkpoint);
+        }
+
+        public void close() throws Exception {
+            inner.close();
+        }
+    }
+
+    /** Assigns partitions, looks at the topic, and says when a reader has all of them. */
+    private class Enumerator implements SplitEnumerator {
+
+        private final SplitEnumeratorContext context;
+        SplitEnumerator inner;
+        private AdminClient admin;
+        private int looksWithoutTopic = 0;
+        private int calls = 0;
+        private boolean hasAll = false; // the first look at the partitions found none that is not assigned
+
+        Enumerator(SplitEnumeratorContext context) {
+            this.context = context;
+        }
+
+        /** The context for Flink's enumerator. Where its look at the partitions leads to nothing more, it stays silent. */
+        SplitEnumeratorContext watched() {
+            InvocationHandler handler = new InvocationHandler() {
+                public Object invoke(Object proxy, Method method, Object[] given) throws Throwable {
+                    if (method.getName().equals("callAsync")) {
+                        calls++;
+                        if (given.length == 2 && calls == 1) {
+                            given = new Object[] {given[0], firstLook((BiConsumer) given[1])};
+                        }
+                    }
+                    try {
+                        return method.invoke(context, given);
+                    } catch (InvocationTargetException error) {
+                        throw error.getCause();
+                    }
+                }
+            };
+            return (SplitEnumeratorContext) Proxy.newProxyInstance(
+                    SplitEnumeratorContext.class.getClassLoader(), new Class[] {SplitEnumeratorContext.class}, handler);
+        }
+
+        private BiConsumer firstLook(final BiConsumer handler) {
+            return new BiConsumer() {
+                public void accept(Object found, Object error) {
+                    handler.accept(found, error);
+                    if (calls == 1 && source.getBoundedness() == Boundedness.BOUNDED) {
+                        hasAll = true;
+                        for (Iterator each = context.registeredReaders().keySet().iterator(); each.hasNext();) {
+                            context.signalNoMoreSplits(((Integer) each.next()).intValue());
+                        }
+                    }
+                }
+            };
+        }
+
+        public void start() {
+            if (topicId != null || clusterId != null) {
+                Properties own = new Properties();
+                own.putAll(properties);
+                own.setProperty("client.id", properties.getProperty("client.id.prefix", "freshet") + "-watch");
+                admin = AdminClient.create(own);
+                context.callAsync(new Callable() {
+                    public Object call() {
+                        return look();
+                    }
+                }, new BiConsumer() {
+                    public void accept(Object found, Object error) {
+                        judge((String) found);
+                    }
+                }, 0, LOOK_MS);
+            }
+            inner.start();
+        }
+
+        /** What is wrong with the topic; null where nothing is, or no broker says. */
+        private String look() {
+            try {
+                String cluster = (String) admin.describeCluster().clusterId().get(LOOK_MS, TimeUnit.MILLISECONDS);
+                if (clusterId != null && cluster != null && !cluster.equals(clusterId)) {
+                    return "the brokers are another cluster (" + cluster + ") than the job read from (" + clusterId + ")";
+                }
+                Map told = (Map) admin.describeTopics(Collections.singleton(topic)).allTopicNames().get(
+                        LOOK_MS, TimeUnit.MILLISECONDS);
+                looksWithoutTopic = 0;
+                String id = ((TopicDescription) told.get(topic)).topicId().toString();
+                if (topicId != null && !id.equals(topicId)) {
+                    return "the topic " + topic + " was deleted and made again (its id is " + id + ", the job read "
+                            + topicId + ")";
+                }
+            } catch (ExecutionException error) {
+                if (error.getCause() instanceof UnknownTopicOrPartitionException
+                        && ++looksWithoutTopic >= LOOKS_WITHOUT_TOPIC) {
+                    return "the topic " + topic + " was deleted";
+                }
+            } catch (Exception error) {
+                return null; // the reader waits for brokers that are away, and so does this
+            }
+            return null;
+        }
+
+        private void judge(String problem) {
+            if (problem != null) {
+                throw last(problem);
+            }
+        }
+
+        public void addReader(int subtask) {
+            inner.addReader(subtask);
+            signal(subtask);
+        }
+
+        public void addSplitsBack(List splits, int subtask) {
+            inner.addSplitsBack(splits, subtask);
+            if (context.registeredReaders().containsKey(Integer.valueOf(subtask))) {
+                signal(subtask);
+            }
+        }
+
+        private void signal(int subtask) {
+            if (hasAll) {
+                context.signalNoMoreSplits(subtask);
+            }
+        }
+
+        public void handleSplitRequest(int subtask, String host) {
+            inner.handleSplitRequest(subtask, host);
+        }
+
+        public void handleSourceEvent(int subtask, SourceEvent event) {
+            inner.handleSourceEvent(subtask, event);
+        }
+
+        public Object snapshotState(long checkpoint) throws Exception {
+            return inner.snapshotState(checkpoint);
+        }
+
+        public void notifyCheckpointComplete(long checkpoint) throws Exception {
+            inner.notifyCheckpointComplete(checkpoint);
+        }
+
+        public void notifyCheckpointAborted(long checkpoint) throws Exception {
+            inner.notifyCheckpointAborted(checkpoint);
+        }
+
+        public void close() throws java.io.IOException {
+            if (admin != null) {
+                admin.close(java.time.Duration.ofMillis(LOOK_MS));
+            }
+            inner.close();
+        }
+    }
+}
