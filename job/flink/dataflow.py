@@ -118,7 +118,8 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     for topic in spec.topics:
         name = topic_parser(topic.source)
         uid = UID.format(f"kafka-{topic.source}")
-        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid, spec.out_path)
+        places = spec.out_path, layout.topic_ended(spec.out_path, topic.source)
+        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid, *places)
         messages = keyed(batches, chained=True, value_type=batch_type())
         parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
     if spec.chunks:

@@ -52,6 +52,11 @@ def dead_letters_to(given: str | None, out: Path) -> str:
     return str((Path(given) if given else out / DEAD_LETTERS).absolute())
 
 
+def topic_ended(out: Path, source: int) -> Path:
+    """The file that says that a bounded topic, by its place among the sources, was read to its end."""
+    return out / JOB / f"topic-{source}-ended"
+
+
 def checkpoint_folder(checkpoint_dir: str | None, out: Path) -> Path:
     """The folder of the checkpoints, or of what lies beside them here when they go to another store."""
     return local_path(checkpoint_dir) if checkpoint_dir and not is_remote(checkpoint_dir) else out / CHECKPOINTS

@@ -1,3 +1,4 @@
+import java.io.File;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
@@ -34,7 +35,7 @@ import org.apache.flink.kafka.shaded.org.apache.kafka.common.errors.UnknownTopic
 import org.apache.flink.runtime.execution.SuppressRestartsException;
 
 /**
- * Flink's source of a Kafka topic, with what it lacks: a bounded one ends after a restore too (FLINK-31006), and ends
+ * Flink's source of a Kafka topic, with what it lacks: a bounded one ends after a restore too (FLINK-31006), and
  * where the topic ended at the resume; one whose offsets are gone, or whose topic was made again, ends the job.
  *
  * <p>A failure that comes again with every restart is not worth one, and a topic that grows until an old offset fits
@@ -57,18 +58,24 @@ public class WatchedSource implements Source {
     private final String topicId;
     private final String clusterId;
     private final Map ends;
+    private final String ended;
     private final String advice;
 
-    /** `ends`: by partition the offset behind the last message, null: unbounded; ids may be null, and go unwatched. */
+    /**
+     * `ends`: by partition the offset behind the last message, null: unbounded. Ids may be null, and go unwatched.
+     * `ended`: the file that says that all was read. It is there before Flink knows of it: a source that has ended in a
+     * state never reads again, whatever its ends are then.
+     */
     public WatchedSource(
             Source source, Properties properties, String topic, String topicId, String clusterId, Map ends,
-            String advice) {
+            String ended, String advice) {
         this.source = source;
         this.properties = properties;
         this.topic = topic;
         this.topicId = topicId;
         this.clusterId = clusterId;
         this.ends = ends == null ? null : new HashMap(ends);
+        this.ended = ended;
         this.advice = advice;
     }
 
@@ -157,7 +164,11 @@ public class WatchedSource implements Source {
 
         public InputStatus pollNext(ReaderOutput output) throws Exception {
             try {
-                return inner.pollNext(output);
+                InputStatus status = inner.pollNext(output);
+                if (status == InputStatus.END_OF_INPUT) {
+                    new File(ended).createNewFile();
+                }
+                return status;
             } catch (Exception error) {
                 for (Throwable cause = error; cause != null; cause = cause.getCause()) {
                     if (cause instanceof InvalidOffsetException) {

@@ -51,6 +51,7 @@ _LIBRDKAFKA = {
     "request_timeout_ms": "request.timeout.ms",
     "metadata_max_age_ms": "metadata.max.age.ms",
 }
+_BOOTSTRAP_MS = 10_000  # until a broker has answered for the first time
 _MILLISECONDS = {"request.timeout.ms": "request_timeout_ms", "metadata.max.age.ms": "metadata_max_age_ms"}
 
 
@@ -123,7 +124,8 @@ class ClientProperties(Mapping[str, str]):
 def connection(address: KafkaAddress, properties: ClientProperties) -> dict[str, Any]:
     """The options of a client of kafka-python, whose log is silent: what matters comes as an exception."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    return {**properties.kafka_python(), "bootstrap_servers": address.bootstrap.split(",")}
+    own = {"bootstrap_servers": address.bootstrap.split(","), "bootstrap_timeout_ms": _BOOTSTRAP_MS}
+    return {**properties.kafka_python(), **own}
 
 
 @contextmanager

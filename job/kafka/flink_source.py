@@ -52,11 +52,12 @@ def add_watched_source(env: StreamExecutionEnvironment, folder: Path) -> None:
 
 
 def topic_stream(
-    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str, out: Path
+    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str, out: Path, ended: Path
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
-    `operators.parser.topic_stage` reads the batches. `out` is the job's output folder, for what its errors advise.
+    `operators.parser.topic_stage` reads the batches. `out` is the job's output folder, for what its errors advise;
+    the file `ended` is made when a topic has been read to its end.
     """
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col
@@ -65,7 +66,7 @@ def topic_stream(
     tables.get_config().set("table.exec.resource.default-parallelism", "1")
     messages = tables.from_descriptor(_descriptor(topic, properties))
     stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
-    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, advice(out))
+    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, str(ended), advice(out))
     return in_batches(stream)
 
 
@@ -132,7 +133,7 @@ def _offsets(offsets: dict[int, int]) -> str:
     return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
 
 
-def _set_up_source(transformation: Any, topic: TopicInput, uid: str, what_to_do: str) -> None:
+def _set_up_source(transformation: Any, topic: TopicInput, uid: str, ended: str, what_to_do: str) -> None:
     """Name the source above a table's stream, and have it end the job when its messages are gone.
 
     The planner gives it no uid by which its state would be found again. And when a checkpoint's offset is no longer
@@ -152,7 +153,7 @@ def _set_up_source(transformation: Any, topic: TopicInput, uid: str, what_to_do:
         ends = jvm.java.util.HashMap()
         for partition, offset in topic.end.items():
             ends.put(partition, offset)
-    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, what_to_do)
+    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, ended, what_to_do)
     _field(transformation, "source").set(transformation, watched)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from job.console import Progress
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
+from job.kafka.brokers import await_brokers
 from job.kafka.client import ClientProperties, connection
 from job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
 from operators.parser.files import ChunkReader, plan_chunks
@@ -22,7 +23,6 @@ from operators.parser.files import ChunkReader, plan_chunks
 _MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
 _DELIVERY_MS = 180_000  # as long as a broker may be away
 _REQUEST_MS = 30_000
-_CONNECT_MS = 10_000
 _PIECES_PER_S = 20  # with --rate: how often the pace is kept
 _WAIT_S = 1.0  # at most, until an error is looked for again
 
@@ -119,13 +119,14 @@ def produce(
 ) -> dict[str, Any]:
     """Write the events to the topic, wait until the broker has them, and return the summary.
 
-    Raises: UsageError for files or a topic that are not there, JobFailed when the broker does not take a message.
+    Raises: UsageError for files, a broker or a topic that are not there, JobFailed when the broker does not take a
+    message.
     """
     properties = properties or ClientProperties()
-    options = {**connection(to, properties), "bootstrap_timeout_ms": _CONNECT_MS}
+    await_brokers([("--to", to)], properties)
     began = time.monotonic()
     try:
-        count = topic_partitions(to, partitions, options)
+        count = topic_partitions(to, partitions, connection(to, properties))
         outbox = Outbox(producer_to(to, properties), to.topic, {partition: Written() for partition in range(count)})
         try:
             _send_all(outbox, events, Router(key, count), Packer(_batch(batch, message_format), message_format), rate)
@@ -227,10 +228,6 @@ def explained(error: KafkaException | KafkaError, to: KafkaAddress) -> str:
         if cause.code() == cause.MSG_SIZE_TOO_LARGE:
             return f"{to}: the broker refuses a message as too large (its message.max.bytes); give a lower --batch"
         text = f"{cause.name()}: {one_line(cause.str())}"
-    elif isinstance(error, KafkaTimeoutError) and "bootstrap" in str(error):
-        # A refused login looks no different to the client: the broker closes the connection.
-        reason = f"no broker answered as expected within {_CONNECT_MS // 1000} s"
-        return f"{to}: {reason}; check the address, and login and TLS (`kafka:` in the --config file)"
     else:
         text = one_line(error)
     return f"{to}: {text}; what the broker acknowledged before that is in the topic"

@@ -74,10 +74,13 @@ def plan_topic(
     )
 
 
-def resumed_topic(topic: TopicInput, address: KafkaAddress, properties: ClientProperties, out: Path) -> TopicInput:
+def resumed_topic(
+    topic: TopicInput, address: KafkaAddress, properties: ClientProperties, out: Path, ended: bool
+) -> TopicInput:
     """A topic of the job in `out` as a resume reads on: a bounded one up to where it ends now.
 
-    One that a version without ids has recorded keeps its ends: the state does not have what was read to its end.
+    One that has `ended`, as it may have in the state, keeps its ends. So does one that a version without ids has
+    recorded: its state does not have the partitions that were read to their end.
 
     Raises: UsageError when it is another topic of that name, or has lost messages; JobFailed as `plan_topic`.
     """
@@ -88,7 +91,7 @@ def resumed_topic(topic: TopicInput, address: KafkaAddress, properties: ClientPr
     now = topic.at(address)
     if topic.end is None:
         return now.model_copy(update=identity._asdict())
-    if topic.cluster_id is None:
+    if ended or topic.cluster_id is None:
         return now
     with _consumer(address, properties) as consumer:
         ends = {one.partition: offset for one, offset in consumer.end_offsets(partitions).items()}

@@ -65,8 +65,7 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
         for option in self.output_topics if self.runtime == "local" else ():
             msg = f"{option}: --runtime local writes files only; take flink, or leave {option} out"
             raise ValueError(msg)
-        read = [KafkaAddress.parse(value).topic for value in self.events if is_kafka(value)]
-        used = read + [address.topic for address in self.output_topics.values()]
+        used = [address.topic for _, address in self.topics]
         if len(set(used)) < len(used):
             msg = f"--events, --embeddings-to, --dead-letters: expected different topics, got {', '.join(used)}"
             raise ValueError(msg)
@@ -79,6 +78,12 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
         if self.start_from == COMMITTED and "group.id" not in self.kafka:
             msg = "--from committed: give the group whose offsets are meant as `kafka: {group.id: ...}` in --config"
             raise ValueError(msg)
+
+    @property
+    def topics(self) -> list[tuple[str, KafkaAddress]]:
+        """The topics that are read and written, each with its option."""
+        read = [("--events", KafkaAddress.parse(value)) for value in self.events if is_kafka(value)]
+        return [*read, *self.output_topics.items()]
 
     @property
     def part_count(self) -> int:

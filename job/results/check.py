@@ -20,6 +20,8 @@ from gnn.plan import Plan, compile_plan
 from job.console import say
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from job.folder.run_file import has_finished, read_run
+from job.kafka.address import KafkaAddress, is_kafka
+from job.kafka.brokers import await_brokers
 from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import from_recorded
 from job.results.check_progress import CheckProgress, Tell
@@ -76,6 +78,8 @@ def check(
         UsageError: `out` holds no result, or model, snapshot or events are not those of the run.
     """
     out, snapshot = Path(out), None if snapshot is None else Path(snapshot)
+    properties = properties or ClientProperties()
+    await_brokers([("--events", KafkaAddress.parse(one)) for one in events if is_kafka(one)], properties)
     run = read_run(out)
     loaded, plan = _model_of_run(Path(model), run)
     if snapshot is None and run.get("snapshot"):
@@ -91,7 +95,7 @@ def check(
         forbid_typed_loops=any(layer.reads_loop for layer in plan.layers),
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
-        properties=properties or ClientProperties(),
+        properties=properties,
         starts=load_starts(out),
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),

@@ -14,6 +14,7 @@ from job.flink.pipeline import groups_max, pipeline_of
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob
 from job.kafka.address import KafkaAddress
+from job.kafka.brokers import await_brokers
 from job.kafka.topic_specs import TopicInput, as_recorded
 from job.options.marks import Holds
 from job.options.run_config import RunConfig, option_name, that_hold
@@ -44,6 +45,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     config = _with_former_options(config, saved)
     former = saved.settings_at(out, config.model.absolute())
     _refuse_changes(config, former, saved.snapshot, out)
+    await_brokers(config.output_topics.items(), config.client_properties)  # the options may be those that it had
     sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
@@ -197,4 +199,8 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
         return topic.at(given)  # it is not read again, and its end stays where the job ended
     from job.kafka.read_topics import resumed_topic
 
-    return replace(topic, spec=resumed_topic(topic.spec, given, config.client_properties, out))
+    ended = layout.topic_ended(out, topic.index).exists()
+    now = replace(topic, spec=resumed_topic(topic.spec, given, config.client_properties, out, ended))
+    if ended and now.end and (more := sum(now.ends_now().values()) - sum(now.end.values())) > 0:
+        say(f"{given}: it was read to its end before the stop; {more:,} messages that came since are left out")
+    return now

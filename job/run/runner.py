@@ -23,6 +23,7 @@ from job.flink.job_spec import JobSpec
 from job.flink.part_keys import parts_by_subtask
 from job.flink.pipeline import Pipeline, pipeline_of
 from job.folder import layout, run_file
+from job.kafka.brokers import await_brokers
 from job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
@@ -50,6 +51,8 @@ def run(config: RunConfig) -> int:
     clock = StartUp()
     with _ended_by_signals(out), _failure_told(out):
         cluster.await_answer(config.cluster)  # before anything is made
+        if not has_finished(config, out):
+            await_brokers(config.topics, config.client_properties)
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))

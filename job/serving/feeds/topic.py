@@ -11,9 +11,10 @@ from confluent_kafka import KafkaException
 
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
+from job.kafka.brokers import await_brokers
 from job.kafka.client import ClientProperties
 from job.serving.feeds.fed_job import RETRY_S, FedJob
-from job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader, topic_id
+from job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
 from job.serving.feeds.topic_records import Kind
 from job.serving.lookup import ROW
 
@@ -28,8 +29,10 @@ class Topic:
     def job(self, tables: Path, until: Callable[[], bool], timeout_s: float) -> FedJob:
         """What the topic's first row tells of the job; while no broker answers, what was told before.
 
-        Raises: UsageError where there is neither in time.
+        Raises: UsageError where there is neither in time, and at once where no broker is there.
         """
+        if FedJob.read(tables) is None:
+            await_brokers([("--kafka", self.address)], self.properties)
         deadline, reason = time.monotonic() + timeout_s, ""
         while True:
             try:
@@ -47,19 +50,19 @@ class Topic:
                 raise UsageError(msg)
             time.sleep(RETRY_S)
 
-    def read(self, offsets: dict[int, int]) -> TopicReader:
-        """Reads the topic from these offsets on, and where there are none from the beginning."""
-        return TopicReader(self.address, self.properties, offsets)
+    def read(self, offsets: dict[int, int], id_: str = "") -> TopicReader:
+        """Reads from these offsets on, of the topic with this id; where there are none, from the beginning."""
+        return TopicReader(self.address, self.properties, offsets, id_)
 
     def _told(self, until: Callable[[], bool]) -> dict[str, object] | None:
-        id_, reader = topic_id(self.address, self.properties), self.read({})
+        reader = self.read({})
         try:
             while not until():
                 for record in reader.read(POLL_S):
                     kind = Kind.of(record)
                     if kind is not None:
                         told = {"strings": kind.strings, "width": kind.width, "model": kind.model}
-                        return told | {"job_id": id_, "sources": [str(self.address)], "consistency": ROW}
+                        return told | {"job_id": reader.id, "sources": [str(self.address)], "consistency": ROW}
         finally:
             reader.close()
         return None

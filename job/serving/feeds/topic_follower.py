@@ -55,6 +55,7 @@ class TopicFollower(Follower):
         self._reader: TopicReader | None = None
         self._view: TableReader | None = None
         self._loaded, self._said, self._reasons = False, "", set[str]()
+        self._topic_id = job.job_id  # that the positions are of
         self._refused = self._heard_us = self._newest_us = 0
 
     def run(self, until: Callable[[], bool]) -> None:
@@ -65,7 +66,9 @@ class TopicFollower(Follower):
     def step(self) -> bool:
         """Take in what has come; whether there was something."""
         if self._reader is None:
-            self._reader = self._topic.read({partition: upto for (_, partition), (upto, _) in self._positions.items()})
+            offsets = {partition: upto for (_, partition), (upto, _) in self._positions.items()}
+            self._reader = self._topic.read(offsets, self._topic_id)
+            self._topic_id = self._reader.id
         records = self._reader.read(POLL_S)
         self._heard_us = max(self._heard_us, self._reader.heard_us)
         if records:

@@ -25,7 +25,7 @@ from job.serving.feeds.topic_records import Record
 
 POLL_S = 0.05  # how long to wait for a record
 _ASK_S = 5.0  # a server that is told to end waits so long while brokers are away
-_LOOK_S = 30.0  # between two looks for further partitions
+_LOOK_S = 10.0  # between two looks for further partitions, and whether it is still the same topic
 _RECORDS_AT_ONCE = 10_000
 _STATISTICS_MS = 500
 _PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
@@ -33,18 +33,24 @@ _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 class OffsetsGoneError(RuntimeError):
-    """The topic has no longer what is to be read next: it was made anew, or its retention is too short."""
+    """The topic has no longer what is to be read next: it was made again, or its retention is too short."""
 
 
 class TopicReader:
     """A consumer without a group, on all partitions of a topic; for one thread."""
 
-    def __init__(self, address: KafkaAddress, properties: ClientProperties, offsets: Mapping[int, int]) -> None:
-        """Reads on from `offsets`; a partition that is not there begins at its beginning.
+    def __init__(
+        self, address: KafkaAddress, properties: ClientProperties, offsets: Mapping[int, int], id_: str = ""
+    ) -> None:
+        """Reads on from `offsets`, which are those of the topic with this id; others begin at their beginning.
 
-        Raises: JobFailed when no broker answers; UsageError for properties that it does not take, or no such topic.
+        Raises: JobFailed when no broker answers; UsageError for properties that it does not take, or no such topic;
+        OffsetsGoneError when the topic is another one by now.
         """
-        self.address, self._looked = address, time.monotonic()
+        self.address, self._properties, self._looked = address, properties, time.monotonic()
+        self.id = id_ if offsets else topic_id(address, properties)
+        if offsets:
+            self._refuse_another()
         self.heard_us = 0  # when all brokers that matter answered last
         self.newest_ms = 0  # the time of the record that was read last, in milliseconds since 1970
         self._ended: set[int] = set()
@@ -110,9 +116,15 @@ class TopicReader:
     def _partitions(self) -> list[int]:
         return partitions_of(self._consumer, self.address)
 
+    def _refuse_another(self) -> None:
+        if topic_id(self.address, self._properties) != self.id:
+            msg = f"{self.address}: the topic was deleted and made again"
+            raise OffsetsGoneError(msg)
+
     def _look(self) -> None:
         self._looked = time.monotonic()
         try:
+            self._refuse_another()
             new = set(self._partitions()) - self.offsets.keys()
         except (JobFailed, UsageError):
             return

@@ -132,10 +132,13 @@ class Script:
         self.batches: list[list[Record] | Exception] = []
         self.offsets, self.heard_us, self.newest_ms, self.caught_up, self.closed = {0: 0}, 0, 1, True, 0
         self.begun: list[dict[int, int]] = []
+        self.asked: list[str] = []
+        self.id = JOB_ID
 
-    def read(self, what: Any) -> Any:
+    def read(self, what: Any, id_: str = "") -> Any:
         if isinstance(what, dict):
             self.begun.append(what)
+            self.asked.append(id_)
             return self
         self.heard_us = time.time_ns() // 1000
         found = self.batches.pop(0) if self.batches else []
