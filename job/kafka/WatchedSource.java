@@ -1,8 +1,10 @@
 import java.io.File;
+import java.io.IOException;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -30,9 +32,11 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
 import org.apache.flink.kafka.shaded.org.apache.kafka.clients.admin.AdminClient;
 import org.apache.flink.kafka.shaded.org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.flink.kafka.shaded.org.apache.kafka.clients.consumer.InvalidOffsetException;
+import org.apache.flink.kafka.shaded.org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.flink.kafka.shaded.org.apache.kafka.common.TopicPartition;
 import org.apache.flink.kafka.shaded.org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.flink.runtime.execution.SuppressRestartsException;
+import org.apache.flink.util.SerializedThrowable;
 
 /**
  * Flink's source of a Kafka topic, with what it lacks: a bounded one ends after a restore too (FLINK-31006), and
@@ -107,8 +111,32 @@ public class WatchedSource implements Source {
         return made;
     }
 
+    /** A failure after which Flink does not restart; no exception of ours has a class that a client knows. */
     private SuppressRestartsException last(String message) {
-        return new SuppressRestartsException(new IllegalStateException(message + "; " + advice));
+        return new SuppressRestartsException(
+                new SerializedThrowable(new IllegalStateException(message + "; " + advice)));
+    }
+
+    private AdminClient admin() {
+        Properties own = new Properties();
+        own.putAll(properties);
+        own.setProperty("client.id", properties.getProperty("client.id.prefix", "freshet") + "-watch");
+        return AdminClient.create(own);
+    }
+
+    /** Why the topic is not the one that the job read; null where it is. */
+    private String whyOther(AdminClient admin) throws Exception {
+        String cluster = (String) admin.describeCluster().clusterId().get(LOOK_MS, TimeUnit.MILLISECONDS);
+        if (clusterId != null && cluster != null && !cluster.equals(clusterId)) {
+            return "the brokers are another cluster now (got " + cluster + ", expected " + clusterId + ")";
+        }
+        Map told = (Map) admin.describeTopics(Collections.singleton(topic)).allTopicNames().get(
+                LOOK_MS, TimeUnit.MILLISECONDS);
+        String id = ((TopicDescription) told.get(topic)).topicId().toString();
+        if (topicId != null && !id.equals(topicId)) {
+            return "the topic " + topic + " was deleted and made again (its id is " + id + ", expected " + topicId + ")";
+        }
+        return null;
     }
 
     /** Reads the splits up to the ends of this run. */
@@ -172,11 +200,29 @@ public class WatchedSource implements Source {
             } catch (Exception error) {
                 for (Throwable cause = error; cause != null; cause = cause.getCause()) {
                     if (cause instanceof InvalidOffsetException) {
-                        throw last("the topic " + topic + " no longer has what comes next: " + cause.getMessage());
+                        throw last(whyGone((InvalidOffsetException) cause));
                     }
                 }
                 throw error;
             }
+        }
+
+        private String whyGone(InvalidOffsetException error) {
+            AdminClient admin = admin();
+            try {
+                String why = whyOther(admin);
+                if (why != null) {
+                    return why;
+                }
+            } catch (Exception unknown) {
+                // no broker says more than the error does
+            } finally {
+                admin.close(Duration.ofMillis(LOOK_MS));
+            }
+            return error instanceof OffsetOutOfRangeException
+                    ? "the topic " + topic + " does not have the messages that come next, by partition and offset "
+                            + ((OffsetOutOfRangeException) error).offsetOutOfRangePartitions()
+                    : error.getMessage();
         }
 
         public void start() {
@@ -263,10 +309,7 @@ public class WatchedSource implements Source {
 
         public void start() {
             if (topicId != null || clusterId != null) {
-                Properties own = new Properties();
-                own.putAll(properties);
-                own.setProperty("client.id", properties.getProperty("client.id.prefix", "freshet") + "-watch");
-                admin = AdminClient.create(own);
+                admin = admin();
                 context.callAsync(new Callable() {
                     public Object call() {
                         return look();
@@ -283,18 +326,9 @@ public class WatchedSource implements Source {
         /** What is wrong with the topic; null where nothing is, or no broker says. */
         private String look() {
             try {
-                String cluster = (String) admin.describeCluster().clusterId().get(LOOK_MS, TimeUnit.MILLISECONDS);
-                if (clusterId != null && cluster != null && !cluster.equals(clusterId)) {
-                    return "the brokers are another cluster (" + cluster + ") than the job read from (" + clusterId + ")";
-                }
-                Map told = (Map) admin.describeTopics(Collections.singleton(topic)).allTopicNames().get(
-                        LOOK_MS, TimeUnit.MILLISECONDS);
+                String problem = whyOther(admin);
                 looksWithoutTopic = 0;
-                String id = ((TopicDescription) told.get(topic)).topicId().toString();
-                if (topicId != null && !id.equals(topicId)) {
-                    return "the topic " + topic + " was deleted and made again (its id is " + id + ", the job read "
-                            + topicId + ")";
-                }
+                return problem;
             } catch (ExecutionException error) {
                 if (error.getCause() instanceof UnknownTopicOrPartitionException
                         && ++looksWithoutTopic >= LOOKS_WITHOUT_TOPIC) {
@@ -350,9 +384,9 @@ public class WatchedSource implements Source {
             inner.notifyCheckpointAborted(checkpoint);
         }
 
-        public void close() throws java.io.IOException {
+        public void close() throws IOException {
             if (admin != null) {
-                admin.close(java.time.Duration.ofMillis(LOOK_MS));
+                admin.close(Duration.ofMillis(LOOK_MS));
             }
             inner.close();
         }

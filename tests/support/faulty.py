@@ -45,12 +45,12 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
 
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
     _break(stage, operator, faults.get("broken", ""), Path(config["out"]))
-    if operator == PARSER:
+    if operator == PARSER or (operator.startswith(f"{PARSER}-") and slow_s):
         parse = stage.parse
 
-        def slow_parse(number: int) -> list[bytes]:
+        def slow_parse(given: Any) -> list[bytes]:
             dawdle()
-            return parse(number)
+            return parse(given)
 
         stage.parse = slow_parse
         return stage

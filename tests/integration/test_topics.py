@@ -1,0 +1,206 @@
+"""Topics as they are found: compressed, read up to where they end, deleted and made again."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+
+from job.dev.broker import Broker, start_broker
+from job.folder.layout import topic_ended
+from job.folder.run_file import read_run
+from job.kafka.address import KafkaAddress
+from job.kafka.client import ClientProperties
+from job.run.summary import progress
+from job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
+from tests.support.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
+from tests.support.jobs import ROOT, Job, TopicInput, make_input, read_log
+from tests.support.kafka import make_topic, read_topic, require_jars
+from tests.support.kafka_records import parse
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    require_jars()
+    with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
+        yield started
+
+
+def send(broker: Broker, topic: str, lines: Mapping[int, Sequence[bytes]], codec: str = "none") -> None:
+    """Lines by partition to a topic that is there, a message each, in batches of this codec."""
+    options = {"compression.type": codec, "linger.ms": 100, "partitioner": "murmur2_random"}
+    producer = Producer({"bootstrap.servers": broker.address, **options})
+    for partition, messages in lines.items():
+        for line in messages:
+            producer.produce(topic, line, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def make_again(broker: Broker, topic: str, partitions: int = 1) -> None:
+    """Delete a topic and make another one of its name."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    try:
+        admin.delete_topics([topic])
+        deadline = time.monotonic() + 60
+        while topic in admin.list_topics():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        admin.close()
+    make_topic(broker, topic, partitions)
+
+
+def codecs_on_disk(broker: Broker, topic: str) -> set[str]:
+    """The codecs of a topic's batches, without those that only end a transaction."""
+    found = set()
+    for path in broker.data.rglob(f"{topic}-*/*.log"):
+        data, at = path.read_bytes(), 0
+        while at + 61 <= len(data):
+            size, attributes = struct.unpack_from(">i", data, at + 8)[0], struct.unpack_from(">h", data, at + 21)[0]
+            if not attributes & 0x20:
+                found.add(CODECS[attributes & 7])
+            at += 12 + size
+    return found
+
+
+def edges(first: int, count: int) -> list[bytes]:
+    return [orjson.dumps({"op": "add_edge", "src": k, "dst": k + 1}) for k in range(first, first + count)]
+
+
+def test_every_codec_goes_out_in_both_deliveries(broker: Broker, tmp_path: Path) -> None:
+    for codec in CODECS:
+        for delivery in DELIVERIES:
+            make_topic(broker, topic_of(codec, delivery), 1)
+    command = [sys.executable, "-m", "tests.support.codec_job", broker.address, str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for codec in CODECS:
+        for delivery in DELIVERIES:
+            topic = topic_of(codec, delivery)
+            [records] = read_topic(broker, topic, isolation_level="read_committed").values()
+            assert [int(record.key) for record in records] == list(range(RECORDS)), topic
+            assert codecs_on_disk(broker, topic) == {codec}
+            reader = TopicReader(KafkaAddress(broker.address, topic), ClientProperties(), {})
+            served = []
+            while not reader.caught_up:
+                served += reader.read(1.0)
+            reader.close()
+            assert len(served) == RECORDS, "what `freshet serve --kafka` reads"
+
+
+def test_every_codec_comes_in(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """One topic that is plain first and compressed later; what comes out is compressed, too, and committed."""
+    given = make_input(tmp_path / "in", 1_000)
+    lines = given.events.read_bytes().splitlines()
+    make_topic(broker, "all", 1)
+    for number, codec in enumerate(CODECS):
+        send(broker, "all", {0: lines[200 * number : 200 * (number + 1)]}, codec)
+    assert codecs_on_disk(broker, "all") == set(CODECS)
+    config = tmp_path / "job.yaml"
+    config.write_text("kafka:\n  compression.type: zstd\n")
+    topic = f"kafka://{broker.address}/all"
+    job = Job(TopicInput(given.model, given.events, 1_000, topic=topic, config=config), tmp_path / "out")
+    jobs.append(job)
+    out = ("--embeddings-to", f"kafka://{broker.address}/rows", "--delivery", "exactly-once")
+    done = job.done("--until", "latest", "--epoch-events", 100, *out)
+    assert (done["events"], done["rejected"]) == (1_000, 0)
+    job.check()
+    assert codecs_on_disk(broker, "rows") == {"zstd"}
+    records = [one for found in read_topic(broker, "rows", isolation_level="read_committed").values() for one in found]
+    last = {record.key: record.value and parse(record.value)["epoch"] for record in records}
+    log = read_log(job.out)
+    rows = {b"%d" % log.id[k]: None if log.deleted[k] else int(log.epoch[k]) for k in range(len(log.id))}
+    assert last == rows
+
+
+def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """Two topics, one of them read to its end when it is stopped; an empty partition; all of them longer afterwards."""
+    given = make_input(tmp_path / "in", 10)
+    make_topic(broker, "long", 3)
+    make_topic(broker, "short", 1)
+    send(broker, "long", {0: edges(0, 100), 1: edges(10_000, 20_000)})
+    send(broker, "short", {0: edges(50_000, 50)})
+    long, short = (f"kafka://{broker.address}/{topic}" for topic in ("long", "short"))
+    job = Job(TopicInput(given.model, given.events, 0, topic=long), tmp_path / "out")
+    jobs.append(job)
+    options = ("--events", short, "--until", "latest", "--id-type", "int", "--epoch-events", 100)
+    job.start(*options, faults={"slow": {"parser-0": 700}})
+    job.until(lambda: topic_ended(job.out, 1).exists() and progress(job.out)["events"] >= 500)
+    assert job.stop().code == 0
+    assert 500 <= job.wait().result["events"] < 20_150
+    assert not topic_ended(job.out, 0).exists()
+    # All partitions grow, also one that is read already and the empty one; the short topic is done with.
+    send(broker, "long", {0: edges(100, 7), 1: edges(30_000, 5), 2: edges(60_000, 3)})
+    send(broker, "short", {0: edges(50_050, 11)})
+    ended = job.run(*options, "--resume", "latest")
+    assert ended.code == 0, ended.errors
+    assert "short: it was read to its end before the stop; 11 messages that came since are left out" in ended.errors
+    expected = 20_150 + 15
+    assert (ended.result["events"], ended.result["rejected"]) == (expected, 0)
+    assert read_run(job.out)["topics"][0]["end"] == {"0": 107, "1": 20_005, "2": 3}
+    again = job.run(*options, "--resume", "latest")
+    assert (again.code, again.result["events"]) == (0, expected)
+    assert again.last_line.endswith("has taken in all of its input")
+
+
+def test_a_topic_that_was_made_again_is_not_read_on(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """Neither by a job that runs, however long the new one is, nor by a resume, a check or a server."""
+    given = make_input(tmp_path / "in", 10)
+    make_topic(broker, "again", 1)
+    send(broker, "again", {0: edges(0, 300)})
+    topic = KafkaAddress(broker.address, "again")
+    reader = TopicReader(topic, ClientProperties(), {})
+    reader.close()
+    job = Job(TopicInput(given.model, given.events, 0, topic=str(topic)), tmp_path / "out")
+    jobs.append(job)
+    job.start("--epoch-events", 100)
+    job.until_epoch(3)
+    make_again(broker, "again")
+    send(broker, "again", {0: edges(0, 3_000)})
+    ended = job.wait()
+    assert ended.code == 3, ended.errors
+    assert "freshet: the topic again was deleted" in ended.last_line
+    assert "freshet export" in ended.last_line
+    assert "restarted" not in ended.errors
+    resumed = job.run("--resume", "latest")
+    assert (resumed.code, "was deleted and made again" in resumed.last_line) == (2, True), resumed.errors
+    checked = job.checked()
+    assert (checked.code, "was deleted and made again" in checked.last_line) == (2, True), checked.errors
+    with pytest.raises(OffsetsGoneError, match="made again"):
+        TopicReader(topic, ClientProperties(), {0: 10}, reader.id)
+
+
+def test_a_broker_that_comes_back_empty_ends_the_job(tmp_path: Path, jobs: list[Job]) -> None:
+    given = make_input(tmp_path / "in", 10)
+    require_jars()
+    broker = start_broker(tmp_path / "broker", sasl=False, tls=False)
+    try:
+        make_topic(broker, "t", 1)
+        send(broker, "t", {0: edges(0, 300)})
+        job = Job(TopicInput(given.model, given.events, 0, topic=f"kafka://{broker.address}/t"), tmp_path / "out")
+        jobs.append(job)
+        job.start("--epoch-events", 100)
+        job.until_epoch(3)
+        broker.kill()
+        shutil.rmtree(tmp_path / "broker")
+        broker = start_broker(tmp_path / "broker", port=broker.port, sasl=False, tls=False)
+        make_topic(broker, "t", 1)
+        send(broker, "t", {0: edges(0, 1_000)})
+        ended = job.wait()
+        assert ended.code == 3, ended.errors
+        assert "another cluster" in ended.last_line
+        resumed = job.run("--resume", "latest")
+        assert (resumed.code, "another cluster" in resumed.last_line) == (2, True), resumed.errors
+    finally:
+        broker.stop()

@@ -1,0 +1,57 @@
+"""One Flink job that writes the same records to a topic for each codec and delivery: BOOTSTRAP OUT."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyflink.common import Row, Types
+
+from job.flink.gateway import start_gateway, stop_gateway
+from job.flink.job_spec import JobSpec
+from job.flink.options import environment, flink_options
+from job.kafka.client import ClientProperties
+from job.kafka.flink_sink import write_lines
+from job.kafka.flink_source import add_connector
+from job.kafka.topic_specs import TopicOutput
+from job.machine.artifacts import connector_jars
+from operators.record_lines import LINE_END, TAB
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by their number in a batch of records
+DELIVERIES = ("upsert", "exactly-once")
+RECORDS = 300
+
+
+def topic_of(codec: str, delivery: str) -> str:
+    return f"{codec}-{delivery}"
+
+
+def main(bootstrap: str, out: Path) -> None:
+    spec = JobSpec(out=str(out), layers=1, parts=1, checkpoint_interval_ms=200, heap_mb=512)
+    for folder in (spec.checkpoints, spec.tmp):
+        folder.mkdir(parents=True)
+    java = start_gateway(spec.logs, spec.tmp, spec.heap_mb)
+    try:
+        env = environment(flink_options(spec))
+        env.set_parallelism(1)
+        add_connector(env, connector_jars())
+        rows = [Row(LINE_END.join(f"{k}{TAB}value of {k}" for k in range(RECORDS)))]
+        lines = env.from_collection(rows, type_info=Types.ROW_NAMED(["lines"], [Types.STRING()]))
+        for codec in CODECS:
+            for delivery in DELIVERIES:
+                prefix = f"freshet-{codec}" if delivery == "exactly-once" else None
+                output = TopicOutput(
+                    bootstrap=bootstrap,
+                    topic=topic_of(codec, delivery),
+                    transactional_id_prefix=prefix,
+                    transaction_timeout_ms=60_000,
+                )
+                properties = ClientProperties({"compression.type": codec})
+                write_lines(env, lines, output, properties, f"to-{codec}-{delivery}")
+        env.execute("codecs")
+    finally:
+        stop_gateway(java)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
