@@ -44,6 +44,7 @@ def add_watched_source(env: StreamExecutionEnvironment, folder: Path) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
     compiler.cook(WATCHED.read_text(encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)
     jar = folder / f"{WATCHED.stem}.jar"
     with ZipFile(jar, "w") as file:
         for name, code in compiler.getBytecodes().items():

@@ -216,6 +216,7 @@ def test_killed_made_anew_and_too_old(script, strings):
     while again.step():
         pass
     assert topic.begun == [{}, {0: 2}], "it goes on behind what it had read"
+    assert topic.asked == [JOB_ID, JOB_ID], "of the topic that these offsets are of"
     assert rows_in(tables) == {1: (1, 1.0), 2: (2, 2.5)}
     topic.batches = [OffsetsGoneError("gone"), records((3, 0, 3.0), strings=strings)]
     again.run(lambda: not topic.batches)
@@ -284,5 +285,5 @@ def test_what_answers_say(script, strings):
 
 def test_a_topic_that_is_not_there(tmp_path):
     address = KafkaAddress(f"127.0.0.1:{server_port()}", "t")
-    with pytest.raises(UsageError, match="--kafka .*: no broker is there"):
+    with pytest.raises(UsageError, match=r"--kafka .*: no broker is there"):
         Topic(address, ClientProperties({"request.timeout.ms": "1000"})).job(tmp_path / "tables", lambda: True, 0.0)
