@@ -42,7 +42,7 @@ class InputOptions(Options):
         description="Where to begin in a Kafka topic: earliest, latest, committed (by kafka: group.id), timestamp:MS.",
     )
     until: Annotated[Literal["latest"] | None, Option(IO)] = Field(
-        default=None, description="latest: end where the Kafka topics end at the start (default: run on)."
+        default=None, description="latest: end where the Kafka topics end at the start or resume (default: run on)."
     )
     snapshot: Annotated[Path | None, Option(IO)] = Field(
         default=None,

@@ -25,6 +25,7 @@ class Lag:
     def __init__(self, out: Path, sources: Sources, ask: Callable[[TopicSource], Ends] = TopicSource.ends_now) -> None:
         """`ask` returns where a topic's partitions end."""
         self._out, self._records, self._topics, self._ask = out, sources.records, sources.topics, ask
+        self._before = read_positions(out)  # of the attempt before: this one reads on behind what that had read
         self._ends: dict[int, Ends] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="freshet-lag", daemon=True)
@@ -59,6 +60,6 @@ class Lag:
             ends = self._ends.get(topic.index) if topic.end is None else topic.end
             if ends is None:
                 return None
-            done = read.get(topic.name, {})
+            done = self._before.get(topic.name, {}) | read.get(topic.name, {})
             total += sum(max(0, end - done.get(p, topic.start.get(p, 0))) for p, end in ends.items())
         return total

@@ -66,3 +66,11 @@ def test_of_a_topic_whose_brokers_moved(tmp_path: Path) -> None:
     moved = TOPIC.model_copy(update={"bootstrap": "new:1", "end": {0: 30, 1: 5}})
     read(tmp_path, (0, 11))
     assert Lag(tmp_path, topics(moved)).of(0) == 18
+
+
+def test_a_partition_that_a_resume_does_not_read_has_no_lag(tmp_path: Path) -> None:
+    """It was read to its end before, and no message comes of it that would say so again."""
+    read(tmp_path, (0, 29), (1, 5))
+    lag = Lag(tmp_path, topics(TOPIC.model_copy(update={"end": {0: 30, 1: 8}})))
+    read(tmp_path, (1, 6))
+    assert lag.of(0) == 1
