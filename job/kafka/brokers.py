@@ -22,6 +22,8 @@ def await_brokers(named: Iterable[tuple[str, KafkaAddress]], properties: ClientP
 
     Raises: UsageError for the first that do not, or for properties that a client does not take.
     """
+    import kafka  # noqa: F401 - before the clock runs: on a busy machine it takes a second
+
     asked: dict[str, _Asked] = {}
     for option, address in named:
         if address.bootstrap not in asked:
