@@ -129,26 +129,26 @@ def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Pa
     given = make_input(tmp_path / "in", 10)
     make_topic(broker, "long", 3)
     make_topic(broker, "short", 1)
-    send(broker, "long", {0: edges(0, 100), 1: edges(10_000, 20_000)})
-    send(broker, "short", {0: edges(50_000, 50)})
+    send(broker, "long", {0: edges(0, 100), 1: edges(10_000, 60_000)})
+    send(broker, "short", {0: edges(500_000, 50)})
     long, short = (f"kafka://{broker.address}/{topic}" for topic in ("long", "short"))
     job = Job(TopicInput(given.model, given.events, 0, topic=long), tmp_path / "out")
     jobs.append(job)
     options = ("--events", short, "--until", "latest", "--id-type", "int", "--epoch-events", 100)
-    job.start(*options, faults={"slow": {"parser-0": 700}})
+    job.start(*options, faults={"slow": {"parser-0": 3000}})
     job.until(lambda: topic_ended(job.out, 1).exists() and progress(job.out)["events"] >= 500)
     assert job.stop().code == 0
-    assert 500 <= job.wait().result["events"] < 20_150
+    assert 500 <= job.wait().result["events"] < 60_150
     assert not topic_ended(job.out, 0).exists()
     # All partitions grow, also one that is read already and the empty one; the short topic is done with.
-    send(broker, "long", {0: edges(100, 7), 1: edges(30_000, 5), 2: edges(60_000, 3)})
-    send(broker, "short", {0: edges(50_050, 11)})
+    send(broker, "long", {0: edges(100, 7), 1: edges(70_000, 5), 2: edges(600_000, 3)})
+    send(broker, "short", {0: edges(500_050, 11)})
     ended = job.run(*options, "--resume", "latest")
     assert ended.code == 0, ended.errors
     assert "short: it was read to its end before the stop; 11 messages that came since are left out" in ended.errors
-    expected = 20_150 + 15
+    expected = 60_150 + 15
     assert (ended.result["events"], ended.result["rejected"]) == (expected, 0)
-    assert read_run(job.out)["topics"][0]["end"] == {"0": 107, "1": 20_005, "2": 3}
+    assert read_run(job.out)["topics"][0]["end"] == {"0": 107, "1": 60_005, "2": 3}
     again = job.run(*options, "--resume", "latest")
     assert (again.code, again.result["events"]) == (0, expected)
     assert again.last_line.endswith("has taken in all of its input")
