@@ -1,6 +1,8 @@
-"""The root of the errors that users see as one line: the message says all that they need to know."""
+"""What users see as one line that says all that they need to know: the root of all errors, and warnings."""
 
 from __future__ import annotations
+
+import os
 
 
 class FreshetError(Exception):
@@ -9,3 +11,11 @@ class FreshetError(Exception):
 
 class InputError(FreshetError):
     """What was given can't be used: an option, a file, a model, a state (exit code 2 of a command)."""
+
+
+def warn(text: str) -> None:
+    """Say something on standard error, from any thread.
+
+    Not by sys.stderr, which leads through Java where Flink runs Python: a worker's thread must not go there.
+    """
+    os.write(2, f"freshet: {text}\n".encode())

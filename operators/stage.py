@@ -187,6 +187,7 @@ class Stage:
     def close(self) -> None:
         """Drop what waits, and let the core finish what it does in the background."""
         self.inbox.close()
+        self.sweeper.close()
         self.core.close()
 
     @property

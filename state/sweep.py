@@ -26,6 +26,7 @@ import orjson
 from gnn.errors import InputError
 from state.codec import UnknownFormatError
 from state.image import GO_ON, DamagedImageError, image_id, load_images, refusal_of
+from state.memory.copy_ahead import CopyAhead
 from state.table import Table, TableSet
 
 STATE_FORMAT = 2
@@ -190,6 +191,7 @@ class Sweeper:
         self._loaded = False
         self._waiting = list[_Part]()  # those whose last marker waits for pages
         self._stamped = False
+        self._copies: CopyAhead | None = None
 
     @property
     def marker(self) -> int:
@@ -205,10 +207,12 @@ class Sweeper:
         """
         if self._loaded:
             return
-        epochs = load_images(self.tables, {one.part: one.image for one in self._parts if one.image is not None})
+        images = {one.part: one.image for one in self._parts if one.image is not None}
+        epochs = load_images(self.tables, images)
         _check_even([f"a base image of epoch {epoch}" for epoch in epochs])
         self.epoch = epochs[0] if epochs else self.epoch
         self._loaded = True
+        self._copies = CopyAhead(self.tables, ", ".join(map(str, images.values())))
 
     def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
         """Load the newest complete cut, given each part's entries; returns the epoch that the tables stand at.
@@ -237,6 +241,7 @@ class Sweeper:
 
     def mark(self, epoch: int) -> dict[int, Mutations]:
         """`epoch` was a marker and has been applied: what the tables hold now is cut `marker + 1` of every part."""
+        self._settle()
         out = {one.part: one.write_rest() for one in self._parts}
         for table in self.tables:
             table.freeze()
@@ -248,11 +253,22 @@ class Sweeper:
 
     def step(self) -> dict[int, Mutations]:
         """A few of the pages that the last marker still waits for, by part."""
+        self._settle()
         if not self._waiting and self._stamped:
             return {}
         out = {one.part: one.step() for one in self._waiting}
         self._waiting = [one for one in self._waiting if one.waits]
         return _merged(out, self.stamp())
+
+    def _settle(self) -> None:
+        """Have memory take the place of what is mapped, now that nobody writes to the tables."""
+        if self._copies is not None and not self._copies.settle():
+            self._copies = None
+
+    def close(self) -> None:
+        """Do nothing more in the background."""
+        if self._copies is not None:
+            self._copies.close()
 
     def stamp(self) -> dict[int, Mutations]:
         """Format and base image, once: they go with the first entries that anybody puts, so no state is without."""
@@ -297,6 +313,11 @@ class Sweepers:
     def step(self) -> dict[int, Mutations]:
         """A few of the pages that the last marker still waits for, by part."""
         return {part: changes for part, one in enumerate(self._all) for changes in one.step().values()}
+
+    def close(self) -> None:
+        """Do nothing more in the background."""
+        for one in self._all:
+            one.close()
 
 
 def _check_even(stands: list[str]) -> None:

@@ -20,7 +20,8 @@ import numpy as np
 
 from gnn.kernel import apart, inner, quick
 from state.memory.mapped_file import MappedFile
-from state.memory.table_memory import PrivateMap, allocate, lay_out, spread
+from state.memory.private_map import PrivateMap
+from state.memory.table_memory import allocate, lay_out, spread
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
@@ -96,7 +97,7 @@ class Table:
         self._pending: list[list[int]] = [[] for _ in range(parts)]
         self._owed = 0
         self.file: MappedFile | None = None
-        self._mapped: PrivateMap | None = None
+        self.mapped: PrivateMap | None = None
         self._no_shadow()
         if parts > 1:
             self._grow(_STRIDE_MIN)
@@ -180,9 +181,9 @@ class Table:
         """The only part's memory, longer and in the same place, where it can be."""
         if self.file is not None:
             return self.file.array(shape, self.dtype)
-        if self._mapped is not None and self.parts == 1 and self._mapped.has_room(shape, self.dtype):
-            return self._mapped.array(shape, self.dtype)
-        self._mapped = None
+        if self.mapped is not None and self.parts == 1 and self.mapped.has_room(shape, self.dtype):
+            return self.mapped.array(shape, self.dtype)
+        self.mapped = None
         return None
 
     def _widen_shadow(self) -> None:
@@ -314,11 +315,11 @@ class Table:
         row_bytes = self.dtype.itemsize * math.prod(self._row_shape)
         memory = PrivateMap(stride * row_bytes * (_ROOM if self.parts == 1 else self.parts))
         for part, file in files.items():
-            memory.put(file.fileno(), int(held[part]) * row_bytes, part * stride * row_bytes)
+            memory.put(file, int(held[part]) * row_bytes, part * stride * row_bytes)
         data = memory.array((self.parts * stride, *self._row_shape), self.dtype)
         for part in range(self.parts) if self.fill else ():
             data[part * stride + held[part] : (part + 1) * stride] = self.fill
-        self.stride, self._mapped, self.part_rows[:] = stride, memory, rows
+        self.stride, self.mapped, self.part_rows[:] = stride, memory, rows
         self._settle(data)
 
     def load_rows(self, values: np.ndarray, rows: int, part: int = 0) -> None:

@@ -7,11 +7,11 @@ where.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from gnn.errors import warn
 from operators.epochs.cut import UNKNOWN, Cut, Lane, LostCutError, Share, lane_of
 from partitioner.events import Events
 
@@ -103,7 +103,7 @@ class Patience:
     """Says every half minute what the next epoch waits for, as long as it waits."""
 
     def __init__(self, say: Callable[[str], None] | None = None) -> None:
-        self._say = say or _warn
+        self._say = say or warn
         self._since_ms: float | None = None
         self._epoch = 0
 
@@ -114,11 +114,6 @@ class Patience:
         elif now_ms - self._since_ms >= SAY_EVERY_MS:
             self._since_ms = now_ms
             self._say(f"{what()}; it goes on when they come")
-
-
-def _warn(text: str) -> None:
-    # Not by sys.stderr, which leads through Java where Flink runs Python: a worker's thread must not go there.
-    os.write(2, f"freshet: {text}\n".encode())
 
 
 def position_columns(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:

@@ -194,7 +194,8 @@ class PartitionerStage:
             self.levels = {**self.levels, "epochs_under_way": under_way.level}
 
     def close(self) -> None:
-        """Close the cut log, and tell the last counts of rejected records."""
+        """Close the cut log, and write the last counts of rejected records."""
+        self.sweeper.close()
         self.log.close()
         self.lanes.close()
         self._tell(last=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from state.image import load_images, write_image
-from state.memory.table_memory import PrivateMap
+from state.memory.private_map import PrivateMap
 from state.table import Table, TableSet
 
 ROWS, WIDTH = 4100, 1024  # 16 MiB
@@ -180,6 +180,6 @@ def test_a_small_image_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """From the first event on a small job then has its tables in huge pages, and waits for no first touch."""
     saved(tmp_path)
     monkeypatch.setattr("state.image._MAPPED_BYTES", 512 << 20)
-    assert all(table._mapped is None for table in loaded(tmp_path))
+    assert all(table.mapped is None for table in loaded(tmp_path))
     monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
-    assert loaded(tmp_path)["x"]._mapped is not None
+    assert loaded(tmp_path)["x"].mapped is not None

@@ -1,0 +1,177 @@
+"""Copies mapped images to memory ahead of the changes to them, in the background.
+
+The first change of a mapped page is a fault, in which the kernel copies 4 KiB and interrupts every processor that runs
+the job. Here threads read the files in large pieces into memory in huge pages, and the owner of the tables puts each
+piece into its place between two of its acts: pages that have changed since are copied from the table, then the piece is
+moved over the mapping in one step. So a thread knows nothing but files and memory that nobody else has seen. A table
+that moves, or is dropped, meanwhile makes a piece useless, and nothing else.
+
+Tables that change most go first. A quarter of the machine's memory is left free; what does not fit stays mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+
+from gnn.errors import warn
+from state.memory.private_map import HUGE_PAGE, FileSpan, PrivateMap, inode_of
+from state.table import Table
+
+_PIECE = 32 * HUGE_PAGE
+_THREADS = 2  # of each owner
+_AT_ONCE = threading.Semaphore(max(1, min(4, len(os.sched_getaffinity(0)) // 2)))  # in the process
+_PUT_AT_ONCE = 4  # pieces, of a few ms each
+_FREE_SHARE = 4
+GIB = 1 << 30
+_JOIN_S = 10.0  # a piece is read much sooner, be it from a disk
+
+
+class _Piece(NamedTuple):
+    """A range of a mapped table, within one of its files."""
+
+    table: Table
+    mapped: PrivateMap
+    span: FileSpan
+    begin: int
+    end: int
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the table is still where it was mapped."""
+        return self.table.mapped is self.mapped
+
+    def read(self) -> PrivateMap:
+        """A copy of what the file has.
+
+        Raises: OSError where it can't be read, or there is no memory for it.
+        """
+        lead, first = self.begin % HUGE_PAGE, self.begin - self.span.at
+        copy = PrivateMap(lead + self.end - self.begin)
+        copy.advise_huge()
+        into = copy.array((copy.room,), np.dtype(np.uint8)).data[lead:]
+        wanted, got = min(self.end - self.begin, self.span.nbytes - first), 0
+        with self.span.path.open("rb", buffering=0) as file:
+            if self.span.inode != inode_of(file):
+                msg = f"{self.span.path} is another file than the one that was mapped"
+                raise OSError(msg)
+            while got < wanted:
+                size = os.preadv(file.fileno(), [into[got:wanted]], first + got)
+                if not size:
+                    msg = f"{self.span.path} has become shorter than it was"
+                    raise OSError(msg)
+                got += size
+        return copy
+
+
+def _pieces(table: Table) -> Iterator[_Piece]:
+    """All of a mapped table; they begin and end with huge pages where they can."""
+    mapped = table.mapped
+    for span in mapped.spans if mapped is not None else ():
+        begin = span.at
+        while mapped is not None and begin < span.end:
+            end = min(span.end, (begin // _PIECE + 1) * _PIECE)
+            yield _Piece(table, mapped, span, begin, end)
+            begin = end
+
+
+class CopyAhead:
+    """The copies of one owner's mapped tables.
+
+    The owner makes it, calls `settle` between its acts until that has nothing more to do, and `close` at the end.
+    Invariant: threads take from `_left`, and the owner from `_copied`; a piece is in one of them, or being read.
+    """
+
+    def __init__(self, tables: Iterable[Table], name: str) -> None:
+        """Begin to copy those of the tables that are mapped; `name` is the owner's, for people."""
+        self._name = name
+        self._tables = [table for table in tables if table.mapped is not None]
+        self._tables.sort(key=lambda table: table.dtype.kind != "f")  # values before topology
+        self._left = {table.name: deque(_pieces(table)) for table in self._tables}
+        self._copied: deque[tuple[_Piece, PrivateMap]] = deque()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        if self._tables:
+            self._start()
+
+    def settle(self) -> bool:
+        """Put copies into their places; False once there are no more. Nobody may write to the tables meanwhile."""
+        are_alive = any(thread.is_alive() for thread in self._threads)
+        try:
+            for _ in range(min(len(self._copied), _PUT_AT_ONCE)):
+                piece, copy = self._copied.popleft()
+                if piece.is_wanted:
+                    piece.mapped.take_over(copy, piece.begin, piece.end)
+        except OSError as error:
+            with self._lock:
+                self._give_up(str(error))
+            self._copied.clear()
+        if are_alive:
+            self._sort()
+        return are_alive or bool(self._copied)
+
+    def copy_next(self) -> bool:
+        """Copy the next piece, on a thread; False where there is none."""
+        with _AT_ONCE:
+            with self._lock:
+                piece = self._next()
+            if piece is None:
+                return False
+            try:
+                self._copied.append((piece, piece.read()))
+            except OSError as error:
+                with self._lock:
+                    self._give_up(str(error))
+        return True
+
+    def close(self) -> None:
+        """Copy nothing more."""
+        with self._lock:
+            self._left.clear()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+        self._copied.clear()
+
+    def _start(self) -> None:
+        reference = weakref.ref(self)  # threads keep no tables that nobody else has
+        self._threads = [threading.Thread(target=_run, args=(reference,), daemon=True) for _ in range(_THREADS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _sort(self) -> None:
+        """Have what changes most come next."""
+        flags = {table.name: table.view.flags for table in self._tables}
+        shares = {name: np.count_nonzero(pages) / max(1, len(pages)) for name, pages in flags.items()}
+        with self._lock:
+            self._left = dict(sorted(self._left.items(), key=lambda one: -shares[one[0]]))
+
+    def _next(self) -> _Piece | None:
+        for pieces in self._left.values():
+            while pieces:
+                piece = pieces.popleft()
+                if not piece.is_wanted:
+                    continue
+                memory = psutil.virtual_memory()
+                if memory.available - (piece.end - piece.begin) >= memory.total // _FREE_SHARE:
+                    return piece
+                pieces.appendleft(piece)
+                free, total = memory.available / GIB, memory.total / GIB
+                self._give_up(f"of {total:.1f} GiB of memory {free:.1f} are free, and a quarter is to stay so")
+        return None
+
+    def _give_up(self, why: str) -> None:
+        left = sum(piece.end - piece.begin for pieces in self._left.values() for piece in pieces)
+        self._left = {}
+        warn(f"{self._name}: {left / GIB:.1f} GiB stay mapped from files, where first changes are slow: {why}")
+
+
+def _run(reference: weakref.ref[CopyAhead]) -> None:
+    while (copies := reference()) is not None and copies.copy_next():
+        del copies
