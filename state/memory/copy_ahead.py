@@ -28,9 +28,9 @@ from state.table import Table
 _PIECE = 32 * HUGE_PAGE
 _THREADS = 2  # of each owner
 _AT_ONCE = threading.Semaphore(max(1, min(4, len(os.sched_getaffinity(0)) // 2)))  # in the process
-_PUT_AT_ONCE = 4  # pieces, of a few ms each
+_PUT_AT_ONCE = 4 * _PIECE  # between two acts; of a few ms
 _FREE_SHARE = 4
-GIB = 1 << 30
+_GIB = 1 << 30
 _JOIN_S = 10.0  # a piece is read much sooner, be it from a disk
 
 
@@ -44,6 +44,11 @@ class _Piece(NamedTuple):
     end: int
 
     @property
+    def nbytes(self) -> int:
+        """How long it is."""
+        return self.end - self.begin
+
+    @property
     def is_wanted(self) -> bool:
         """Whether the table is still where it was mapped."""
         return self.table.mapped is self.mapped
@@ -54,10 +59,10 @@ class _Piece(NamedTuple):
         Raises: OSError where it can't be read, or there is no memory for it.
         """
         lead, first = self.begin % HUGE_PAGE, self.begin - self.span.at
-        copy = PrivateMap(lead + self.end - self.begin)
+        copy = PrivateMap(lead + self.nbytes)
         copy.advise_huge()
         into = copy.array((copy.room,), np.dtype(np.uint8)).data[lead:]
-        wanted, got = min(self.end - self.begin, self.span.nbytes - first), 0
+        wanted, got = min(self.nbytes, self.span.nbytes - first), 0
         with self.span.path.open("rb", buffering=0) as file:
             if self.span.inode != inode_of(file):
                 msg = f"{self.span.path} is another file than the one that was mapped"
@@ -97,22 +102,23 @@ class CopyAhead:
         self._left = {table.name: deque(_pieces(table)) for table in self._tables}
         self._copied: deque[tuple[_Piece, PrivateMap]] = deque()
         self._lock = threading.Lock()
+        self._has_failed = False
         self._threads: list[threading.Thread] = []
         if self._tables:
             self._start()
 
     def settle(self) -> bool:
         """Put copies into their places; False once there are no more. Nobody may write to the tables meanwhile."""
-        are_alive = any(thread.is_alive() for thread in self._threads)
-        try:
-            for _ in range(min(len(self._copied), _PUT_AT_ONCE)):
-                piece, copy = self._copied.popleft()
+        are_alive, room = any(thread.is_alive() for thread in self._threads), _PUT_AT_ONCE
+        while self._copied and room > 0:
+            piece, copy = self._copied.popleft()
+            room -= piece.nbytes
+            try:
                 if piece.is_wanted:
                     piece.mapped.take_over(copy, piece.begin, piece.end)
-        except OSError as error:
-            with self._lock:
-                self._give_up(str(error))
-            self._copied.clear()
+            except OSError as error:
+                with self._lock:
+                    self._give_up(str(error), piece)
         if are_alive:
             self._sort()
         return are_alive or bool(self._copied)
@@ -128,7 +134,7 @@ class CopyAhead:
                 self._copied.append((piece, piece.read()))
             except OSError as error:
                 with self._lock:
-                    self._give_up(str(error))
+                    self._give_up(str(error), piece)
         return True
 
     def close(self) -> None:
@@ -159,17 +165,20 @@ class CopyAhead:
                 if not piece.is_wanted:
                     continue
                 memory = psutil.virtual_memory()
-                if memory.available - (piece.end - piece.begin) >= memory.total // _FREE_SHARE:
+                if memory.available - piece.nbytes >= memory.total // _FREE_SHARE:
                     return piece
-                pieces.appendleft(piece)
-                free, total = memory.available / GIB, memory.total / GIB
-                self._give_up(f"of {total:.1f} GiB of memory {free:.1f} are free, and a quarter is to stay so")
+                free, total = memory.available / _GIB, memory.total / _GIB
+                self._give_up(f"of {total:.1f} GiB of memory {free:.1f} are free, and a quarter is to stay so", piece)
+                return None
         return None
 
-    def _give_up(self, why: str) -> None:
-        left = sum(piece.end - piece.begin for pieces in self._left.values() for piece in pieces)
+    def _give_up(self, why: str, last: _Piece) -> None:
+        left = last.nbytes + sum(piece.nbytes for pieces in self._left.values() for piece in pieces)
         self._left = {}
-        warn(f"{self._name}: {left / GIB:.1f} GiB stay mapped from files, where first changes are slow: {why}")
+        if self._has_failed:
+            return
+        self._has_failed = True
+        warn(f"{self._name}: {left / _GIB:.1f} GiB stay mapped from files, where first changes are slow: {why}")
 
 
 def _run(reference: weakref.ref[CopyAhead]) -> None:
