@@ -80,11 +80,11 @@ def save_graph(folder: Path, vertices: int, edges: int, width: int, skew: float,
             writer.write_table(pa.table([pa.array(rng.integers(0, vertices, n)), pa.array(dst)], schema=schema))
 
 
-def save_graph_conv(folder: Path, widths: list[int]) -> None:
-    """Write a model of GraphConv layers of these widths."""
+def save_convs(folder: Path, widths: list[int], conv: str = "graph_conv") -> None:
+    """Write a model of layers of these widths, of a kind as model.json names it."""
     layers: list[Any] = []
     for a, b in itertools.pairwise(widths):
-        layers += [{"type": "graph_conv", "in_channels": a, "out_channels": b}, {"type": "relu"}]
+        layers += [{"type": conv, "in_channels": a, "out_channels": b}, {"type": "relu"}]
     layers.pop()
     rng = np.random.default_rng(2)
     from pydantic import TypeAdapter
@@ -292,7 +292,7 @@ def measure(given: argparse.Namespace, work: Path) -> dict[str, Any]:
     """All that was asked for; tables on stderr."""
     snapshot, model = work / "S", work / "M"
     save_graph(snapshot, given.vertices, given.edges, given.widths[0], given.skew, given.edges_from)
-    save_graph_conv(model, given.widths)
+    save_convs(model, given.widths)
     runs = []
     for memory in given.memory:
         for passes in given.passes:

@@ -29,7 +29,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.bench_embed import FRESHET, Private, save_graph, save_graph_conv  # noqa: E402
+from scripts.bench_embed import FRESHET, Private, save_convs, save_graph  # noqa: E402
 
 _IN_MEMORY = """
 import sys
@@ -137,7 +137,7 @@ def measure(given: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
     """All that was asked for, in turn."""
     snapshot, model, events = work / "S", work / "M", work / "events.jsonl"
     save_graph(snapshot, given.vertices, given.edges, given.widths[0], given.skew, None)
-    save_graph_conv(model, given.widths)
+    save_convs(model, given.widths)
     ends = np.random.default_rng(3).integers(0, given.vertices, (given.events, 2)).tolist()
     events.write_text("".join(f'{{"op":"add_edge","src":{a},"dst":{b},"weight":0.5}}\n' for a, b in ends))
     runs: list[dict[str, Any]] = []

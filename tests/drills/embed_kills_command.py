@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from job.errors import EXIT_CHECK_FAILED
-from scripts.bench_embed import save_graph, save_graph_conv
+from scripts.bench_embed import save_convs, save_graph
 from tests.drills.embed_kills import KilledEmbed, Kills, KillsError
 from tests.support.judge import say
 
@@ -36,7 +36,7 @@ def kill_embed(
     with tempfile.TemporaryDirectory(dir=work) as name:
         base = Path(name)
         save_graph(base / "S", vertices, edges, _WIDTHS[0], 2.0, None)
-        save_graph_conv(base / "M", _WIDTHS)
+        save_convs(base / "M", _WIDTHS)
         drill = KilledEmbed(base / "M", base / "S", base, *options.split())
         try:
             found = drill.run(kills, Random(seed), _tell)
