@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 
 from gnn.errors import warn
+from state.memory.machine_memory import available_memory, total_memory
 from state.memory.private_map import HUGE_PAGE, FileSpan, PrivateMap, inode_of
 from state.table import Table
 
@@ -164,11 +164,11 @@ class CopyAhead:
                 piece = pieces.popleft()
                 if not piece.is_wanted:
                     continue
-                memory = psutil.virtual_memory()
-                if memory.available - piece.nbytes >= memory.total // _FREE_SHARE:
+                free, total = available_memory(), total_memory()
+                if free - piece.nbytes >= total // _FREE_SHARE:
                     return piece
-                free, total = memory.available / _GIB, memory.total / _GIB
-                self._give_up(f"of {total:.1f} GiB of memory {free:.1f} are free, and a quarter is to stay so", piece)
+                told = f"of {total / _GIB:.1f} GiB of memory {free / _GIB:.1f} are free, and a quarter is to stay so"
+                self._give_up(told, piece)
                 return None
         return None
 

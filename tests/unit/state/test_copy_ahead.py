@@ -43,8 +43,8 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
-    told = SimpleNamespace(total=24 * GIB, available=available)
-    monkeypatch.setattr("state.memory.copy_ahead.psutil.virtual_memory", lambda: told)
+    monkeypatch.setattr("state.memory.copy_ahead.total_memory", lambda: 24 * GIB)
+    monkeypatch.setattr("state.memory.copy_ahead.available_memory", lambda: available)
 
 
 @pytest.fixture
