@@ -27,7 +27,7 @@ from state.table import Table
 
 _PIECE = 32 * HUGE_PAGE
 _THREADS = 2  # of each owner
-_AT_ONCE = threading.Semaphore(max(2, min(4, len(os.sched_getaffinity(0)) // 2)))  # in the process
+_AT_ONCE = threading.Semaphore(max(2, min(4, (os.cpu_count() or 1) // 2)))  # in the process
 _PUT_AT_ONCE = 4 * _PIECE  # between two acts; of a few ms
 _FREE_SHARE = 4
 _GIB = 1 << 30
