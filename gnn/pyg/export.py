@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gnn.model import Model, ModelError, build_model, save_model
 from gnn.pyg.check import check
-from gnn.pyg.forward.fx import dense_steps, refuse_jumps
+from gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
 from gnn.pyg.forward.trace import trace
 from gnn.pyg.layers import convert_chain, first_width
 from gnn.pyg.running_sums import with_running_sums
@@ -34,6 +34,8 @@ def export_model(
     stats_from: Any = None,
     head: str | None = None,
     features: int | None = None,
+    output: int | str | None = None,
+    method: str = "forward",
 ) -> Model:
     """Write a trained module as a model folder and return the model.
 
@@ -48,7 +50,9 @@ def export_model(
     LayerNorm(mode="graph") and the like) keep the statistics they have there, and the model is approximate. `head`
     names a submodule whose output is served beside the embedding as logits: either the module's last layers, or one
     that forward does not use. `features` is the width of the features, for a module none of whose layers says it, such
-    as one of hops alone (LGConv, APPNP); the graph of `stats_from` has it as well.
+    as one of hops alone (LGConv, APPNP); the graph of `stats_from` has it as well. `output` says which of several
+    results the embedding is, by place or by key: 0 of (mu, logstd). `method` names another method than forward that
+    makes it, such as "encode".
 
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
@@ -59,15 +63,17 @@ def export_model(
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
     with _ONE_AT_A_TIME:
-        model = _checked(module, list(edge_types or []), stats_from, head, features)
+        model = _checked(module, list(edge_types or []), stats_from, head, features, Asked(method, output))
     save_model(model, folder)
     return model
 
 
-def _checked(module: Module, edge_types: list[str], stats_from: Any, head: str | None, features: int | None) -> Model:
+def _checked(
+    module: Module, edge_types: list[str], stats_from: Any, head: str | None, features: int | None, asked: Asked
+) -> Model:
     """The model that a module is, which gives what the module gives."""
     graph = None if stats_from is None else graph_of(stats_from)
-    traced = trace(module, head)
+    traced = trace(module, head, asked)
     statistics = None if graph is None else gather(module, traced, head, graph)
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take

@@ -173,11 +173,31 @@ def _kinds(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool) 
             return found
     kind = kinds.get(type(module))
     if kind not in allowed:
-        got = conv.aggr or type(module).__name__
+        got = type(module).__name__ if conv.aggr is None or isinstance(module, aggr.MultiAggregation) else conv.aggr
         kind_name = class_name(conv).rsplit(".", 1)[1]
+        if isinstance(module, aggr.MultiAggregation):
+            _refuse_several(step, kind_name, module, kinds, allowed, several=several)
         msg = f"{step.name}: {kind_name} with aggr={got!r} is not supported yet; supported: {', '.join(allowed)}"
         raise ExportError(msg)
     return kind
+
+
+def _refuse_several(
+    step: Step, kind_name: str, module: Any, kinds: dict[type, str], allowed: tuple[str, ...], *, several: bool
+) -> None:
+    """Refuse a list of aggregators, naming what of it there is not.
+
+    Raises: ExportError, always.
+    """
+    names = [type(one).__name__.removesuffix("Aggregation").lower() for one in module.aggrs]
+    msg = f"{step.name}: {kind_name} with aggr={names} is not supported"
+    if not several:
+        msg += f": it has one aggregator here, {' or '.join(allowed)}"
+    elif not {kinds.get(type(one)) for one in module.aggrs} <= set(allowed):
+        msg += f" yet; supported: {', '.join(allowed)}"
+    else:
+        msg += f" with mode={module.mode!r}; mode='cat' is, with a linear layer behind it that mixes what they give"
+    raise ExportError(msg)
 
 
 def _refuse_twice(step: Step, kinds: tuple[Any, ...]) -> None:

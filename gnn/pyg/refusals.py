@@ -13,11 +13,21 @@ HOW_WIDE = (
     "give export_model the width of the features: features=N (freshet model import: --features N or a snapshot), or "
     "put a linear layer before it"
 )
+BY_HAND = "the rows of neighbours by hand, which is not looked into. Nearest: a conv of PyG (SimpleConv, GraphConv)"
+CHANGES_EDGES = (
+    "it changes edges or their weights, and Freshet has those of the stream. Nearest: leave it out of forward, and put "
+    "what it makes into the stream"
+)
 LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
 _SEVERAL = "reads the rows of several layers, and is called with those of one"
 _TYPED = (
     "is not supported: no layer here reads the type of an edge yet. Nearest: a model without types, on all edges or on "
     "those of one type"
+)
+KINDS = f"reads kinds of vertices or edges, which {_TYPED}"
+TO_HETERO = (
+    "is made by to_hetero: its layers read kinds of vertices and edges, and no layer here does yet. Nearest: the module "
+    "that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one type of edges"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _ATTRIBUTED = (
@@ -84,6 +94,44 @@ _HINTS: dict[str, str] = {
 }
 
 
+_LOOPS = (
+    "changes the edges of the graph. Nearest: leave it out, and have the conv add self-loops itself (GCNConv, GATConv: "
+    "add_self_loops=True), or put them into the stream as edges"
+)
+_DROPS = (
+    "drops at random at inference, too: pass training=self.training, with which it does nothing when the model is exported"
+)
+_MATRIX = "makes a matrix of all edges. Nearest: give convs edge_index itself"
+_SAMPLED = "draws or cuts a part of the graph. Nearest: leave it out of what is exported, or put it behind self.training"
+_ONCE = "orders or joins edges, which Freshet does itself: each is there once. Leave it out of forward"
+_DEGREES = (
+    "counts or normalises over edges by hand. Nearest: a conv that does (GCNConv(normalize=True), GraphConv(aggr='mean'), "
+    "PNAConv reads degrees by its scalers)"
+)
+EDGE_FUNCTIONS: dict[str, str] = {
+    **dict.fromkeys(("add_self_loops", "add_remaining_self_loops", "segregate_self_loops", "get_self_loop_attr"), _LOOPS),
+    **dict.fromkeys(("remove_self_loops", "contains_self_loops"), "reads which edges are self-loops. Nearest: leave it "
+    "out, and leave self-loops out of the stream"),
+    "gcn_norm": "scales weights by the degrees of the graph. Nearest: leave it out, with GCNConv(normalize=True), which "
+    "does the same itself",
+    **dict.fromkeys(("to_undirected", "is_undirected"), "reads edges in both directions. Nearest: leave it out, and "
+    "run the job with --undirected"),
+    **dict.fromkeys(("dropout_edge", "dropout_adj", "dropout_node", "dropout_path", "mask_feature", "add_random_edge",
+    "shuffle_node"), _DROPS),
+    **dict.fromkeys(("coalesce", "sort_edge_index"), _ONCE),
+    **dict.fromkeys(("get_laplacian", "degree", "softmax", "scatter", "segment", "spmm", "normalize_edge_index", "get_ppr"), _DEGREES),
+    **dict.fromkeys(("to_dense_adj", "to_torch_coo_tensor", "to_torch_csr_tensor", "to_torch_csc_tensor",
+    "to_torch_sparse_tensor", "to_edge_index", "to_dense_batch"), _MATRIX),
+    **dict.fromkeys(("subgraph", "k_hop_subgraph", "bipartite_subgraph", "negative_sampling", "batched_negative_sampling",
+    "structured_negative_sampling", "remove_isolated_nodes", "contains_isolated_nodes", "trim_to_layer"), _SAMPLED),
+}
+
+
+def reads_types(name: str) -> bool:
+    """Whether a class of modules, by its full name, reads kinds of vertices or edges."""
+    return name.startswith("torch_geometric.nn.") and _HINTS.get(name.rsplit(".", 1)[1]) == _TYPED
+
+
 def why_not_module(name: str) -> str | None:
     """Return the end of a sentence about a class of modules, by its full name; None where there is no more to say."""
     short = name.rsplit(".", 1)[1]
@@ -110,7 +158,9 @@ def why_not_function(label: str) -> str:
     """Return what to add to a refusal of a function."""
     if label in ("mean", "sum", "max", "amax", "min", "amin", "std", "var", "norm") or label.startswith("global_"):
         return " (it reads more than the vertex's own row, or gives less than a row)"
-    if label in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "getitem"):
+    if label in ("getitem", "narrow", "select"):
+        return " (it keeps some of the rows or of their channels; taken is what keeps all, as h[:n] with n=None)"
+    if label in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute"):
         return " (rows have one dimension, and keep their shape)"
     return ""
 
@@ -126,7 +176,7 @@ def several_rows(where: str, label: str, names: list[str]) -> str:
 
 def typed_input(where: str, parameter: str) -> str:
     """Say why a forward that takes edge types is refused."""
-    return f"{where}.forward takes {parameter}. A model that reads the type of an edge {_TYPED}"
+    return f"{where} takes {parameter}. A model that reads the type of an edge {_TYPED}"
 
 
 def whole_graph_norm(where: str, name: str, exact: Mapping[str, str]) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnn.pyg.forward.in_place import refuse_overwritten
 from gnn.pyg.forward.line import INPUT, Operations
+from gnn.pyg.forward.nodes import name_of
 from gnn.pyg.forward.opening import function_step, opened
 from gnn.pyg.forward.reading import Reader
-from gnn.pyg.refusals import TAKEN, typed_input
+from gnn.pyg.forward.whole import encoder_hint, reads_dicts, why_kinds
+from gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
 from gnn.pyg.running import copy_of
 from gnn.pyg.steps import ExportError, Step, Traced
 from gnn.rows.jumps import Join, Keep
@@ -19,31 +22,120 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
+_EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 _TYPE_NAMES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
+# Parts of the names of parameters that are no weights of edges, where a forward needs them.
+_NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
 
-def trace_forward(module: Module, head: str | None) -> Traced:
-    """Trace forward(x, edge_index[, edge_weight]) with torch.fx.
+class Asked(NamedTuple):
+    """What is exported of a module: what this method gives, and of several results the one of that place or name."""
+
+    method: str = "forward"
+    output: int | str | None = None
+
+    def of(self, module: Module, result: Any) -> Any:
+        """The result that is asked for.
+
+        Raises: ExportError where there is none.
+        """
+        if self.output is None:
+            return result
+        what = f"{type(module).__name__}.{self.method}"
+        if not isinstance(result, tuple | list | dict):
+            msg = f"output={self.output!r}: {what} returns one thing, not several; leave output out"
+            raise ExportError(msg)
+        try:
+            return result[self.output]  # type: ignore[index]
+        except (IndexError, KeyError, TypeError):
+            names = list(result) if isinstance(result, dict) else range(len(result))
+            msg = f"output={self.output!r}: {what} returns {', '.join(map(repr, names))}; output names one of these"
+            raise ExportError(msg) from None
+
+
+FORWARD = Asked()
+
+
+class _Parameters(NamedTuple):
+    """Which parameters of a forward get edges and weights, by name; edges None where they come second, by place."""
+
+    edges: str | None = None
+    weights: str | None = None
+    takes_edges: bool = True
+    column: bool = False
+
+    def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any) -> Any:
+        """Call a forward, so that its other parameters keep their defaults."""
+        options = {} if self.weights is None else {self.weights: edge_weight}
+        if self.edges is not None:
+            options[self.edges] = edge_index
+        return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
+
+
+def trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
+    """Trace forward(x, edge_index[, edge_weight]), or another method, with torch.fx.
 
     Raises: ExportError at the first operation that cannot be taken over, with its line.
     """
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    name = type(module).__name__
-    if len(positional) < 2 or positional[1].default is not inspect.Parameter.empty:
-        msg = f"{name}.forward takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
-        raise ExportError(msg)
-    more = [*positional[2:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]
+    try:
+        return _trace_forward(module, head, asked)
+    except ExportError as error:
+        hint = encoder_hint(module, str(error), asked.method)
+        if not hint:
+            raise
+        msg = f"{error}. {hint}"
+        raise ExportError(msg) from error
+
+
+def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
+    parameters = list(inspect.signature(getattr(module, asked.method)).parameters.values())
+    name = f"{type(module).__name__}.{asked.method}"
+    if typed := [p.name for p in parameters if p.name in _TYPE_NAMES and p.default is p.empty]:
+        raise ExportError(typed_input(name, typed[0]))
+    if reason := why_kinds(module, [p.name for p in parameters]):
+        raise ExportError(reason)
+    edges, more = _edge_parameter(name, parameters)
     weight_name = _weight_parameter(name, more)
+    how = _Parameters(edges, weight_name)
     ops = Operations()
-    result = _traced(ops, "", module, INPUT, head=head, edge_inputs=1, weight_name=weight_name)
+    try:
+        result = _traced(ops, "", module, [INPUT], how, head=head, asked=asked)
+    except ExportError:
+        if weight_name is None:
+            raise
+        how, again = how._replace(column=True), Operations()  # edge_attr[:, 0] is there for weights in a column
+        try:
+            result = _traced(again, "", module, [INPUT], how, head=head, asked=asked)
+        except ExportError:
+            again = None
+        if again is None:
+            raise
+        ops = again
     if weight_name is None:
-        _refuse_unnamed_weights(module, head, [p.name for p in more])
+        _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more])
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
-        return copy(x, edge_index, **({} if weight_name is None else {weight_name: edge_weight}))
+        weights = edge_weight.view(-1, 1) if how.column else edge_weight
+        return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, weights))
 
     return Traced(list(ops.steps(result)), run)
+
+
+def _edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
+    """The parameter of a forward that takes edges, None where it is the second; and those that are neither it nor rows.
+
+    Raises: ExportError where there is none.
+    """
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    named = sorted((p for p in by_name[1:] if p.name in _EDGE_NAMES), key=lambda p: _EDGE_NAMES.index(p.name))
+    second = positional[1] if len(positional) > 1 else None
+    if not positional or (not named and (second is None or second.default is not inspect.Parameter.empty)):
+        msg = f"{name} takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
+        raise ExportError(msg)
+    edges = named[0] if named else second
+    more = [p for p in (*positional[1:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)) if p is not edges]
+    return (None if edges is second else edges.name if edges else None), more
 
 
 def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | None:
@@ -52,18 +144,23 @@ def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | N
     Raises: ExportError where it needs another one.
     """
     required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
-    if typed := [one for one in required if one in _TYPE_NAMES]:
-        raise ExportError(typed_input(name, typed[0]))
     named = sorted((p.name for p in parameters if p.name in _WEIGHT_NAMES), key=_WEIGHT_NAMES.index)
-    first = [p.name for p in parameters[:1] if p.name in required]
+    first = [p.name for p in parameters[:1] if p.name in required and not _is_no_weight(p.name)]
     weight_name = next(iter(named + first), None)
     if others := [one for one in required if one != weight_name]:
-        msg = f"{name}.forward needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
+        msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
+        msg += ", batch_size=None" if "batch_size" in others else ""
         raise ExportError(msg)
     return weight_name
 
 
-def _refuse_unnamed_weights(module: Module, head: str | None, names: list[str]) -> None:
+def _is_no_weight(name: str) -> bool:
+    return any(part in name.lower().split("_") for part in _NO_WEIGHTS)
+
+
+def _refuse_unnamed_weights(
+    module: Module, head: str | None, asked: Asked, how: _Parameters, names: list[str]
+) -> None:
     """Refuse a parameter that is handed to convs as edge weights, but is not called so: weights would be ignored.
 
     Raises: ExportError naming it.
@@ -71,13 +168,13 @@ def _refuse_unnamed_weights(module: Module, head: str | None, names: list[str]) 
     for name in names:
         ops = Operations()
         try:
-            result = _traced(ops, "", module, INPUT, head=head, edge_inputs=1, weight_name=name)
+            result = _traced(ops, "", module, [INPUT], how._replace(weights=name), head=head, asked=asked)
         except ExportError:  # what it is otherwise, it keeps its default
             continue
         for step in ops.steps(result):
             if step.edge_weights:
                 kind = type(module).__name__
-                msg = f"{kind}.forward hands {name} to {step.name} as weights of edges: call it edge_weight"
+                msg = f"{kind}.{asked.method} hands {name} to {step.name} as weights of edges: call it edge_weight"
                 raise ExportError(msg)
 
 
@@ -85,43 +182,118 @@ def _traced(
     ops: Operations,
     name: str,
     module: Module,
-    rows: str,
+    rows: Sequence[str],
+    how: _Parameters,
     *,
-    head: str | None,
-    edge_inputs: int,
-    weight_name: str | None,
+    head: str | None = None,
+    asked: Asked = FORWARD,
 ) -> str:
-    """Note the operations of a module's forward: it gets the rows, `edge_inputs` more, and edge weights."""
+    """Note the operations of a module's forward, which gets the rows and what `how` says; returns its rows' name."""
     import torch
 
-    from gnn.pyg.forward.tracer import Tracer, rows_as_tensors
-
     class Root(torch.nn.Module):
-        """Calls the module with what it needs, so that its other parameters keep their defaults."""
+        """Calls the module with what it needs."""
 
         def __init__(self) -> None:
             super().__init__()
             self.inner = copy_of(module)  # a forward may keep what it is given
+            if asked.method != "forward":
+                self.inner.forward = getattr(self.inner, asked.method)
 
         def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
-            options = {} if weight_name is None else {weight_name: edge_weight}
-            return self.inner(*(x, edge_index)[: 1 + edge_inputs], **options)
+            return how.call(self.inner, x, edge_index, edge_weight)
 
     root = Root()
+
+    def opens(label: str) -> Any:
+        return _dense if label == head else None
+
+    graph = _graph_of(root, root.inner, name or type(module).__name__, head, column=how.column)
+    root.inner = module
+    [result] = _read(ops, graph, root, name, rows, opens, column=how.column, asked=asked)
+    return result
+
+
+def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, column: bool = False) -> Any:
+    """The graph of torch.fx.
+
+    Raises: ExportError naming what cannot be traced, and where.
+    """
+    from gnn.pyg.forward.tracer import Tracer, blamed, rows_as_tensors
+
+    tracer = Tracer(module, head, column=column)
     try:
         with rows_as_tensors():
-            graph = Tracer(root.inner, head).trace(root)
+            return tracer.trace(root)
     except ExportError:
         raise
     except Exception as error:
-        msg = f"{name or type(module).__name__} cannot be traced ({type(error).__name__}: {error}). {TAKEN}"
+        place, inside = blamed(error)
+        where = f" at {place}" if place else ""
+        msg = f"{name} cannot be traced{where} ({type(error).__name__}: {error}). {TAKEN}"
+        nodes = list(tracer.graph.nodes)
+        inside = inside or next((one.meta["inside"] for one in reversed(nodes) if one.meta["inside"]), "")
+        if reason := reads_dicts(nodes):
+            msg = f"{name} {reason}"
+        elif inside:
+            msg = f"{name}: {inside} ({place}) {EDGE_FUNCTIONS[inside]}"
         raise ExportError(msg) from error
-    root.inner = module
+
+
+def _read(
+    ops: Operations,
+    graph: Any,
+    root: Any,
+    name: str,
+    rows: Sequence[str],
+    opens: Callable[[str], Any],
+    *,
+    column: bool,
+    asked: Asked,
+) -> list[str]:
+    """Note the operations of a graph; returns the names of the rows that it gives."""
+    from gnn.pyg.forward.samples import Samples
+
+    nodes = list(graph.nodes)
+    if reason := reads_dicts(nodes):
+        msg = f"{name or 'the module'} {reason}"
+        raise ExportError(msg)
     refuse_overwritten(graph, root, name)
-    for node in reversed(list(graph.nodes)):
+    if asked.output is not None:
+        nodes[-1].args = (asked.of(getattr(root, "inner", root), nodes[-1].args[0]),)
+    elif isinstance(nodes[-1].args[0], tuple | list | dict) and len(rows) == 1 and not name:
+        raise ExportError(_several(getattr(root, "inner", root), asked, nodes[-1].args[0]))
+    for node in reversed(nodes):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
-    return Reader(ops, graph, root, name, rows, lambda label: _dense if label == head else None).result()
+    samples = Samples(nodes[1], nodes[2], column=column)
+    return Reader(ops, graph, root, name, rows, opens, samples).results()
+
+
+def _several(module: Module, asked: Asked, results: Any) -> str:
+    """Say that a forward returns several things, and how one of them is asked for."""
+    named = list(results.items()) if isinstance(results, dict) else list(enumerate(results))
+    what = ", ".join(f"output={key!r} ({name_of(value, '') if hasattr(value, 'meta') else value})" for key, value in named)
+    return (
+        f"{type(module).__name__}.{asked.method} returns something other than the rows of a layer: several things. Say "
+        f"which one is the embedding, as in export_model(module, folder, output=...): {what}"
+    )
+
+
+def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[str]) -> list[str]:
+    """Note the operations of a function of these rows; returns the names of the rows that it gives, one or a list.
+
+    Raises: ExportError at the first operation that cannot be taken over.
+    """
+    import torch
+
+    class Root(torch.nn.Module):
+        def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+            return function(*([x] if len(rows) == 1 else [x[i] for i in range(len(rows))]))
+
+    root = Root()
+    graph = _graph_of(root, None, name, None)
+    return _read(ops, graph, root, name, rows, lambda label: None, column=False, asked=FORWARD)
 
 
 def called(ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, head: str | None) -> str:
@@ -159,6 +331,6 @@ def _dense(ops: Operations, name: str, module: Module, rows: str) -> str:
     """Note the operations of a module that reads rows alone; those of one's own classes are traced."""
 
     def other(inner: str, part: Module, rows: str) -> str:
-        return _traced(ops, inner, part, rows, head=None, edge_inputs=0, weight_name=None)
+        return _traced(ops, inner, part, [rows], _Parameters(takes_edges=False))
 
     return opened(ops, name, module, rows, edge_weights=False, other=other)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.reading import label_of, place_of
+from gnn.pyg.forward.nodes import label_of, place_of
 from gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
@@ -77,22 +77,22 @@ def _writes(node: Any, root: Module) -> bool:
 def _module_writes(module: Module) -> bool:
     """Whether a module writes to its input: of a chain the first one that does anything."""
     if class_name(module) == "torch.nn.Sequential":
-        parts = [part for part in module.children() if not _gives_its_input(part)]
+        parts = [part for part in module.children() if not gives_its_input(part)]
         return bool(parts) and _module_writes(parts[0])
-    return bool(getattr(module, "inplace", False)) and not _gives_its_input(module)
+    return bool(getattr(module, "inplace", False)) and not gives_its_input(module)
 
 
 def _is_same(node: Any, root: Module) -> bool:
     """Whether an operation gives its input again, or a view of it."""
     if node.op == "call_module":
-        return _gives_its_input(root.get_submodule(node.target))
+        return gives_its_input(root.get_submodule(node.target))
     if node.target is getattr:
         return node.args[1] in _SAME_ATTRIBUTES
     return label_of(node).rstrip("_") in _SAME
 
 
-def _gives_its_input(module: Module) -> bool:
+def gives_its_input(module: Module | None) -> bool:
     """Whether a module does nothing at inference."""
-    if class_name(module) == "torch.nn.Sequential":
-        return all(_gives_its_input(part) for part in module.children())
+    if module is not None and class_name(module) == "torch.nn.Sequential":
+        return all(gives_its_input(part) for part in module.children())
     return class_name(module) == "torch.nn.Identity" or "Dropout" in type(module).__name__

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.in_place import gives_its_input
 from gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from gnn.pyg.forward.line import Operations
+from gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
 from gnn.pyg.forward.opening import opened, opened_with
 from gnn.pyg.functions import Made, arithmetic, function_layer
-from gnn.pyg.refusals import TAKEN
+from gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
 from gnn.pyg.steps import Step
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+    from gnn.pyg.forward.samples import Samples
 
 Open = Callable[[Operations, str, Any, str], str]
 
@@ -24,6 +28,7 @@ _ARITHMETIC = {
     **dict.fromkeys(("truediv", "itruediv", "div", "divide", "true_divide"), "div"),
     **{"multiply": "mul", "subtract": "sub"},
 }
+_BY_HAND = {"getitem", "index_select", "gather", "matmul", "mm", "spmm", "scatter", "scatter_add", "index_add"}
 _WEIGHTS = {"edge_weight", "edge_attr"}  # what convs call them
 
 
@@ -35,42 +40,60 @@ class Reader:
     """
 
     def __init__(
-        self, ops: Operations, graph: Any, root: Module, prefix: str, rows: str, opens: Callable[[str], Open | None]
+        self,
+        ops: Operations,
+        graph: Any,
+        root: Module,
+        prefix: str,
+        rows: Sequence[str],
+        opens: Callable[[str], Open | None],
+        samples: Samples,
     ) -> None:
-        """Take the graph, the module that it is of, and the name of the rows that it is given."""
+        """Take the graph, the module that it is of, and the names of the rows that it is given.
+
+        Of several, the first input is a list.
+        """
         self._ops, self._nodes, self._root, self._prefix, self._opens = ops, list(graph.nodes), root, prefix, opens
-        self._weights = self._nodes[2]
-        self._edges = {self._nodes[1], self._weights}
-        self._rows: dict[Any, str] = {self._nodes[0]: rows}
+        self._samples = samples
+        given = self._nodes[0]
+        self._rows: dict[Any, str] = {given: rows[0]} if len(rows) == 1 else {}
+        if len(rows) > 1:
+            self._rows |= {one: rows[one.args[1]] for one in self._nodes if one.args and one.args[0] is given}
         self._stacks: dict[Any, Stack] = {}
         self._constants: dict[Any, Any] = {}
 
-    def result(self) -> str:
-        """Note all operations; returns the name of the rows that the forward returns.
+    def results(self) -> list[str]:
+        """Note all operations; returns the names of the rows that the forward returns, one or a list of them.
 
         Raises: ExportError at the first node that cannot be taken over.
         """
         for node in self._nodes[3:]:
             if node.op == "output":
                 break
-            if not self._is_constant(node):
+            if node not in self._rows and not self._is_constant(node):
                 self._read(node)
         result = node.args[0]
-        several = isinstance(result, tuple | list | dict)
-        if several or result not in self._rows:
-            what = f"something other than the rows of a layer{': several things' if several else ''}"
-            msg = f"{self._prefix or 'the module'} returns {what}. {TAKEN}"
+        listed = list(result) if isinstance(result, tuple | list) else [result]
+        if not all(hasattr(one, "all_input_nodes") and one in self._rows for one in listed):
+            several = ": several things" if isinstance(result, tuple | list | dict) else ""
+            msg = f"{self._prefix or 'the module'} returns something other than the rows of a layer{several}. {TAKEN}"
             raise ExportError(msg)
-        return self._rows[result]
+        return [self._rows[one] for one in listed]
 
     def _read(self, node: Any) -> None:
-        read = list(_nodes_in((node.args, node.kwargs)))
+        read = list(nodes_in((node.args, node.kwargs)))
         rows = [self._rows[one] for one in read if one in self._rows]
         stacks = [self._stacks[one] for one in read if one in self._stacks]
         if node.op == "call_module" and rows and not stacks:
             self._rows[node] = self._module(node)
         elif stacks:
             self._unstack(node, stacks[0])
+        elif self._samples.take(node, self._rows, self._constants):
+            pass
+        elif read and read[0] in self._samples and gives_its_input(self._submodule(node)):
+            self._samples.same(node, read[0])
+        elif rows and node.args and self._samples.keeps_rows(node, self._rows, self._constants):
+            self._rows[node] = rows[0]
         elif any(one not in self._rows and one not in self._constants for one in read) or not rows:
             raise ExportError(self._reads_other(node))
         elif len(rows) > 1:
@@ -78,6 +101,9 @@ class Reader:
             (self._stacks if isinstance(made, Stack) else self._rows)[node] = made  # type: ignore[assignment]
         else:
             self._rows[node] = self._function(node, rows[0])
+
+    def _submodule(self, node: Any) -> Module | None:
+        return self._root.get_submodule(node.target) if node.op == "call_module" else None
 
     def _module(self, node: Any) -> str:
         op, name = self._root.get_submodule(node.target), self._name(node)
@@ -89,13 +115,15 @@ class Reader:
         if isinstance(pair := next(iter(given.arguments.values())), tuple) and len(pair) == 2 and _is_conv(op):
             msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
             raise ExportError(msg)
-        read = list(_nodes_in(list(given.arguments.values())))  # in the order of its parameters
+        read = list(nodes_in(list(given.arguments.values())))  # in the order of its parameters
         rows = [self._rows[one] for one in read if one in self._rows]
         others = {one for one in read if one not in self._rows}
-        weigh = {name for name, value in given.arguments.items() if value is self._weights}
-        if read[0] not in self._rows or not others <= self._edges or not weigh <= _WEIGHTS:
+        weights = {one for one in others if self._samples.is_weights(one)}
+        weigh = {name for name, value in given.arguments.items() if any(value is one for one in weights)}
+        known = all(one in weights or self._samples.is_edges(one) for one in others)
+        if read[0] not in self._rows or not known or not weigh <= _WEIGHTS:
             raise ExportError(self._reads_other(node))
-        weighted, special = self._weights in others, self._opens(name)
+        weighted, special = bool(weights), self._opens(name)
         if len(rows) > 1:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
         if special is not None:
@@ -150,13 +178,24 @@ class Reader:
             self._stacks[node] = stack
 
     def _name(self, node: Any) -> str:
-        return _name_of(node, self._prefix)
+        return name_of(node, self._prefix)
 
     def _place(self, node: Any) -> str:
         return place_of(node, self._prefix)
 
     def _reads_other(self, node: Any) -> str:
-        return f"{self._place(node)} reads something other than rows of layers, edges and constants. {TAKEN}"
+        read, inside = list(nodes_in((node.args, node.kwargs))), node.meta.get("inside")
+        others = [one for one in read if one in self._samples]
+        if inside:
+            return f"{inside} ({node.meta['line']}) {EDGE_FUNCTIONS[inside]}"
+        msg = f"{self._place(node)} reads something other than rows of layers, edges and constants"
+        if any(self._samples.is_number(one) for one in others):
+            return f"{msg}: a size of the graph, which every event may change"
+        if label_of(node) in _BY_HAND and others and any(one in self._rows for one in read):
+            return f"{msg}: {BY_HAND}"
+        if others and node.op == "call_module":
+            return f"{msg}: it gets {self._samples.described(others)}"
+        return f"{msg}: {CHANGES_EDGES}" if others else f"{msg}. {TAKEN}"
 
     def _is_constant(self, node: Any) -> bool:
         """Whether the node depends on parameters alone; its value is then kept."""
@@ -193,22 +232,6 @@ def _is_two(given: list[Any]) -> bool:
     return len(given) == 1 and isinstance(given[0], int | float) and given[0] == 2
 
 
-def _name_of(node: Any, prefix: str) -> str:
-    where = node.target if isinstance(node.target, str) and node.op != "call_method" else node.name
-    return f"{prefix}.{where.removeprefix('inner.')}".removeprefix(".")
-
-
-def place_of(node: Any, prefix: str) -> str:
-    """The name of an operation of the module `prefix`, and the line where it stands."""
-    name, line = _name_of(node, prefix), node.meta.get("line")
-    return f"{name} ({line})" if line else name
-
-
-def label_of(node: Any) -> str:
-    """What an operation is called where it stands, e.g. relu_."""
-    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.target))
-
-
 def _raw_label(node: Any) -> str:
     return label_of(node).rstrip("_")
 
@@ -220,17 +243,6 @@ def _label(node: Any) -> str:
 
 def _options(node: Any, read: list[Any]) -> dict[str, Any]:
     """What a function of several rows gets beside them, by name; what comes after them by place is its `dim`."""
-    options = {name: value for name, value in node.kwargs.items() if not list(_nodes_in(value))}
-    places = [value for value in node.args if not list(_nodes_in(value))]
+    options = {name: value for name, value in node.kwargs.items() if not list(nodes_in(value))}
+    places = [value for value in node.args if not list(nodes_in(value))]
     return options | ({"dim": places[0]} if places else {})
-
-
-def _nodes_in(given: Any) -> Iterator[Any]:
-    """The nodes in arguments, in their order, each as often as it is there."""
-    if isinstance(given, list | tuple):
-        for one in given:
-            yield from _nodes_in(one)
-    elif isinstance(given, dict):
-        yield from _nodes_in(list(given.values()))
-    elif hasattr(given, "all_input_nodes"):
-        yield given

@@ -6,12 +6,11 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.fx import called, trace_forward
+from gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_function
 from gnn.pyg.forward.hops import light_gcn
-from gnn.pyg.forward.joins import joined_rows
 from gnn.pyg.forward.line import INPUT, Operations
 from gnn.pyg.forward.opening import opened, opened_with
-from gnn.pyg.refusals import TAKEN
+from gnn.pyg.refusals import TAKEN, several_rows
 from gnn.pyg.steps import Traced, class_name
 
 if TYPE_CHECKING:
@@ -26,30 +25,52 @@ _WRAPPERS = {
 }
 
 
-def trace(module: Module, head: str | None = None) -> Traced:
+def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Traced:
     """Return the steps of a module and how to run it; the submodule `head` is traced as a part of its own.
+
+    `asked`: which method of it, and which of its results.
 
     Raises: ExportError when it does something that cannot be taken over.
     """
-    from torch_geometric.nn import LightGCN, MessagePassing, Sequential
-    from torch_geometric.nn.models.basic_gnn import BasicGNN
+    from torch_geometric.nn import Sequential
 
     if (inner := _WRAPPERS.get(class_name(module))) is not None:
         msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
+        msg += ", with output=0 for the means" if class_name(module) == "torch_geometric.nn.VGAE" else ""
         raise ExportError(msg)
+    if not callable(getattr(module, asked.method, None)):
+        own = [one for kind in type(module).__mro__ if not kind.__module__.startswith("torch.") for one in vars(kind)]
+        methods = sorted({one for one in own if not one.startswith("_") and callable(getattr(module, one, None))})
+        msg = f"method={asked.method!r} is no method of {type(module).__name__}; it has {', '.join(methods)}"
+        raise ExportError(msg)
+    if asked.method != "forward":
+        return trace_forward(module, head, asked)
+    if isinstance(module, Sequential):
+        return _sequential(module, head, asked)
+    whole = _whole(module)
+    if whole is None:
+        return trace_forward(module, head, asked)
+    if asked.output is not None:
+        asked.of(module, None)
+    return whole
+
+
+def _whole(module: Module) -> Traced | None:
+    """The steps of a module whose forward need not be traced; None for any other."""
+    from torch_geometric.nn import LightGCN, MessagePassing
+    from torch_geometric.nn.models.basic_gnn import BasicGNN
+
     ops = Operations()
     if class_name(module) == "torch.nn.ModuleList":
         result = _module_list(ops, "", module, INPUT)
         return Traced(list(ops.steps(result)), _run_module_list)
-    if isinstance(module, Sequential):
-        return _sequential(module, head)
     if isinstance(module, MessagePassing):
         return Traced(list(ops.steps(opened(ops, "conv", module, INPUT, edge_weights=True))), _run_conv)
     if isinstance(module, LightGCN):
         return Traced(list(ops.steps(light_gcn(ops, module, INPUT))), _run_light_gcn)
     if isinstance(module, BasicGNN) and type(module).forward is BasicGNN.forward:
         return Traced(list(ops.steps(opened(ops, "", module, INPUT, edge_weights=True))), _run_basic_gnn)
-    return trace_forward(module, head)
+    return None
 
 
 def _module_list(ops: Operations, name: str, module: Module, rows: str) -> str:
@@ -97,7 +118,7 @@ def _run_light_gcn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tens
     return result
 
 
-def _sequential(module: Any, head: str | None) -> Traced:
+def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
     """Read the headers of PyG's Sequential: its `forward` is made from a template that fx cannot read."""
     inputs = list(module.signature.param_dict)
     if len(inputs) not in (2, 3):
@@ -111,18 +132,21 @@ def _sequential(module: Any, head: str | None) -> Traced:
         if not rows or child.param_names[0] not in named or not set(child.param_names) <= {*named, *edges}:
             msg = f"{child.name} reads {', '.join(child.param_names)}. {TAKEN}"
             raise ExportError(msg)
-        if len(child.return_names) != 1:
-            msg = f"{child.name} returns {', '.join(child.return_names)}. {TAKEN}"
+        last = _child(ops, module, child, rows, edges, head)
+        names = child.return_names
+        if len(names) not in (1, len(last)):
+            msg = f"{child.name} returns {', '.join(names)}. {TAKEN}"
             raise ExportError(msg)
-        last = named[child.return_names[0]] = _child(ops, module, child, rows, edges, head)
+        named |= {names[0]: last} if len(names) == 1 else {name: [one] for name, one in zip(names, last, strict=True)}
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
-        return copy(*(x, edge_index, edge_weight)[: len(inputs)])
+        return asked.of(copy, copy(*(x, edge_index, edge_weight)[: len(inputs)]))
 
-    if len(last) == 1:
-        return Traced(list(ops.steps(last[0])), run)
-    msg = f"Sequential returns the rows of several layers. {TAKEN}"
-    raise ExportError(msg)
+    result = asked.of(module, last if len(last) > 1 else last[0])
+    if isinstance(result, list):
+        msg = f"Sequential returns the rows of several layers: say which, as in export_model(module, folder, output=0). {TAKEN}"
+        raise ExportError(msg)
+    return Traced(list(ops.steps(result)), run)
 
 
 def _child(ops: Operations, module: Any, child: Any, rows: list[str], edges: list[str], head: str | None) -> list[str]:
@@ -130,25 +154,14 @@ def _child(ops: Operations, module: Any, child: Any, rows: list[str], edges: lis
     from torch.nn import Module
 
     op, weighted = getattr(module, child.name), edges[1:] != [] and edges[-1] in child.param_names
+    if not isinstance(op, Module):
+        try:
+            return traced_function(ops, child.name, op, rows)
+        except ExportError as error:
+            if len(rows) == 1:
+                raise
+            msg = f"{error}. {several_rows(child.name, str(getattr(op, '__name__', op)), rows)}"
+            raise ExportError(msg) from error
     if len(rows) == 1:
         return [called(ops, child.name, op, rows[0], weighted=weighted, head=head)]
-    if isinstance(op, Module):
-        return [opened_with(ops, child.name, child.name, op, rows, edge_weights=weighted)]
-    listed = _listed(op, rows)
-    if listed is not None:
-        return listed
-    made = joined_rows(ops, child.name, child.name, str(getattr(op, "__name__", op)), rows, {})
-    if isinstance(made, str):
-        return [made]
-    msg = f"{child.name} stacks rows. {TAKEN}"
-    raise ExportError(msg)
-
-
-def _listed(function: Any, rows: list[str]) -> list[str] | None:
-    """The rows that a function such as `lambda a, b: [a, b]` lists; None for one that does more than that."""
-    given = {object(): name for name in rows}
-    try:
-        found = function(*given)
-        return [given[one] for one in found] if isinstance(found, list | tuple) else None
-    except (TypeError, AttributeError, KeyError):
-        return None
+    return [opened_with(ops, child.name, child.name, op, rows, edge_weights=weighted)]

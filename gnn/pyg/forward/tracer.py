@@ -5,14 +5,18 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
+
+from gnn.pyg.refusals import EDGE_FUNCTIONS
 
 _LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
 
@@ -26,8 +30,15 @@ class Rows(torch.fx.Proxy):
     """What stands for a tensor."""
 
     _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
+    layout, is_sparse, is_sparse_csr = torch.strided, False, False
     __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
     __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
+
+    def dim(self) -> Any:
+        """Return the number of dimensions, which that of an input is known by."""
+        return self.node.meta.get("dim") or self.tracer.create_proxy("call_method", "dim", (self,), {})
+
+    ndim = property(dim)
 
 
 @contextmanager
@@ -51,10 +62,10 @@ def rows_as_tensors() -> Iterator[None]:
 class Tracer(torch.fx.Tracer):
     """Traces one module, and takes layers as they are, the one called `head` among them."""
 
-    def __init__(self, module: Module, head: str | None) -> None:
-        """Take what is to be traced."""
+    def __init__(self, module: Module | None, head: str | None, *, column: bool) -> None:
+        """Take what is to be traced; None for a function. `column`: whether edge weights have two dimensions."""
         super().__init__()
-        self._module, self._head = module, head
+        self._module, self._head, self._column = module, head, column
 
     def proxy(self, node: Any) -> Any:
         """What stands for the result of an operation."""
@@ -77,16 +88,24 @@ class Tracer(torch.fx.Tracer):
     def create_node(self, *args: Any, **options: Any) -> Any:
         """An operation, with the line where it stands."""
         node = super().create_node(*args, **options)
-        node.meta["line"] = _line()
+        node.meta["line"], node.meta["inside"] = _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
+        if node.op == "placeholder":
+            node.meta["dim"] = 1 if node.target == "edge_weight" and not self._column else 2
         return node
 
 
-def _line() -> str:
-    """Where the forward that is being traced stands: the innermost frame that is no library's."""
-    frame = sys._getframe(1)
-    while frame is not None:
+def blamed(error: BaseException) -> tuple[str, str]:
+    """Return where an error comes from, and in which function of PyG's: FILE:LINE and its name, each empty if none."""
+    return _where(frame for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))))
+
+
+def _where(frames: Iterable[FrameType]) -> tuple[str, str]:
+    """The place of the innermost frame that is no library's, and the function of edges that it calls."""
+    inside = ""
+    for frame in frames:
         module = str(frame.f_globals.get("__name__", ""))
         if module.split(".")[0] not in _LIBRARIES:
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", inside
+        if module.startswith("torch_geometric.") and frame.f_code.co_name in EDGE_FUNCTIONS:
+            inside = frame.f_code.co_name
+    return "", inside

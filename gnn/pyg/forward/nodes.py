@@ -1,0 +1,34 @@
+"""Operations of a traced forward: their names, their places, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def name_of(node: Any, prefix: str) -> str:
+    """The name of an operation of the module `prefix`."""
+    where = node.target if isinstance(node.target, str) and node.op != "call_method" else node.name
+    return f"{prefix}.{where.removeprefix('inner.')}".removeprefix(".")
+
+
+def place_of(node: Any, prefix: str) -> str:
+    """The name of an operation of the module `prefix`, and the line where it stands."""
+    name, line = name_of(node, prefix), node.meta.get("line")
+    return f"{name} ({line})" if line else name
+
+
+def label_of(node: Any) -> str:
+    """What an operation is called where it stands, e.g. relu_."""
+    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.target))
+
+
+def nodes_in(given: Any) -> Iterator[Any]:
+    """The nodes in arguments, in their order, each as often as it is there."""
+    if isinstance(given, list | tuple):
+        for one in given:
+            yield from nodes_in(one)
+    elif isinstance(given, dict):
+        yield from nodes_in(list(given.values()))
+    elif hasattr(given, "all_input_nodes"):
+        yield given

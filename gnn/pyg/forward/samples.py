@@ -1,0 +1,197 @@
+"""What a forward makes of edges, weights and shapes without a change of their values, tried on a graph of numbers.
+
+`edge_attr.view(-1)`, `edge_index.to(x.device)` and `h[:x.size(0)]` move values about, whatever these are. So they are
+run on a graph whose values are all different: what comes out as it went in does so for every graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx
+
+from gnn.pyg.errors import ExportError
+from gnn.pyg.forward.nodes import label_of, nodes_in, place_of
+
+# Primes that no forward has as a number of its own.
+_VERTICES, _EDGES, _CHANNELS = 1009, 4003, 11
+_INTEGERS = (torch.int64, torch.int32)
+_CASTS: dict[str, torch.dtype | None] = {
+    **{"float": torch.float32, "long": torch.int64, "int": torch.int32},
+    **dict.fromkeys(("to", "type", "type_as", "cpu", "cuda")),
+}
+_MOVES = {
+    *("contiguous", "clone", "detach", "requires_grad_", "view", "view_as", "reshape", "reshape_as", "flatten"),
+    *("ravel", "squeeze", "unsqueeze", "t", "transpose", "permute", "select", "narrow", "getitem", "unbind", "stack"),
+    *("size", "numel", "dim", "new_ones"),
+}
+_SAID_OF_ALL = {"device", "dtype", "ndim", "is_cuda", "layout"}
+_ATTRIBUTES = {"shape", "T", "mT", "data", *_SAID_OF_ALL}
+_SAID_OF_ROWS = {"shape", *_SAID_OF_ALL}
+_LIKE_ANOTHER = {"to", "type_as", "view_as", "reshape_as"}
+_OF_ROWS = {"size", "numel", "dim"}
+_ROWS_KEPT = {"getitem", "view", "view_as", "reshape", "reshape_as", "flatten", "squeeze", "narrow"}
+
+
+class Samples:
+    """Values of the nodes of a traced forward that come from edges, weights and shapes alone."""
+
+    def __init__(self, edges: Any, weights: Any, *, column: bool) -> None:
+        """Take the nodes of edges and weights; `column`: whether weights come as (edges, 1), not as (edges,)."""
+        self._edges = torch.arange(2 * _EDGES).view(2, _EDGES)
+        self._weights = torch.arange(_EDGES).float()
+        self._rows = torch.arange(_VERTICES * _CHANNELS).view(_VERTICES, _CHANNELS).float()
+        self._values: dict[Any, Any] = {edges: self._edges, weights: self._weights}
+        if column:
+            self._values[weights] = self._weights.view(-1, 1)
+
+    def __contains__(self, node: Any) -> bool:
+        """Whether the node's value is known."""
+        return node in self._values
+
+    def is_edges(self, node: Any) -> bool:
+        """Whether a node is the edges as they came."""
+        value = self._values.get(node)
+        return isinstance(value, torch.Tensor) and value.dtype in _INTEGERS and value.ndim == 2 and torch.equal(value.long(), self._edges)
+
+    def is_weights(self, node: Any) -> bool:
+        """Whether a node is the edge weights as they came, in one dimension."""
+        value = self._values.get(node)
+        return isinstance(value, torch.Tensor) and value.is_floating_point() and torch.equal(value, self._weights)
+
+    def is_number(self, node: Any) -> bool:
+        """Whether a node is a size of the graph."""
+        return isinstance(self._values.get(node), int)
+
+    def described(self, nodes: list[Any]) -> str:
+        """Say what nodes that a module is called with are, and what it could be called with."""
+        changed = [one for one in nodes if not self.is_edges(one) and not self.is_weights(one)]
+        values = [self._values[one] for one in changed]
+        shown = [f"{one.name} of shape {tuple(v.shape)}" for one, v in zip(changed, values, strict=True) if hasattr(v, "shape")]
+        what = ", ".join(shown).replace(str(_EDGES), "edges").replace(str(_VERTICES), "vertices")
+        return f"{what or 'edges'}, expected edge_index (2, edges) and weights (edges,) as they came"
+
+    def same(self, node: Any, source: Any) -> None:
+        """Note that a node gives what another one gives."""
+        self._values[node] = self._values[source]
+
+    def take(self, node: Any, rows: Mapping[Any, str], constants: dict[Any, Any]) -> bool:
+        """Note the value of a node that only moves edges, weights and shapes about; False for any other node.
+
+        What it says of rows apart from their number, such as their device, becomes a constant.
+        Raises: ExportError where weights or ids would be rounded.
+        """
+        label, read = label_of(node), list(nodes_in((node.args, node.kwargs)))
+        if node.op == "call_module" or not read:
+            return False
+        attribute = node.args[1] if label == "getattr" else None
+        of_rows = read == [node.args[0]] and read[0] in rows and (label in _OF_ROWS or attribute in _SAID_OF_ROWS)
+        of_edges = read[0] in self and (label in _LIKE_ANOTHER or not any(one in rows for one in read))
+        given = _Given(node, self._values, rows, constants)
+        if not (of_rows or of_edges) or not given.are_known or not self._is_move(given, label):
+            return False
+        if label == "dim" or attribute in _SAID_OF_ALL:
+            constants[node] = self._run(given, label)
+            return True
+        try:
+            self._values[node] = self._run(given, label)
+        except ExportError:
+            raise
+        except (RuntimeError, IndexError, TypeError, ValueError, AttributeError):
+            return False
+        return True
+
+    def keeps_rows(self, node: Any, rows: Mapping[Any, str], constants: Mapping[Any, Any]) -> bool:
+        """Whether a node gives the rows that it reads first as they are, such as `h[:None]` or `h[:x.size(0)]`."""
+        label = label_of(node)
+        given = _Given(node, self._values, rows, constants)
+        if label not in _ROWS_KEPT or not given.are_known or not self._is_move(given, label):
+            return False
+        try:
+            made = self._run(given, label)
+        except (RuntimeError, IndexError, TypeError, ValueError):
+            return False
+        return isinstance(made, torch.Tensor) and torch.equal(made, self._rows)
+
+    def _is_move(self, given: _Given, label: str) -> bool:
+        if label == "getattr":
+            return given.node.args[1] in _ATTRIBUTES
+        if label == "getitem":
+            return self._keeps_its_place(given.node.args[1])
+        if label == "narrow":
+            return self.is_number(given.node.args[-1])
+        return label in _MOVES or label in _CASTS or (label == "dropout" and _does_nothing(given))
+
+    def _keeps_its_place(self, index: Any) -> bool:
+        """Whether an index is one of a place, or of all there is: `[:100]` is that of some graphs alone."""
+        if isinstance(index, tuple):
+            return all(self._keeps_its_place(one) for one in index)
+        if isinstance(index, slice):
+            return index.start in (None, 0) and index.step in (None, 1) and (index.stop is None or index.stop in self)
+        if isinstance(index, bool):
+            return False
+        value = self._values.get(index) if hasattr(index, "all_input_nodes") else index
+        if isinstance(value, torch.Tensor):  # the mask of dropout_edge at inference
+            return value.dtype == torch.bool and bool(value.all())
+        return index is None or index is Ellipsis or isinstance(value, int)
+
+    def _run(self, given: _Given, label: str) -> Any:
+        args, options = given.values(self._rows)
+        if label in _CASTS:
+            return self._cast(given.node, label, [*args, *options.values()])
+        if given.node.op == "call_method":
+            return getattr(args[0], given.node.target)(*args[1:], **options)
+        return given.node.target(*args, **options)
+
+    def _cast(self, node: Any, label: str, given: list[Any]) -> torch.Tensor:
+        """Have a value on a device, which is this one here, and in a type that holds all there may be."""
+        value = given[0]
+        kinds = [one.dtype if isinstance(one, torch.Tensor) else one for one in given[1:]]
+        kinds = [getattr(one, "dtype", one) for one in kinds] + [_CASTS[label]]
+        kinds = [torch.float32 if one is torch.FloatTensor else one for one in kinds]
+        kinds = [torch.int64 if one is torch.LongTensor else one for one in kinds]
+        kind = next((one for one in kinds if isinstance(one, torch.dtype)), value.dtype)
+        allowed = (torch.float32,) if value.is_floating_point() else (*_INTEGERS, torch.bool)
+        if kind not in allowed:
+            what = "edge weights" if value.is_floating_point() else "edges"
+            msg = f"{place_of(node, '')}: {what} become {kind}, expected {' or '.join(map(str, allowed[:2]))}"
+            raise ExportError(msg)
+        return value.to(kind)
+
+
+class _Given(NamedTuple):
+    """What an operation is given: of edges and shapes, of rows, and what does not depend on the graph."""
+
+    node: Any
+    samples: Mapping[Any, Any]
+    rows: Mapping[Any, str]
+    constants: Mapping[Any, Any]
+
+    @property
+    def are_known(self) -> bool:
+        return all(one in self.samples or one in self.rows or one in self.constants for one in self.node.all_input_nodes)
+
+    def values(self, rows: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments and options, all rows as these."""
+
+        def value(node: Any) -> Any:
+            if node in self.rows:
+                return rows
+            return self.samples[node] if node in self.samples else self.constants[node]
+
+        args, options = torch.fx.node.map_arg((self.node.args, self.node.kwargs), value)
+        return list(args), dict(options)
+
+
+def _does_nothing(given: _Given) -> bool:
+    """Whether dropout of weights drops nothing."""
+    function: Callable[..., Any] = given.node.target
+    try:
+        bound = inspect.signature(function).bind(*given.node.args, **given.node.kwargs)
+    except (TypeError, ValueError):
+        return False
+    bound.apply_defaults()
+    return bound.arguments.get("training") is False or bound.arguments.get("p") in (0, 0.0)

@@ -1,0 +1,77 @@
+"""What a module shows as a whole: that it reads kinds of vertices and edges, and that a part of it makes the rows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.refusals import KINDS, TO_HETERO, reads_types
+from gnn.pyg.steps import class_name
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_ENCODERS = ("encoder", "enc", "gnn", "gnn_encoder", "backbone", "embedder")
+_ENCODES = ("encode", "embed", "get_embedding", "get_embeddings", "encode_nodes")
+_OF_DICTS = ("items", "keys", "values", "get")
+
+
+def why_kinds(module: Module, parameters: Sequence[str]) -> str | None:
+    """Return why a module that reads kinds of vertices or edges is refused; None for any other.
+
+    `parameters` are those of its forward.
+    """
+    name = type(module).__name__
+    for part in module.modules():
+        if any(_is_of_to_hetero(node.target) for node in getattr(getattr(part, "graph", None), "nodes", ())):
+            return f"{name} {TO_HETERO}"
+    if dicts := [one for one in parameters if one.endswith("_dict")]:
+        return f"{name} takes {' and '.join(dicts)}: it {KINDS}"
+    for path, part in module.named_modules():
+        if reads_types(class_name(part)):
+            return f"{path or name}: {class_name(part)} {KINDS}"
+    return None
+
+
+def _is_of_to_hetero(target: Any) -> bool:
+    return str(getattr(target, "__module__", "")).startswith("torch_geometric.nn.to_hetero")
+
+
+def reads_dicts(nodes: Sequence[Any]) -> str | None:
+    """Return why a traced forward is refused that reads its inputs by kind, as `x["user"]` and `x.items()` do."""
+    for node in nodes:
+        if node.op == "placeholder" or not node.args or getattr(node.args[0], "op", "") != "placeholder":
+            continue
+        by_name = len(node.args) > 1 and isinstance(node.args[1], str) and getattr(node.target, "__name__", "") == "getitem"
+        if by_name or (node.op == "call_method" and node.target in _OF_DICTS):
+            return f"reads its input as a dict ({node.meta.get('line', '')}): it {KINDS}"
+    return None
+
+
+def encoder_hint(module: Module, error: str, method: str) -> str:
+    """Return how to export the part of a module that makes the rows of vertices, where a refused one has such a part."""
+    if error.startswith(("output=", "method=")) or "several things" in error:
+        return ""
+    name, parts = type(module).__name__, dict(module.named_children())
+    with_convs = [one for one, part in parts.items() if _has_convs(part)]
+    named = [one for one in with_convs if one in _ENCODERS]
+    wholes = [one for one in with_convs if not _is_conv(parts[one]) and len(with_convs) == 1 and len(parts) > 1]
+    for part in (named or wholes)[:1]:
+        if not error.startswith(part):
+            return f"If its .{part} makes the rows of vertices, export that: export_model(model.{part}, folder)"
+    for one in _ENCODES:
+        if one != method and callable(function := getattr(type(module), one, None)):
+            if len(inspect.signature(function).parameters) > 2:
+                return f"If {name}.{one} makes the rows of vertices, export that: export_model(model, folder, method={one!r})"
+    return ""
+
+
+def _is_conv(module: Module) -> bool:
+    from torch_geometric.nn import MessagePassing
+
+    return isinstance(module, MessagePassing)
+
+
+def _has_convs(module: Module) -> bool:
+    return any(_is_conv(part) for part in module.modules())
