@@ -58,7 +58,7 @@ class Model(BaseModel):
     @field_validator("weights", mode="before")
     @classmethod
     def _float32(cls, weights: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
-        return {name: np.ascontiguousarray(weights[name], np.float32) for name in sorted(weights)}
+        return {name: _in_float32(name, np.asarray(weights[name])) for name in sorted(weights)}
 
     @model_validator(mode="after")
     def _fits(self) -> Model:
@@ -148,8 +148,11 @@ def load_model(folder: str | Path) -> Model:
             raise ModelError(msg)
     try:
         spec = json.loads(spec_path.read_bytes())
-    except ValueError as error:
-        msg = f"{spec_path} is not JSON: {error}"
+    except OSError as error:
+        msg = f"{spec_path} cannot be read: {error.strerror}"
+        raise ModelError(msg) from None
+    except (ValueError, RecursionError) as error:
+        msg = f"{spec_path} is not JSON: {'it is nested too deeply' if isinstance(error, RecursionError) else error}"
         raise ModelError(msg) from None
     if not isinstance(spec, dict) or "weights" in spec:
         msg = f"{spec_path}: got {type(spec).__name__}, expected an object with version, layers, head and edge_types"
@@ -172,6 +175,23 @@ def save_model(model: Model, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / WEIGHTS_FILE, save(model.weights))
     _write(folder / SPEC_FILE, (json.dumps(model.model_dump(mode="json"), indent=2) + "\n").encode())
+
+
+def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a weight as float32.
+
+    Raises: ValueError for one that is not of numbers, or holds one that float32 does not.
+    """
+    if given.dtype.kind not in "fiu":
+        msg = f"weight {name}: got {given.dtype}, expected numbers"
+        raise ValueError(msg)
+    with np.errstate(over="ignore"):
+        made = np.ascontiguousarray(given, np.float32)
+    if wrong := int(np.count_nonzero(~np.isfinite(made))):
+        what = "past float32" if np.isfinite(given).all() else "NaN or infinite"
+        msg = f"weight {name}: {wrong} of {made.size} values are {what}; export the model again, with weights without them"
+        raise ValueError(msg)
+    return made
 
 
 def _check_first_width(layers: list[AnyLayer]) -> None:
@@ -197,6 +217,10 @@ def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
         raise ModelError(msg)
     for i, layer in enumerate(layers):
         kind = layer.get("type") if isinstance(layer, dict) else getattr(layer, "type", None)
+        if not isinstance(kind, str):
+            got = "no type" if kind is None else f"a type that is a {type(kind).__name__}"
+            msg = f"{where}.{i}: got {got}, expected an object with a type, one of {', '.join(supported)}"
+            raise ModelError(msg)
         if kind in _NOT_YET:
             msg = f"{where}.{i}: layer type {kind!r} {_NOT_YET[kind]}"
             raise ModelError(msg)

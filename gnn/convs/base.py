@@ -33,6 +33,6 @@ def check_same_width(conv: Conv) -> None:
     Raises: ValueError
     """
     if conv.out_channels != conv.in_channels:
-        kind = conv.model_fields["type"].default
+        kind = type(conv).model_fields["type"].default
         msg = f"{kind}: out_channels {conv.out_channels} differs from in_channels {conv.in_channels}"
         raise ValueError(msg)

@@ -9,6 +9,7 @@ import numpy as np
 from gnn.model import Model
 from gnn.oracles import oracle, whole_graph
 from gnn.plan import compile_plan
+from gnn.pyg.finite import refuse_rows
 from gnn.pyg.running import Graph, clone_of, run
 from gnn.pyg.statistics import Statistics
 from gnn.pyg.steps import ExportError, Traced
@@ -42,6 +43,7 @@ def check(
     except Exception as error:
         msg = f"the module itself fails on a small graph on the CPU ({type(error).__name__}: {error})"
         raise ExportError(msg) from error
+    refuse_rows(clone, expected, lambda: run(clone, traced, head, (x, edges, weight)))
     plan = compile_plan(model)
     ours = oracle.forward(model, x, src, dst, weight)[-1]
     incremental = whole_graph.forward(plan, x, src, dst, weight)[-1]

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from gnn.model import Model, ModelError, build_model, save_model
 from gnn.pyg.check import check
+from gnn.pyg.finite import naming_weights, refuse_weights
 from gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
 from gnn.pyg.forward.trace import trace
 from gnn.pyg.layers import convert_chain, first_width
@@ -73,15 +74,18 @@ def _checked(
 ) -> Model:
     """The model that a module is, which gives what the module gives."""
     graph = None if stats_from is None else graph_of(stats_from)
-    traced = trace(module, head, asked)
+    with naming_weights(module):
+        traced = trace(module, head, asked)
     statistics = None if graph is None else gather(module, traced, head, graph)
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
     body, tail = ([step._replace(frozen=frozen) for step in part] for part in split)
     width = features if graph is None or features is not None else int(graph[0].shape[1])
-    layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
+    with naming_weights(module):
+        layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
+        head_layers, head_weights = convert_chain(tail, None, "head")
+    refuse_weights(module, weights | head_weights)
     layers, weights = with_running_sums(layers, weights, "layers")
-    head_layers, head_weights = convert_chain(tail, None, "head")
     model = _build(layers, head_layers, weights | head_weights, edge_types)
     if width is not None and model.in_width != width:
         msg = f"features are {width} wide, but the module reads rows of width {model.in_width}"

@@ -59,7 +59,8 @@ def arithmetic(label: str, constant: Any, *, rows_first: bool) -> list[Made]:
     if not rows_first:
         msg = "a constant is divided by the rows, which is no layer of Freshet"
         raise ValueError(msg)
-    return [_scaled(1.0 / _numbers(constant))]
+    with np.errstate(divide="ignore"):
+        return [_scaled(1.0 / _numbers(constant))]
 
 
 def _numbers(constant: Any) -> np.ndarray:
@@ -75,13 +76,22 @@ def _numbers(constant: Any) -> np.ndarray:
 
 
 def _scaled(values: np.ndarray) -> Made:
+    _refuse_not_finite(values)
     if values.ndim == 0:
         return Scale(factor=float(values)), {}
     # x + -0.0 is x, whatever its sign
     return Affine(channels=len(values)), {"scale": values.astype(np.float32), "shift": np.full(len(values), -0.0)}
 
 
+def _refuse_not_finite(values: np.ndarray) -> None:
+    with np.errstate(over="ignore"):
+        if not np.isfinite(values.astype(np.float32)).all():
+            msg = "rows are combined with a constant that is no finite number in float32 (or divided by 0)"
+            raise ValueError(msg)
+
+
 def _shifted(values: np.ndarray) -> Made:
+    _refuse_not_finite(values)
     if values.ndim == 0:
         return Scale(offset=float(values)), {}
     return Affine(channels=len(values)), {"scale": np.ones(len(values)), "shift": values.astype(np.float32)}

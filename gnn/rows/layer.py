@@ -14,7 +14,7 @@ Width = Annotated[int, Field(ge=1)]
 class Layer(BaseModel):
     """Base of all layer declarations: data only, as model.json holds it; weights are kept beside it by name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @property
     def in_width(self) -> int | None:

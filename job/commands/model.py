@@ -8,14 +8,20 @@ from typing import Annotated
 
 import typer
 
+from job.console import say
 from job.errors import UsageError
 
 
 def import_model(
     factory: Annotated[
-        str, typer.Argument(metavar="PACKAGE.MODULE:FACTORY", help="Callable that returns the PyTorch module.")
+        str,
+        typer.Argument(
+            metavar="PACKAGE.MODULE:FACTORY",
+            help="Callable that returns the PyTorch module; with its arguments, if it needs any: 'mymodels:Net(8, "
+            "hidden=16)'. They are literals: numbers, texts, True, None, lists, tuples, dicts.",
+        ),
     ],
-    weights: Annotated[Path, typer.Option(help="Trained weights: .safetensors, or a .pt state dict.")],
+    weights: Annotated[Path, typer.Option(help="Trained weights: a state dict, .safetensors or .pt (.pth, .ckpt, .bin).")],
     out: Annotated[Path, typer.Option(help="Model folder to write; new or empty.")],
     edge_type: Annotated[
         list[str] | None, typer.Option(help="Edge type of a typed model, in order of its relations; repeatable.")
@@ -42,17 +48,20 @@ def import_model(
     Needs torch (pip install 'freshet-gnn[torch]'). The result is run beside the original on a random graph, and
     refused when they differ. From Python: freshet.export_model(module, folder). docs/models.md lists what can be taken
     over; a norm that reads the whole graph (GraphNorm, LayerNorm(mode="graph")) needs --stats-from and makes the model
-    approximate.
+    approximate. Prefixes that training put before the names of weights (module., _orig_mod., model.) are taken off, and
+    names of PyG 1 become those of today; stderr says which.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
     [cyan]freshet model import mymodels.sage:make --weights sage.safetensors --out M[/cyan]
+
+    [cyan]freshet model import 'mymodels.sage:Net(8, hidden=16)' --weights net.ckpt --out M[/cyan]
     """
     if ":" not in factory:
         msg = f"{factory}: expected PACKAGE.MODULE:FACTORY, such as mymodels.sage:make"
         raise UsageError(msg)
-    if not weights.is_file() or weights.suffix not in (".safetensors", ".pt"):
-        msg = f"--weights {weights}: expected an existing .safetensors or .pt file"
+    if not weights.is_file():
+        msg = f"--weights {weights}: no such file; expected a state dict in .safetensors or .pt (.pth, .ckpt, .bin)"
         raise UsageError(msg)
     from job.run.preflight import check_new
 
@@ -71,6 +80,7 @@ def import_model(
         head=head,
         stats_from=graph,
         features=None if features is None else _width_of(features),
+        say=say,
     )
 
 
