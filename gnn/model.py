@@ -189,7 +189,7 @@ def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
         made = np.ascontiguousarray(given, np.float32)
     if wrong := int(np.count_nonzero(~np.isfinite(made))):
         what = "past float32" if np.isfinite(given).all() else "NaN or infinite"
-        msg = f"weight {name}: {wrong} of {made.size} values are {what}; export the model again, with weights without them"
+        msg = f"weight {name}: {wrong} of {made.size} values are {what}; export the model again, without such weights"
         raise ValueError(msg)
     return made
 

@@ -54,13 +54,13 @@ def why_not_finite(module: Module) -> str | None:
     if not found:
         return None
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"weights that are no numbers in float32: {', '.join(found[:_SHOWN])}{more}. Export weights without them"
+    return f"weights are NaN, infinite or past float32: {', '.join(found[:_SHOWN])}{more}. Export weights without them"
 
 
 def _made_so(names: list[str]) -> str:
     return (
-        f"{', '.join(names[:_SHOWN])} of the exported model would be NaN or infinite, though no weight of the module is: "
-        "a norm with a negative running_var, or a division by 0"
+        f"{', '.join(names[:_SHOWN])} of the exported model would be NaN or infinite, though no weight of the module "
+        "is: a norm with a negative running_var, or a division by 0"
     )
 
 

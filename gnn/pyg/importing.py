@@ -33,9 +33,9 @@ def import_model(
 
     The factory returns the untrained module; it may have arguments that are literals, as in `package.module:Net(8,
     hidden=16)`. The package is looked for on the Python path and in the working directory. Weights are a state dict, in
-    `.safetensors`, or in `.pt`, `.pth`, `.ckpt` or `.bin` (read with weights_only, so that it runs no code). Prefixes of
-    what wrapped the module in training (`module.`, `_orig_mod.`, `model.`) are taken off, and names of an earlier PyG
-    become those of today; `say` is given a line about each.
+    `.safetensors`, or in `.pt`, `.pth`, `.ckpt` or `.bin` (read with weights_only, so that it runs no code). Prefixes
+    of what wrapped the module in training (`module.`, `_orig_mod.`, `model.`) are taken off, and names of an earlier
+    PyG become those of today; `say` is given a line about each.
 
     Raises: ExportError saying what of the factory or the file does not fit, and what export_model refuses.
     """

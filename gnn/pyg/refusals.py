@@ -13,7 +13,7 @@ HOW_WIDE = (
     "give export_model the width of the features: features=N (freshet model import: --features N or a snapshot), or "
     "put a linear layer before it"
 )
-BY_HAND = "the rows of neighbours by hand, which is not looked into. Nearest: a conv of PyG (SimpleConv, GraphConv)"
+BY_HAND = "the rows of neighbours by hand, which is not looked into. Nearest: a conv of PyG, such as GraphConv"
 CHANGES_EDGES = (
     "it changes edges or their weights, and Freshet has those of the stream. Nearest: leave it out of forward, and put "
     "what it makes into the stream"
@@ -26,8 +26,8 @@ _TYPED = (
 )
 KINDS = f"reads kinds of vertices or edges, which {_TYPED}"
 TO_HETERO = (
-    "is made by to_hetero: its layers read kinds of vertices and edges, and no layer here does yet. Nearest: the module "
-    "that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one type of edges"
+    "is made by to_hetero: its layers read kinds of vertices and edges, and no layer here does yet. Nearest: the "
+    "module that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one type of edges"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _ATTRIBUTED = (
@@ -93,38 +93,43 @@ _HINTS: dict[str, str] = {
     "Embedding": "is not supported: vertices come and go, so rows come from features. Nearest: its rows as features",
 }
 
-
-_LOOPS = (
-    "changes the edges of the graph. Nearest: leave it out, and have the conv add self-loops itself (GCNConv, GATConv: "
-    "add_self_loops=True), or put them into the stream as edges"
-)
-_DROPS = (
-    "drops at random at inference, too: pass training=self.training, with which it does nothing when the model is exported"
-)
-_MATRIX = "makes a matrix of all edges. Nearest: give convs edge_index itself"
-_SAMPLED = "draws or cuts a part of the graph. Nearest: leave it out of what is exported, or put it behind self.training"
-_ONCE = "orders or joins edges, which Freshet does itself: each is there once. Leave it out of forward"
-_DEGREES = (
-    "counts or normalises over edges by hand. Nearest: a conv that does (GCNConv(normalize=True), GraphConv(aggr='mean'), "
-    "PNAConv reads degrees by its scalers)"
-)
-EDGE_FUNCTIONS: dict[str, str] = {
-    **dict.fromkeys(("add_self_loops", "add_remaining_self_loops", "segregate_self_loops", "get_self_loop_attr"), _LOOPS),
-    **dict.fromkeys(("remove_self_loops", "contains_self_loops"), "reads which edges are self-loops. Nearest: leave it "
-    "out, and leave self-loops out of the stream"),
-    "gcn_norm": "scales weights by the degrees of the graph. Nearest: leave it out, with GCNConv(normalize=True), which "
-    "does the same itself",
-    **dict.fromkeys(("to_undirected", "is_undirected"), "reads edges in both directions. Nearest: leave it out, and "
-    "run the job with --undirected"),
-    **dict.fromkeys(("dropout_edge", "dropout_adj", "dropout_node", "dropout_path", "mask_feature", "add_random_edge",
-    "shuffle_node"), _DROPS),
-    **dict.fromkeys(("coalesce", "sort_edge_index"), _ONCE),
-    **dict.fromkeys(("get_laplacian", "degree", "softmax", "scatter", "segment", "spmm", "normalize_edge_index", "get_ppr"), _DEGREES),
-    **dict.fromkeys(("to_dense_adj", "to_torch_coo_tensor", "to_torch_csr_tensor", "to_torch_csc_tensor",
-    "to_torch_sparse_tensor", "to_edge_index", "to_dense_batch"), _MATRIX),
-    **dict.fromkeys(("subgraph", "k_hop_subgraph", "bipartite_subgraph", "negative_sampling", "batched_negative_sampling",
-    "structured_negative_sampling", "remove_isolated_nodes", "contains_isolated_nodes", "trim_to_layer"), _SAMPLED),
+_OF_EDGES = {
+    "add_self_loops add_remaining_self_loops segregate_self_loops get_self_loop_attr": (
+        "changes the edges of the graph. Nearest: leave it out, and have the conv add self-loops itself (GCNConv,"
+        " GATConv: add_self_loops=True), or put them into the stream as edges"
+    ),
+    "remove_self_loops contains_self_loops": (
+        "reads which edges are self-loops. Nearest: leave it out, and leave self-loops out of the stream"
+    ),
+    "gcn_norm": (
+        "scales weights by the degrees of the graph. Nearest: leave it out, with GCNConv(normalize=True), which "
+        "does the same itself"
+    ),
+    "to_undirected is_undirected": (
+        "reads edges in both directions. Nearest: leave it out, and run the job with --undirected"
+    ),
+    "dropout_edge dropout_adj dropout_node dropout_path mask_feature add_random_edge shuffle_node": (
+        "drops or adds at random at inference, too: pass training=self.training, with which it does nothing when "
+        "the model is exported"
+    ),
+    "coalesce sort_edge_index": (
+        "orders or joins edges, which Freshet does itself: each is there once. Leave it out of forward"
+    ),
+    "get_laplacian degree softmax scatter segment spmm normalize_edge_index get_ppr": (
+        "counts or normalises over edges by hand. Nearest: a conv that does (GCNConv(normalize=True), "
+        "GraphConv(aggr='mean'); PNAConv reads degrees by its scalers)"
+    ),
+    (
+        "to_dense_adj to_torch_coo_tensor to_torch_csr_tensor to_torch_csc_tensor to_torch_sparse_tensor "
+        "to_edge_index to_dense_batch"
+    ): "makes a matrix of all edges. Nearest: give convs edge_index itself",
+    (
+        "subgraph k_hop_subgraph bipartite_subgraph negative_sampling batched_negative_sampling "
+        "structured_negative_sampling remove_isolated_nodes contains_isolated_nodes trim_to_layer"
+    ): "draws or cuts a part of the graph. Nearest: leave it out of what is exported, or put it behind self.training",
 }
+EDGE_FUNCTIONS = {name: reason for names, reason in _OF_EDGES.items() for name in names.split()}
+"""Functions of edges in PyG, with the end of a sentence about each that forward calls."""
 
 
 def reads_types(name: str) -> bool:

@@ -21,7 +21,9 @@ def import_model(
             "hidden=16)'. They are literals: numbers, texts, True, None, lists, tuples, dicts.",
         ),
     ],
-    weights: Annotated[Path, typer.Option(help="Trained weights: a state dict, .safetensors or .pt (.pth, .ckpt, .bin).")],
+    weights: Annotated[
+        Path, typer.Option(help="Trained weights: a state dict, .safetensors or .pt (.pth, .ckpt, .bin).")
+    ],
     out: Annotated[Path, typer.Option(help="Model folder to write; new or empty.")],
     edge_type: Annotated[
         list[str] | None, typer.Option(help="Edge type of a typed model, in order of its relations; repeatable.")

@@ -97,20 +97,8 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     edges, more = _edge_parameter(name, parameters)
     weight_name = _weight_parameter(name, more)
     how = _Parameters(edges, weight_name)
-    ops = Operations()
-    try:
-        result = _traced(ops, "", module, [INPUT], how, head=head, asked=asked)
-    except ExportError:
-        if weight_name is None:
-            raise
-        how, again = how._replace(column=True), Operations()  # edge_attr[:, 0] is there for weights in a column
-        try:
-            result = _traced(again, "", module, [INPUT], how, head=head, asked=asked)
-        except ExportError:
-            again = None
-        if again is None:
-            raise
-        ops = again
+    ways = [how] if weight_name is None else [how, how._replace(column=True)]  # edge_attr[:, 0] reads a column
+    ops, result, how = _traced_one_way(module, ways, head, asked)
     if weight_name is None:
         _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more])
 
@@ -119,6 +107,23 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
         return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, weights))
 
     return Traced(list(ops.steps(result)), run)
+
+
+def _traced_one_way(
+    module: Module, ways: Sequence[_Parameters], head: str | None, asked: Asked
+) -> tuple[Operations, str, _Parameters]:
+    """The operations of a forward that is called in the first of these ways that it takes, and their result.
+
+    Raises: ExportError why it does not take the first one, where it takes none.
+    """
+    refused: list[ExportError] = []
+    for how in ways:
+        ops = Operations()
+        try:
+            return ops, _traced(ops, "", module, [INPUT], how, head=head, asked=asked), how
+        except ExportError as error:
+            refused.append(error)
+    raise refused[0]
 
 
 def _edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
@@ -158,9 +163,7 @@ def _is_no_weight(name: str) -> bool:
     return any(part in name.lower().split("_") for part in _NO_WEIGHTS)
 
 
-def _refuse_unnamed_weights(
-    module: Module, head: str | None, asked: Asked, how: _Parameters, names: list[str]
-) -> None:
+def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how: _Parameters, names: list[str]) -> None:
     """Refuse a parameter that is handed to convs as edge weights, but is not called so: weights would be ignored.
 
     Raises: ExportError naming it.
@@ -273,7 +276,9 @@ def _read(
 def _several(module: Module, asked: Asked, results: Any) -> str:
     """Say that a forward returns several things, and how one of them is asked for."""
     named = list(results.items()) if isinstance(results, dict) else list(enumerate(results))
-    what = ", ".join(f"output={key!r} ({name_of(value, '') if hasattr(value, 'meta') else value})" for key, value in named)
+    what = ", ".join(
+        f"output={key!r} ({name_of(value, '') if hasattr(value, 'meta') else value})" for key, value in named
+    )
     return (
         f"{type(module).__name__}.{asked.method} returns something other than the rows of a layer: several things. Say "
         f"which one is the embedding, as in export_model(module, folder, output=...): {what}"

@@ -55,7 +55,12 @@ class Samples:
     def is_edges(self, node: Any) -> bool:
         """Whether a node is the edges as they came."""
         value = self._values.get(node)
-        return isinstance(value, torch.Tensor) and value.dtype in _INTEGERS and value.ndim == 2 and torch.equal(value.long(), self._edges)
+        return (
+            isinstance(value, torch.Tensor)
+            and value.dtype in _INTEGERS
+            and value.ndim == 2
+            and torch.equal(value.long(), self._edges)
+        )
 
     def is_weights(self, node: Any) -> bool:
         """Whether a node is the edge weights as they came, in one dimension."""
@@ -70,7 +75,11 @@ class Samples:
         """Say what nodes that a module is called with are, and what it could be called with."""
         changed = [one for one in nodes if not self.is_edges(one) and not self.is_weights(one)]
         values = [self._values[one] for one in changed]
-        shown = [f"{one.name} of shape {tuple(v.shape)}" for one, v in zip(changed, values, strict=True) if hasattr(v, "shape")]
+        shown = [
+            f"{one.name} of shape {tuple(v.shape)}"
+            for one, v in zip(changed, values, strict=True)
+            if hasattr(v, "shape")
+        ]
         what = ", ".join(shown).replace(str(_EDGES), "edges").replace(str(_VERTICES), "vertices")
         return f"{what or 'edges'}, expected edge_index (2, edges) and weights (edges,) as they came"
 
@@ -172,7 +181,9 @@ class _Given(NamedTuple):
 
     @property
     def are_known(self) -> bool:
-        return all(one in self.samples or one in self.rows or one in self.constants for one in self.node.all_input_nodes)
+        return all(
+            one in self.samples or one in self.rows or one in self.constants for one in self.node.all_input_nodes
+        )
 
     def values(self, rows: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
         """Arguments and options, all rows as these."""

@@ -144,7 +144,7 @@ def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
 
     result = asked.of(module, last if len(last) > 1 else last[0])
     if isinstance(result, list):
-        msg = f"Sequential returns the rows of several layers: say which, as in export_model(module, folder, output=0). {TAKEN}"
+        msg = "Sequential returns the rows of several layers: say which, as in export_model(module, folder, output=0)"
         raise ExportError(msg)
     return Traced(list(ops.steps(result)), run)
 

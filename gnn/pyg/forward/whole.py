@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +44,15 @@ def reads_dicts(nodes: Sequence[Any]) -> str | None:
     for node in nodes:
         if node.op == "placeholder" or not node.args or getattr(node.args[0], "op", "") != "placeholder":
             continue
-        by_name = len(node.args) > 1 and isinstance(node.args[1], str) and getattr(node.target, "__name__", "") == "getitem"
+        key = node.args[1] if node.target is operator.getitem else None
+        by_name = isinstance(key, str) or (isinstance(key, tuple) and all(isinstance(one, str) for one in key))
         if by_name or (node.op == "call_method" and node.target in _OF_DICTS):
             return f"reads its input as a dict ({node.meta.get('line', '')}): it {KINDS}"
     return None
 
 
 def encoder_hint(module: Module, error: str, method: str) -> str:
-    """Return how to export the part of a module that makes the rows of vertices, where a refused one has such a part."""
+    """Return how to export the part of a refused module that makes the rows of vertices; empty where there is none."""
     if error.startswith(("output=", "method=")) or "several things" in error:
         return ""
     name, parts = type(module).__name__, dict(module.named_children())
@@ -61,9 +63,10 @@ def encoder_hint(module: Module, error: str, method: str) -> str:
         if not error.startswith(part):
             return f"If its .{part} makes the rows of vertices, export that: export_model(model.{part}, folder)"
     for one in _ENCODES:
-        if one != method and callable(function := getattr(type(module), one, None)):
-            if len(inspect.signature(function).parameters) > 2:
-                return f"If {name}.{one} makes the rows of vertices, export that: export_model(model, folder, method={one!r})"
+        function = getattr(type(module), one, None)
+        if one != method and callable(function) and len(inspect.signature(function).parameters) > 2:
+            how = f"export_model(model, folder, method={one!r})"
+            return f"If {name}.{one} makes the rows of vertices, export that: {how}"
     return ""
 
 

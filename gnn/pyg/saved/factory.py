@@ -49,8 +49,8 @@ def _literals(text: str, call: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         return args, {str(one.arg): ast.literal_eval(one.value) for one in call.keywords if one.arg or _refuse_stars()}
     except (ValueError, TypeError):
         msg = (
-            f"{text}: arguments are literals (numbers, 'text', True, None, lists, tuples, dicts of these), since nothing "
-            "here is run; for others write a factory that makes them"
+            f"{text}: arguments are literals (numbers, 'text', True, None, lists, tuples, dicts of these), since "
+            "nothing here is run; for others write a factory that makes them"
         )
         raise ExportError(msg) from None
 

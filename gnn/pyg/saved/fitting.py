@@ -122,8 +122,10 @@ def _why_not(source: str, fit: _Fit) -> str:
     wrong = [f"{what}: {_listed(names)}" for what, names in parts.items() if names]
     prefix = f" (its names without {fit.prefix!r})" if fit.prefix else ""
     renamed = f". Names of an earlier PyG were taken as {_listed(fit.renamed)}" if fit.renamed else ""
-    return f"{source} does not fit the module{prefix}. {'. '.join(wrong)}{renamed}. Expected the weights of what the " \
+    return (
+        f"{source} does not fit the module{prefix}. {'. '.join(wrong)}{renamed}. Expected the weights of what the "
         "factory makes, with the same arguments as in training"
+    )
 
 
 def _notes(weights: Weights, state: State, fit: _Fit) -> Iterable[str]:

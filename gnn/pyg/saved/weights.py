@@ -38,8 +38,8 @@ def load_weights(path: Path) -> Weights:
         return Weights(_safetensors(path))
     if suffix in SUFFIXES:
         return _state_in(path, _torch_file(path))
-    msg = f"{path}: weights are read from .safetensors or .pt, got {path.suffix or 'no suffix'} (.pth, .ckpt and .bin are "
-    msg += "read as .pt)"
+    msg = f"{path}: weights are read from .safetensors or .pt, got {path.suffix or 'no suffix'}"
+    msg += " (.pth, .ckpt and .bin are read as .pt)"
     raise ExportError(msg)
 
 
@@ -77,8 +77,8 @@ def _why_not(path: Path, error: Exception) -> str:
     name = found[1]
     if _is_whole_module(path):
         return (
-            f"{what}: it is a whole pickled module ({name}), and to read it is to run the code in it. Where its code is "
-            f"and the file is trusted: model = torch.load({path.name!r}, weights_only=False); {_SAVE}"
+            f"{what}: it is a whole pickled module ({name}), and to read it is to run the code in it. Where its code "
+            f"is and the file is trusted: model = torch.load({path.name!r}, weights_only=False); {_SAVE}"
         )
     return (
         f"{what}: beside tensors there is a {name}. Where the file is trusted: state = torch.load({path.name!r}, "
@@ -126,6 +126,4 @@ def _holds_state(found: Mapping[Any, Any]) -> bool:
 def _is_state(found: Mapping[Any, Any]) -> bool:
     import torch
 
-    return bool(found) and all(
-        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in found.items()
-    )
+    return bool(found) and all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in found.items())
