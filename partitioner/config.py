@@ -12,7 +12,7 @@ WHOLE, STREAM = PLACEMENTS = ("whole", "stream")
 TYPES_MAX = 32_767
 LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
 REASONS = {
-    LOOP_OF_SECOND_TYPE: "a self-loop of a second edge type: GCN layers know one self-loop per vertex",
+    LOOP_OF_SECOND_TYPE: "a self-loop of a second edge type: GCN layers that add self-loops know one per vertex",
     ONE_TYPE_TOO_MANY: "type: expected at most {bound} edge types at a time in a job, got {name} as one more",
     OTHER_ATTR_WIDTH: "attr: expected {width} numbers, as the job's first edge with attr has, got {numbers}",
 }

@@ -27,7 +27,6 @@ from partitioner.graph_tables import (
     PEAK,
     SRC,
     SUM,
-    TYPE,
     TYPES,
     WEIGHT,
     GraphView,
@@ -86,20 +85,23 @@ def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weigh
 def _loop_weight(
     index: HashIndex, vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int, types: int
 ) -> np.float32:
-    """The weight of the self-loop, of the first type that has one; NaN where there is none."""
-    found, best = np.float32(np.nan), types
-    if vertex[row, LOOPS] and types <= vertex[row, IN_DEGREE]:
+    """The weight of the self-loops of all types, added in the order of these; NaN where there are none."""
+    left = vertex[row, LOOPS]
+    if not left:
+        return np.float32(np.nan)
+    total = np.float64(0)
+    if left > 1 or types <= vertex[row, IN_DEGREE]:
         for etype in range(types):
             loop = find_edge(index, edge, row, row, etype)
             if loop >= 0 and not np.isnan(weight[loop, WEIGHT]):
-                return weight[loop, WEIGHT]
-    elif vertex[row, LOOPS]:  # of many types, of which most have no edge here
+                total += np.float64(weight[loop, WEIGHT])
+    else:  # of many types, of which most have no edge here
         at = vertex[row, IN_HEAD]
         while at >= 0:
-            if edge[at, SRC] == row and edge[at, TYPE] < best:
-                found, best = weight[at, WEIGHT], edge[at, TYPE]
+            if edge[at, SRC] == row:
+                total += np.float64(weight[at, WEIGHT])
             at = edge[at, IN_NEXT]
-    return found
+    return np.float32(total)
 
 
 @inner

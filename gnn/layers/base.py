@@ -17,12 +17,17 @@ class Context(NamedTuple):
     """What n vertices know of their in-edges.
 
     Shapes: count (n,) int32, number of in-edges, self-loops and all types included; degree (n,) float64, sum of in-edge
-    weights without self-loops; loop (n,) float32, weight of the self-loop, NaN where there is none.
+    weights without self-loops; loop (n,) float32, weight of the self-loops of all types, NaN where there are none.
     """
 
     count: NDArray[np.int32]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     degree: NDArray[np.float64]
     loop: NDArray[np.float32]
+
+    @property
+    def in_weight(self) -> NDArray[np.float64]:
+        """The sum of in-edge weights, self-loops and all types included; (n,)."""
+        return self.degree + np.nan_to_num(self.loop.astype(np.float64), nan=0.0)
 
 
 class Epilogue(NamedTuple):
@@ -58,8 +63,8 @@ class LayerPlan:
     """Messages are multiplied by the edge weight."""
     skip_loops: bool = False
     """Self-loop edges are no messages."""
-    reads_loop: bool = False
-    """The context's weight of the self-loop is read, so there may be one alone of all types."""
+    one_loop: bool = False
+    """A self-loop that is there stands in for the one that the layer adds, so there may be one alone of all types."""
     source_scaled: bool = False
     """The message of u depends on u's own context, so that a changed context re-sends u."""
     reads_context: bool = False

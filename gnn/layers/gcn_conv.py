@@ -18,7 +18,8 @@ class GCNConvPlan(LayerPlan):
     A Propagation has neither W nor b.
 
     A source sends d_u^-1/2 x_u (times W where that does not widen), so that a changed degree re-sends the source
-    and not its edges. An existing self-loop keeps its weight, as in PyG's gcn_norm.
+    and not its edges. Where the layer adds self-loops, an existing one keeps its weight, as in PyG's gcn_norm; where it
+    adds none, self-loops are edges like any other.
     """
 
     def __init__(self, spec: DegreeScaledConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
@@ -30,8 +31,8 @@ class GCNConvPlan(LayerPlan):
         self.synopsis = InvertibleSynopsis("sum", self.weighted)
         self._normalize = spec.normalize
         self._fill = spec.loop_weight
-        self.skip_loops = self.reads_loop = self.source_scaled = self.reads_context = spec.normalize
-        self.reads_self = self.self_is_message = spec.normalize
+        self.source_scaled = self.reads_context = spec.normalize
+        self.skip_loops = self.one_loop = self.reads_self = self.self_is_message = spec.add_self_loops
         self._weight = transposed(weights["lin.weight"]) if "lin.weight" in weights else None
         self._bias = weights.get("bias")
         self._transform_first = self._weight is not None and spec.out_channels <= spec.in_channels
@@ -50,9 +51,8 @@ class GCNConvPlan(LayerPlan):
         out = np.array(agg, np.float32, order="C")
         if self._normalize:
             scale, loop = self._scale(ctx)
-            looped = own * loop[:, None]
-            looped[np.isnan(loop)] = 0.0  # no self-loop: a row that is not finite must not come in by 0 * inf
-            out += looped
+            if self._fill is not None:
+                out += own * loop[:, None]
             out *= scale[:, None]
         if not self._transform_first and self._weight is not None:
             out = matmul(out, self._weight)
@@ -61,14 +61,14 @@ class GCNConvPlan(LayerPlan):
         return out
 
     def _scale(self, ctx: Context) -> tuple[Rows, Rows]:
-        """Return degree^-1/2 (0 for degree 0, NaN for negative ones, as torch) and the loop weights (NaN: none)."""
-        loop, degree = ctx.loop, ctx.degree
-        if not self.weighted:
-            has_loop = ~np.isnan(loop)
-            degree = (ctx.count - has_loop).astype(np.float64)
-            loop = np.where(has_loop, np.float32(1.0), loop)
+        """Return degree^-1/2 (0 for degree 0, NaN for negative ones, as torch) and the weights of added self-loops."""
+        loop, has_loop = ctx.loop, ~np.isnan(ctx.loop)
         if self._fill is not None:
-            loop = np.where(np.isnan(loop), np.float32(self._fill), loop)
-        scale = 1.0 / np.sqrt(degree + np.nan_to_num(loop.astype(np.float64), nan=0.0))
+            kept = loop if self.weighted else np.float32(1.0)
+            loop = np.where(has_loop, kept, np.float32(self._fill))
+            degree = (ctx.degree if self.weighted else ctx.count - has_loop) + loop.astype(np.float64)
+        else:
+            degree = ctx.in_weight if self.weighted else ctx.count.astype(np.float64)
+        scale = 1.0 / np.sqrt(degree)
         scale[np.isinf(scale)] = 0.0
         return scale.astype(np.float32), loop

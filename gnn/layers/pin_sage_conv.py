@@ -25,7 +25,7 @@ class PinSAGEConvPlan(LayerPlan):
         weights = model.weights_of(prefix)
         self.name, self.weighted = spec.type, spec.edge_weights
         self.synopsis = InvertibleSynopsis("sum", self.weighted)
-        self.reads_context, self.reads_loop = True, self.weighted
+        self.reads_context = True
         self.reads_self, self.self_width = True, spec.out_channels
         self._project = transposed(weights["lin_neighbour.weight"]), weights["lin_neighbour.bias"]
         of_self, of_mean = np.split(weights["lin.weight"], [spec.in_channels], axis=1)
@@ -41,7 +41,7 @@ class PinSAGEConvPlan(LayerPlan):
         return np.concatenate([message, matmul(x, self._of_self)], axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        total = ctx.degree + np.nan_to_num(ctx.loop.astype(np.float64), nan=0.0) if self.weighted else ctx.count
+        total = ctx.in_weight if self.weighted else ctx.count
         out = np.zeros(agg.shape, np.float64)
         np.divide(agg, total[:, None], out=out, where=(total != 0)[:, None])
         mean = out.astype(np.float32)

@@ -14,8 +14,8 @@ def contexts(vertices: int, src: np.ndarray, dst: np.ndarray, weight: np.ndarray
     Shapes: src, dst (e,) vertex numbers; weight (e,) float32.
     """
     is_loop = src == dst
-    loop = np.full(vertices, np.nan, np.float32)
-    loop[src[is_loop]] = weight[is_loop]
+    loop = np.bincount(dst[is_loop], weight[is_loop].astype(np.float64), minlength=vertices).astype(np.float32)
+    loop[np.bincount(dst[is_loop], minlength=vertices) == 0] = np.nan
     degree = np.bincount(dst[~is_loop], weight[~is_loop].astype(np.float64), minlength=vertices)
     return Context(np.bincount(dst, minlength=vertices).astype(np.int32), degree.astype(np.float64), loop)
 

@@ -92,7 +92,7 @@ class Graph:
         )
         if self.plan is None:
             return config
-        loops = any(layer.reads_loop for layer in self.plan.layers)
+        loops = any(layer.one_loop for layer in self.plan.layers)
         return replace(config, forbid_typed_loops=loops, edge_types=tuple(self.plan.edge_types) or None)
 
 

@@ -61,7 +61,7 @@ class Placement:
                 hdrf_epsilon=self.hdrf_epsilon,
                 undirected=undirected,
                 id_kind=snapshot.id_kind,
-                forbid_typed_loops=any(layer.reads_loop for layer in plan.layers),
+                forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
                 edge_types=tuple(plan.edge_types) or None,
                 hash_seed=hash_seed,
             )

@@ -92,7 +92,7 @@ def check(
         id_kind=id_type or run.get("id_type"),
         edge_types=plan.edge_types or None,
         undirected=bool(run.get("undirected", False)) if undirected is None else undirected,
-        forbid_typed_loops=any(layer.reads_loop for layer in plan.layers),
+        forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties,

@@ -322,7 +322,7 @@ def _partitioning(config: RunConfig, plan: Plan, id_kind: str, processor: dict[s
     made = None if config.snapshot is None else MadeImage.of(config.snapshot)
     found = {
         "id_kind": id_kind,
-        "forbid_typed_loops": any(layer.reads_loop for layer in plan.layers),
+        "forbid_typed_loops": any(layer.one_loop for layer in plan.layers),
         "edge_types": plan.edge_types or None,
         "hash_seed": new_seed(),
     }

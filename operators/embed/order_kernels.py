@@ -51,8 +51,10 @@ def count_contexts(
             count[dst[e]] += 1
             if dst[e] != first + u:
                 degree[dst[e]] += np.float64(weight[e])
-            elif loop[dst[e]] != loop[dst[e]]:  # of several types the first
+            elif np.isnan(loop[dst[e]]):
                 loop[dst[e]] = weight[e]
+            else:  # of several types
+                loop[dst[e]] += weight[e]
 
 
 @kernel

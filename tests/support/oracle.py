@@ -30,7 +30,7 @@ def job_settings(model: Model, parts: int, epoch_events: int = 1000, **options: 
     """Settings of a job on this model; `options` go to the partitioner."""
     plan = compile_plan(model)
     given: dict[str, Any] = {"hybrid_threshold": 3, **options}
-    loops, types = any(layer.reads_loop for layer in plan.layers), plan.edge_types or None
+    loops, types = any(layer.one_loop for layer in plan.layers), plan.edge_types or None
     partitioning = PartitionerConfig(**given, forbid_typed_loops=loops, edge_types=types)
     return Settings("", "", parts, partitioning, sealing=SealingConfig(epoch_events, marker_interval_ms=20))
 

@@ -64,13 +64,10 @@ class ReferenceGraph:
         into = [(src, weight) for (src, dst, _), weight in self.edges.items() if dst == vertex]
         return len(into), math.fsum(weight for src, weight in into if src != vertex)
 
-    def loop_weights(self, vertex) -> set[float | None]:
-        """What may be told as the weight of the self-loop: which type counts as the first is the Partitioner's affair.
-
-        The default type comes before all others; GCN layers, which alone read it, allow one self-loop per vertex.
-        """
-        loops = {etype: weight for (src, dst, etype), weight in self.edges.items() if src == dst == vertex}
-        return {loops[""]} if "" in loops else set(loops.values()) or {None}
+    def loop_weight(self, vertex) -> float | None:
+        """The weight of the self-loops of all types together."""
+        loops = [weight for (src, dst, _), weight in self.edges.items() if src == dst == vertex]
+        return math.fsum(loops) if loops else None
 
 
 class Receiver:
@@ -185,7 +182,7 @@ def check_receivers(
     for vertex, (part, slot) in at.items():
         receiver = receivers[part]
         assert receiver.context[slot][:2] == reference.context(vertex), vertex
-        assert receiver.context[slot][2] in reference.loop_weights(vertex), vertex
+        assert receiver.context[slot][2] == reference.loop_weight(vertex), vertex
         assert receiver.x[slot] == reference.x[vertex], vertex
         assert (slot in receiver.split) == (vertex in away), vertex
         assert receiver.replica_sets.get(slot, {}) == replicas[part, slot], vertex
