@@ -44,7 +44,9 @@ class Masters:
         self.flags = tables.add("flags", "u1")
         self.count = tables.add("count", "i4")
         self.degree = tables.add("degree", "f8")
-        self.loop = tables.add("loop", "f4", fill=float("nan"))
+        # sums that former versions kept for such layers lack the self-loops: another name, so that they are refused
+        loops_are_edges = any(one and one.source_scaled and not one.skip_loops for one in (layer, following))
+        self.loop = tables.add("loops" if loops_are_edges else "loop", "f4", fill=float("nan"))
         self.replica = PartColumns(tables, "replica", at.tasks.parts)
         self._replicates = following is not None and at.tasks.parts > 1
         contexts = (self.count, self.degree, self.loop) if self._contexts else ()
