@@ -103,6 +103,16 @@ def forward(
     return wide(at)
 
 
+def logits(model: Model, embedding: Scaled, *, tolerance: float = 1e-4) -> Scaled:
+    """Return what the model's head makes of embeddings, and the scale of each value."""
+    weights = {}
+    for i in range(len(model.head)):
+        of_layer = model.weights_of(f"head.{i}").items()
+        weights |= {f"{i}.{name}": values.astype(np.float64) for name, values in of_layer}
+    with np.errstate(all="ignore"):
+        return _chain(model.head, weights, "", embedding, max(tolerance, _TOLERANCE_MIN))
+
+
 def _tell_share(tell: Callable[[str], None], where: str, vertices: int, passed: int) -> None:
     tell(f"{where}, {passed / max(1, vertices):.0%}")
 

@@ -1,15 +1,20 @@
-"""The last check of an export: the module and the exported model must agree on a random graph."""
+"""The last check of an export: the module and the exported model must agree on random graphs, at every size of values.
+
+A difference is judged at each value's own scale (gnn.oracles.own_scale), so that neither small outputs nor large ones
+hide it. The module runs in float64, where its own rounding is no excuse, and in float32, which is what it is used in.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gnn.model import Model
-from gnn.oracles import oracle, whole_graph
+from gnn.oracles import own_scale, whole_graph
+from gnn.oracles.scaled import Scaled
 from gnn.plan import compile_plan
-from gnn.pyg.finite import refuse_rows
 from gnn.pyg.running import Graph, clone_of, run
 from gnn.pyg.statistics import Statistics
 from gnn.pyg.steps import ExportError, Traced
@@ -18,88 +23,133 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 TOLERANCE = 1e-4
+"""How far float32 may be off, of a value's own scale."""
+_TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
+_SIZES = (1.0, 1e-4, 0.01, 100.0, 1e4)
+_SMALLEST = 1e-30  # near the smallest normal float32, below which it has no digits
 _VERTICES = 48
 _EDGES = 240
+
+Rows = list[np.ndarray]
+"""Embeddings, and logits if there is a head."""
+
+
+class _Module(NamedTuple):
+    """Copies of the module in both precisions, and how they are run."""
+
+    in_float32: Module
+    in_float64: Module
+    traced: Traced
+    head: str | None
+
+    def rows(self, graph: Graph) -> Rows:
+        """What it gives in float32.
+
+        Raises: ExportError where it fails.
+        """
+        try:
+            return _listed(run(self.in_float32, self.traced, self.head, graph))
+        except ExportError:
+            raise
+        except Exception as error:
+            msg = f"the module itself fails on a small graph on the CPU ({type(error).__name__}: {error})"
+            raise ExportError(msg) from error
+
+    def exact_rows(self, graph: Graph) -> Rows | None:
+        """What it gives in float64; None for a module with float32 constants of its own."""
+        x, edges, weight = graph
+        try:
+            given = x.astype(np.float64), edges, weight.astype(np.float64)
+            return _listed(run(self.in_float64, self.traced, self.head, given))
+        except (RuntimeError, TypeError):
+            return None
 
 
 def check(
     module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None = None
 ) -> float:
-    """Return the largest difference of module and model on a graph with weights, self-loops and isolated vertices.
+    """Return the largest difference of module and model on graphs with weights, self-loops and isolated vertices.
 
-    Differences are relative to the largest value. Norms over all vertices are held to what they were frozen to: whether
-    that is right was seen on the graph of `stats_from`.
+    Features are of several sizes, weights also zero and negative. Differences are relative to a value's own scale.
+    Norms over all vertices are held to what they were frozen to: whether that is right was seen on the graph of
+    `stats_from`.
     Raises: ExportError past the tolerance, with the difference.
     """
-    x, src, dst, weight = _graph(model.in_width)
-    clone = clone_of(module)
+    theirs = _Module(clone_of(module), clone_of(module).double(), traced, head)
     if statistics is not None:
-        statistics.put_into(clone)
-    edges = np.stack([src, dst])
-    try:
-        expected = run(clone, traced, head, (x, edges, weight))
-    except ExportError:
-        raise
-    except Exception as error:
-        msg = f"the module itself fails on a small graph on the CPU ({type(error).__name__}: {error})"
-        raise ExportError(msg) from error
-    refuse_rows(clone, expected, lambda: run(clone, traced, head, (x, edges, weight)))
-    plan = compile_plan(model)
-    ours = oracle.forward(model, x, src, dst, weight)[-1]
-    incremental = whole_graph.forward(plan, x, src, dst, weight)[-1]
-    made = [("full pass", ours), ("incremental plan", incremental)]
-    if expected[1] is not None:
-        made.append(("head", plan.logits(incremental)))
-    differences = _differences(made, expected)
-    if not max(differences) <= TOLERANCE:
-        differences = _closer(differences, made, _in_float64(clone, traced, head, (x, edges, weight)))
-    for (what, _), difference in zip(made, differences, strict=True):
-        if not difference <= TOLERANCE:
-            msg = (
-                f"the exported {what} differs from the module: largest difference {difference:.3g} on a random graph, "
-                f"allowed {TOLERANCE:g}. A layer does something that Freshet did not see (a hook, perhaps). "
-                "Nothing was written"
-            )
-            raise ExportError(msg)
-    return max(differences)
+        statistics.put_into(theirs.in_float32)
+        statistics.put_into(theirs.in_float64)
+    plan, largest = compile_plan(model), 0.0
+    for about, graph in _trials(model.in_width):
+        x, (src, dst), weight = graph
+        expected, exact = theirs.rows(graph), theirs.exact_rows(graph)
+        rows = whole_graph.forward(plan, x, src, dst, weight)[-1]
+        made = [rows] if head is None else [rows, plan.logits(rows)]
+        ours = _ours(model, graph, TOLERANCE, len(expected))
+        largest = max(largest, _judged("incremental plan", made, ours, about))
+        if exact is None or _off(exact, _ours(model, graph, _TOLERANCE_OF_FLOAT64, len(exact))) > _TOLERANCE_OF_FLOAT64:
+            _judged("full pass", expected, ours, about)
+    return largest
 
 
-Made = list[tuple[str, np.ndarray]]
-Expected = tuple[Any, Any]
-"""A module's embeddings and logits."""
+def _listed(given: tuple[np.ndarray, np.ndarray | None]) -> Rows:
+    return [rows for rows in given if rows is not None]
 
 
-def _differences(made: Made, expected: Expected) -> list[float]:
-    """How far each of these is from what the module gives, relative to the largest value.
+def _ours(model: Model, graph: Graph, tolerance: float, several: int) -> list[Scaled]:
+    """What the model gives in float64, with the scale of each value: embeddings, and logits where these are there."""
+    x, (src, dst), weight = graph
+    rows = own_scale.forward(model, x, src, dst, weight, tolerance=tolerance)
+    return [rows] if several == 1 else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
 
+
+def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
+    """The largest difference.
+
+    Raises: ExportError past the tolerance.
+    """
+    off = _off(made, ours)
+    if not off <= TOLERANCE:
+        msg = (
+            f"the exported {what} differs from the module: largest difference {off:.3g} of what was summed to get a "
+            f"value, allowed {TOLERANCE:g}, on a random graph with {about}. A layer does something that Freshet did not "
+            "see (a branch on what it reads, perhaps). Nothing was written"
+        )
+        raise ExportError(msg)
+    return off
+
+
+def _off(made: Rows, ours: list[Scaled]) -> float:
+    """How far rows are from ours, relative to each value's own scale.
+
+    NaN is right where ours is NaN; what float32 may have no number for (an infinite scale) may be anything.
     Raises: ExportError where the shapes differ.
     """
-    found = []
-    for what, got in made:
-        want = expected[what == "head"]
+    found = [0.0]
+    for got, (want, scale) in zip(made, ours, strict=True):
         if got.shape != want.shape:
-            msg = f"the exported {what} gives rows of shape {got.shape}, the module {want.shape}"
+            msg = f"the exported model gives rows of shape {want.shape}, the module {got.shape}"
             raise ExportError(msg)
-        found.append(float(np.abs(got - want).max(initial=0) / max(1.0, np.abs(want).max(initial=0))))
-    return found
+        with np.errstate(all="ignore"):
+            same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.isinf(scale) & np.isfinite(want))
+            off = np.where(same, 0.0, np.abs(got - want) / np.maximum(scale, _SMALLEST))
+        found.append(float(np.where(np.isnan(off), np.inf, off).max(initial=0)))
+    return max(found)
 
 
-def _in_float64(clone: Module, traced: Traced, head: str | None, graph: Graph) -> Expected | None:
-    """What the module gives in float64: what PyG makes of deviations in float32 may be rounding alone."""
-    x, edges, weight = graph
-    try:
-        return run(clone.double(), traced, head, (x.astype(np.float64), edges, weight.astype(np.float64)))
-    except RuntimeError:  # a module with float32 constants of its own
-        return None
+def _trials(width: int) -> Iterator[tuple[str, Graph]]:
+    """Yield random graphs, and what is said of them."""
+    for size in _SIZES:
+        x, edges, weight = _graph(width)
+        yield f"features around {size:g}", (x * np.float32(size), edges, weight)
+    x, edges, weight = _graph(width)
+    none = weight.copy()
+    none[::3] = 0
+    yield "weights of 0 among its edges", (x, edges, none)
+    yield "negative weights among its edges", (x, edges, np.where(np.arange(len(weight)) % 4, weight, -weight))
 
 
-def _closer(differences: list[float], made: Made, expected: Expected | None) -> list[float]:
-    """The differences from a module in float64 if all are allowed, else those there are."""
-    again = differences if expected is None else _differences(made, expected)
-    return again if max(again) <= TOLERANCE else differences
-
-
-def _graph(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _graph(width: int) -> Graph:
     rng = np.random.default_rng(7)
     live = _VERTICES - 4
     src, dst = rng.integers(0, live, _EDGES), rng.integers(0, live, _EDGES)
@@ -107,4 +157,4 @@ def _graph(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     pairs = np.unique(src * _VERTICES + dst)
     x = rng.standard_normal((_VERTICES, width)).astype(np.float32)
     weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
-    return x, pairs // _VERTICES, pairs % _VERTICES, weight
+    return x, np.stack([pairs // _VERTICES, pairs % _VERTICES]), weight

@@ -51,13 +51,16 @@ def _detach(kept: Any, memo: dict[int, Any]) -> None:
 
 
 def clone_of(module: Module) -> Module:
-    """Return a copy that answers for the graph that it is given, and leaves the module as it is."""
-    clone = copy_of(module).cpu().float()
+    """Return a copy that `run` can run on any graph, and that leaves the module as it is."""
+    return copy_of(module).cpu().float()
+
+
+def _forget(clone: Module) -> None:
+    """Have convs with cached=True answer for the next graph, not for the one that they were trained on."""
     for part in clone.modules():
-        for name in _CACHES:  # a conv with cached=True would answer for its training graph
+        for name in _CACHES:
             if hasattr(part, name):
                 setattr(part, name, None)
-    return clone
 
 
 def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[Any, Any]:
@@ -69,6 +72,7 @@ def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[
 
     inputs: list[Any] = []
     hook = None
+    _forget(clone)
     if head is not None:
         part = clone.get_submodule(head)
         hook = part.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach().clone()))
@@ -83,4 +87,4 @@ def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[
             return out.numpy(), None
         if inputs:
             return inputs[-1].numpy(), out.numpy()
-        return out.numpy(), clone.get_submodule(head)(out).numpy()
+        return out.numpy(), clone.get_submodule(head)(out.clone()).numpy()

@@ -64,7 +64,7 @@ class _Replay:
 
         layer, weights = self._found[self._at % len(self._found)]
         self._at += 1
-        return torch.from_numpy(_applied(layer, weights, args[0].numpy().astype(np.float64)).astype(np.float32))
+        return torch.from_numpy(_applied(layer, weights, args[0].numpy().astype(np.float64))).to(args[0].dtype)
 
 
 def gather(module: Module, traced: Traced, head: str | None, graph: Graph) -> Statistics:
@@ -124,8 +124,10 @@ def _freezing(found: Statistics, name: str, kind: Frozen) -> Any:
     def hook(module: Any, args: Any, result: Any) -> None:
         rows = args[0].numpy().astype(np.float64)
         layer, weights = freeze(kind, module, rows)
-        off = np.abs(_applied(layer, weights, rows) - result.numpy()).max(initial=0)
-        if not off <= _TOLERANCE * max(1.0, float(np.abs(result.numpy()).max(initial=0))):
+        made = _applied(layer, weights, rows)
+        off, size = np.abs(made - result.numpy()).max(initial=0), np.abs(made).max(initial=0)
+        terms = np.abs(rows * weights["scale"]) + np.abs(weights["shift"]) if layer.length is None else size
+        if not off <= _TOLERANCE * max(size, np.max(terms, initial=0)):
             msg = f"{name}: {class_name(module)} gives something other than its formula on stats_from, by {off:.3g}"
             raise ExportError(msg)
         found.add(name, (layer, weights))
