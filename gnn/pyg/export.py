@@ -13,7 +13,8 @@ from gnn.model import Model, ModelError, build_model, save_model
 from gnn.pyg.check import check
 from gnn.pyg.finite import naming_weights, refuse_weights
 from gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
-from gnn.pyg.forward.trace import trace
+from gnn.pyg.forward.trace import refuse_wrapped, trace
+from gnn.pyg.forward.untouched import plain_copy
 from gnn.pyg.layers import convert_chain, first_width
 from gnn.pyg.running_sums import with_running_sums
 from gnn.pyg.statistics import gather, graph_of
@@ -74,6 +75,8 @@ def _checked(
 ) -> Model:
     """The model that a module is, which gives what the module gives."""
     graph = None if stats_from is None else graph_of(stats_from)
+    refuse_wrapped(module)
+    module = plain_copy(module)
     with naming_weights(module):
         traced = trace(module, head, asked)
     statistics = None if graph is None else gather(module, traced, head, graph)

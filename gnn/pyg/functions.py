@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,14 +23,34 @@ Made = tuple[Layer, Weights]
 FLOAT32_EPS = float(np.finfo(np.float32).eps)  # torch's default for RMSNorm
 
 
+def known_name(function: Any) -> str:
+    """Return the name of a function of torch's, PyG's activations or Python's operators; of any other where it is from.
+
+    A function of the same name that is another one may do anything.
+    """
+    import torch
+    from torch_geometric.nn import resolver
+
+    name = str(getattr(function, "__name__", function))
+    homes = (torch, torch.nn.functional, torch.special, torch.Tensor, operator, builtins, resolver)
+    if not is_foreign(function) and any(getattr(home, name, None) is function for home in homes):
+        return name
+    return f"{name} of {getattr(function, '__module__', None) or type(function).__name__}"
+
+
+def is_foreign(function: Any) -> bool:
+    """Whether a function is neither torch's, PyG's nor Python's."""
+    home = str(getattr(function, "__module__", None) or "torch").split(".")[0]
+    return home not in ("torch", "torch_geometric", "_operator", "operator", "builtins", "math", "_VariableFunctions")
+
+
 def function_layer(name: str, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Made:
     """Return the layer that a function of rows is, with its weights; args and options are those after the rows.
 
     Raises: ExportError naming a function that is no layer.
     """
-    label = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
-    home = "torch" if isinstance(function, str) else str(getattr(function, "__module__", None) or "torch")
-    make = _FUNCTIONS.get(label.rstrip("_").lower()) if home.startswith(("torch", "_")) else None
+    label = function if isinstance(function, str) else known_name(function)
+    make = _FUNCTIONS.get(label.rstrip("_").lower())
     if make is None:
         reason = why_not_function(label.rstrip("_").lower())
         msg = f"{name}: function {label} is not supported{reason}; supported are {', '.join(_FUNCTIONS)}"

@@ -166,7 +166,7 @@ def _kinds(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool) 
         aggr.StdAggregation: "std",
         aggr.VarAggregation: "var",
     }
-    if several and isinstance(module, aggr.MultiAggregation) and module.mode == "cat":
+    if several and type(module) is aggr.MultiAggregation and module.mode == "cat":
         found = tuple(kinds.get(type(one)) for one in module.aggrs)
         if set(found) <= set(allowed):
             _refuse_twice(step, found)
@@ -301,6 +301,9 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
         msg = f"{step.name}: PNAConv with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
         raise ExportError(msg)
     aggr = conv.aggr_module
+    if class_name(aggr) != "torch_geometric.nn.DegreeScalerAggregation":
+        msg = f"{step.name}: PNAConv with {class_name(aggr)} is not supported, expected DegreeScalerAggregation"
+        raise ExportError(msg)
     weights = {
         "average_degree": array_of(step, aggr.avg_deg_lin),
         "average_log_degree": array_of(step, aggr.avg_deg_log),

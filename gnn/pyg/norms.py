@@ -72,6 +72,9 @@ def _inner(module: Any) -> Any:
 
 def _batch_norm(step: Step) -> Converted:
     norm = _inner(step.op)
+    if class_name(norm) not in (*_BATCH_NORMS, _PYG + "InstanceNorm"):
+        msg = f"{step.name}: its module is a {class_name(norm)}, expected torch.nn.BatchNorm1d"
+        raise ExportError(msg)
     mean, var = (array_of(step, value).astype(np.float64) for value in (norm.running_mean, norm.running_var))
     scale = 1.0 / np.sqrt(var + norm.eps)
     if norm.weight is not None:

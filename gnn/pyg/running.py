@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Iterator
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +32,68 @@ def copy_of(module: Module) -> Module:
     memo: dict[int, Any] = {}
     for part in module.modules():
         _detach(vars(part), memo)
+    held = {id(one) for one in (*module.modules(), *module.parameters(), *module.buffers())}
+    functions = [one for part in module.modules() for one in _functions_in(vars(part), held)]
+    for function in functions:
+        memo[id(function)] = FunctionType(
+            function.__code__,
+            function.__globals__,
+            function.__name__,
+            closure=tuple(CellType() for _ in function.__closure__ or ()),
+        )
     try:
-        return copy.deepcopy(module, memo).eval()
+        copied = copy.deepcopy(module, memo)
+        for function in functions:
+            _fill(memo[id(function)], function, memo)
+        return copied.eval()
     except Exception as error:
         msg = f"{type(module).__name__} cannot be copied ({type(error).__name__}: {error}), and is to stay as it is"
         raise ExportError(msg) from error
+
+
+def _functions_in(kept: Any, held: set[int]) -> list[Any]:
+    """The functions among these values that hold something of the module: copied, they would read the module itself."""
+    if isinstance(kept, dict | list | tuple):
+        values = kept.values() if isinstance(kept, dict) else kept
+        return [one for value in values for one in _functions_in(value, held)]
+    if isinstance(kept, functools.partial):
+        return _functions_in(kept.func, held)
+    if not isinstance(kept, FunctionType):
+        return []
+    inside = _given_to(kept)
+    within = [one for one in _functions_in(inside, held) if one is not kept]
+    return [kept, *within] if within or any(id(one) in held for one in _flat(inside)) else []
+
+
+def _given_to(function: FunctionType) -> list[Any]:
+    """What a function has from outside: the cells of its closure that are filled, and its defaults."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for one in values:
+        if isinstance(one, list | tuple):
+            yield from _flat(one)
+        elif isinstance(one, dict):
+            yield from _flat(one.values())
+        else:
+            yield one
+
+
+def _fill(copied: Any, function: FunctionType, memo: dict[int, Any]) -> None:
+    """Have a copied function hold the copies of what the function holds."""
+
+    def of(value: Any) -> Any:
+        return copy.deepcopy(value, memo) if isinstance(value, dict | list | tuple) else memo.get(id(value), value)
+
+    for cell, old in zip(copied.__closure__ or (), function.__closure__ or (), strict=True):
+        if old != CellType():
+            cell.cell_contents = of(old.cell_contents)
+    copied.__defaults__ = None if function.__defaults__ is None else tuple(of(one) for one in function.__defaults__)
+    named = function.__kwdefaults__
+    copied.__kwdefaults__ = None if named is None else {name: of(one) for name, one in named.items()}
+    copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
 
 
 def _detach(kept: Any, memo: dict[int, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +52,8 @@ def class_name(value: Any) -> str:
     """Return the full name of the value's class; of a private module the public package's, e.g. torch.nn.ReLU."""
     kind = type(value)
     for package in ("torch.nn", "torch_geometric.nn"):
-        if kind.__module__.startswith(package + "."):
+        is_in = kind.__module__.startswith(package + ".")
+        if is_in and getattr(sys.modules.get(package), kind.__name__, None) is kind:
             return f"{package}.{kind.__name__}"
     return f"{kind.__module__}.{kind.__qualname__}"
 

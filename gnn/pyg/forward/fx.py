@@ -11,7 +11,7 @@ from gnn.pyg.forward.line import INPUT, Operations
 from gnn.pyg.forward.nodes import name_of
 from gnn.pyg.forward.opening import function_step, opened
 from gnn.pyg.forward.reading import Reader
-from gnn.pyg.forward.whole import encoder_hint, reads_dicts, why_kinds
+from gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
 from gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
 from gnn.pyg.running import copy_of
 from gnn.pyg.steps import ExportError, Step, Traced
@@ -63,9 +63,12 @@ class _Parameters(NamedTuple):
     weights: str | None = None
     takes_edges: bool = True
     column: bool = False
+    by_place: bool = False  # weights come third, into *args
 
     def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any) -> Any:
         """Call a forward, so that its other parameters keep their defaults."""
+        if self.by_place:
+            return function(x, edge_index, edge_weight)
         options = {} if self.weights is None else {self.weights: edge_weight}
         if self.edges is not None:
             options[self.edges] = edge_index
@@ -101,6 +104,8 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     ops, result, how = _traced_one_way(module, ways, head, asked)
     if weight_name is None:
         _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more])
+        if rest := read_rest(getattr(module, asked.method), parameters):
+            how, ops, result = _by_rest(module, head, asked, how, rest)
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
         weights = edge_weight.view(-1, 1) if how.column else edge_weight
@@ -179,6 +184,32 @@ def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how:
                 kind = type(module).__name__
                 msg = f"{kind}.{asked.method} hands {name} to {step.name} as weights of edges: call it edge_weight"
                 raise ExportError(msg)
+
+
+def _by_rest(
+    module: Module, head: str | None, asked: Asked, how: _Parameters, rest: list[inspect.Parameter]
+) -> tuple[_Parameters, Operations, str]:
+    """Trace a forward that may take weights by *args or **kwargs.
+
+    Raises: ExportError where no conv gets them.
+    """
+    tried = [how._replace(weights=name) for name in _WEIGHT_NAMES if rest[-1].kind is inspect.Parameter.VAR_KEYWORD]
+    if rest[0].kind is inspect.Parameter.VAR_POSITIONAL and how.edges is None:
+        tried.append(how._replace(by_place=True))
+    for one in tried:
+        ops = Operations()
+        try:
+            result = _traced(ops, "", module, [INPUT], one, head=head, asked=asked)
+        except ExportError:
+            continue
+        if any(step.edge_weights for step in ops.steps(result)):
+            return one, ops, result
+    shown = ", ".join(("*" if one.kind is inspect.Parameter.VAR_POSITIONAL else "**") + one.name for one in rest)
+    msg = (
+        f"{type(module).__name__}.{asked.method} reads {shown}, which may hold weights of edges or what is not looked "
+        "into: name its parameters, as in forward(self, x, edge_index, edge_weight=None)"
+    )
+    raise ExportError(msg)
 
 
 def _traced(

@@ -82,7 +82,7 @@ def _check(name: str, module: Any) -> None:
     if module.flow != "source_to_target":
         msg = f"{name}: flow={module.flow!r} is not supported, messages flow source_to_target"
         raise ExportError(msg)
-    if not isinstance(module.aggr_module, SumAggregation):
+    if type(module.aggr_module) is not SumAggregation:
         msg = f"{name}: {type(module).__name__} with aggr={module.aggr!r} is not supported; supported: add"
         raise ExportError(msg)
 

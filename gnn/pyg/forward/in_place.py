@@ -1,31 +1,49 @@
 """Operations that write to what they read, such as `h.relu_()`: taken where nobody reads later what they wrote over.
 
-A traced graph has values, not memory: read as one, an operation in place would leave its input as it was.
+A traced graph has values, not memory: read as one, an operation in place would leave its input as it was. What makes
+new memory is listed; anything else may give its inputs again, or a view of them.
 """
 
 from __future__ import annotations
 
 import inspect
 import operator
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.nodes import label_of, place_of
+from gnn.pyg.forward.nodes import label_of, nodes_in, place_of
+from gnn.pyg.functions import is_foreign
 from gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-_OPERATORS = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
-# What gives its input again, or a view of it, at inference.
-_SAME = {
-    *("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"),
-    *("contiguous", "detach", "float", "double", "half", "to", "type", "type_as", "cpu", "requires_grad"),
-    *("view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand"),
-    *("getitem", "chunk", "split", "select", "narrow", "unbind"),
+_OPERATORS = {
+    *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow),
+    *(operator.iand, operator.ior, operator.ixor, operator.imatmul, operator.setitem, operator.delitem),
 }
-_SAME_ATTRIBUTES = {"data", "T", "mT", "H", "mH"}
+# What makes new memory, where it is not in place.
+_FRESH = {
+    *("relu", "leaky_relu", "prelu", "relu6", "hardtanh", "elu", "celu", "selu", "gelu", "softplus", "mish", "tanh"),
+    *("sigmoid", "logsigmoid", "log_sigmoid", "silu", "swish", "softmax", "log_softmax", "clamp", "clip"),
+    *("clamp_min", "clamp_max", "normalize", "layer_norm", "rms_norm", "linear", "matmul", "mm", "neg", "clone"),
+    *("add", "sub", "mul", "div", "truediv", "divide", "true_divide", "multiply", "subtract", "pow", "square", "abs"),
+    *("exp", "log", "sqrt", "cat", "concat", "concatenate", "hstack", "column_stack", "stack", "maximum", "minimum"),
+    *("max", "min", "sum", "mean", "prod", "amax", "amin", "size", "dim", "numel", "zeros_like", "ones_like"),
+}
+_FRESH_ATTRIBUTES = {"shape", "device", "dtype", "ndim", "is_cuda", "layout"}
+_DROPOUTS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
+# What writes nothing at inference, whatever its name or options say.
+_WRITES_NOTHING = {*_DROPOUTS, *(f"{name}_" for name in _DROPOUTS), "detach_", "requires_grad_"}
+_WHY = (
+    "writes over what is read again after it, and Freshet takes values, not memory. Nearest: the same not in place (no "
+    "_ at its end, no inplace=True, no out=), with its result assigned"
+)
+
+
+def overwritten(where: str) -> ExportError:
+    """Return what is raised of an operation that writes over what is read later."""
+    return ExportError(f"{where} {_WHY}")
 
 
 def refuse_overwritten(graph: Any, root: Module, prefix: str) -> None:
@@ -34,65 +52,67 @@ def refuse_overwritten(graph: Any, root: Module, prefix: str) -> None:
     Raises: ExportError naming the operation that writes.
     """
     order = {node: number for number, node in enumerate(graph.nodes)}
-    memory: dict[Any, Any] = {}  # a node whose memory it is
-    sharing: dict[Any, list[Any]] = defaultdict(list)  # the nodes so far, by their memory
+    memory: dict[Any, set[Any]] = {}  # of which nodes it may be the memory
     for node in graph.nodes:
-        read, out = _first(node), node.kwargs.get("out")
-        writes = read is not None and _writes(node, root)
-        shares = writes or (read is not None and _is_same(node, root))
-        memory[node] = memory[read] if shares else node
-        late = [user for one in sharing[memory[node]] for user in one.users if order[user] > order[node]]
-        if out is not None or (writes and (late or memory[node].op == "get_attr")):
-            msg = (
-                f"{place_of(node, prefix)} writes over what is read again after it, "
-                "and Freshet takes values, not memory. "
-                "Nearest: the same not in place (no _ at its end, no inplace=True, no out=), with its result assigned"
-            )
-            raise ExportError(msg)
-        sharing[memory[node]].append(node)
+        written = list(_written(node, root))
+        shared = written or ([] if _is_fresh(node, root) else node.all_input_nodes)
+        touched = {base for one in written for base in memory[one]}
+        late = [user for one, of in memory.items() if of & touched for user in one.users if order[user] > order[node]]
+        kept = any(base.op == "get_attr" or (base.op == "placeholder" and not node.users) for base in touched)
+        if node.kwargs.get("out") is not None or late or kept:
+            raise overwritten(place_of(node, prefix))
+        memory[node] = {base for one in shared for base in memory[one]} or {node}
 
 
-def _first(node: Any) -> Any | None:
-    """The node that an operation reads first, if it is one."""
-    first = node.args[0] if node.args else node.kwargs.get("input")
-    return first if node.op.startswith("call") and hasattr(first, "users") else None
-
-
-def _writes(node: Any, root: Module) -> bool:
-    """Whether an operation writes to what it reads first."""
+def _written(node: Any, root: Module) -> list[Any]:
+    """The nodes that an operation writes to."""
+    if not node.op.startswith("call"):
+        return []
+    first = list(nodes_in(node.args[0] if node.args else node.kwargs.get("input")))
     if node.op == "call_module":
-        return _module_writes(root.get_submodule(node.target))
-    label = label_of(node)
-    if label.rstrip("_") in _SAME:
+        return first[:1] if module_writes(root.get_submodule(node.target)) else []
+    if node.op == "call_function" and is_foreign(node.target):
+        return list(node.all_input_nodes)  # a function that is not looked into
+    return first if writes(node) else []
+
+
+def writes(node: Any) -> bool:
+    """Whether a function or method writes to what it reads first."""
+    label = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target))
+    if label in _WRITES_NOTHING:
         return False
-    if node.op == "call_method" or node.target in _OPERATORS:
-        return node.target in _OPERATORS or (label.endswith("_") and not label.endswith("__"))
+    if node.target in _OPERATORS or any(one.endswith("_") and not one.endswith("__") for one in label.split(".")):
+        return True
+    if node.op == "call_method":
+        return False
     try:
         options = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
     except (TypeError, ValueError):  # torch's builtins have no signature
         options = node.kwargs
-    return options.get("inplace") is True or label.endswith("_")
+    return options.get("inplace") is True
 
 
-def _module_writes(module: Module) -> bool:
+def module_writes(module: Module) -> bool:
     """Whether a module writes to its input: of a chain the first one that does anything."""
     if class_name(module) == "torch.nn.Sequential":
         parts = [part for part in module.children() if not gives_its_input(part)]
-        return bool(parts) and _module_writes(parts[0])
+        return bool(parts) and module_writes(parts[0])
     return bool(getattr(module, "inplace", False)) and not gives_its_input(module)
 
 
-def _is_same(node: Any, root: Module) -> bool:
-    """Whether an operation gives its input again, or a view of it."""
+def _is_fresh(node: Any, root: Module) -> bool:
+    """Whether an operation makes new memory."""
     if node.op == "call_module":
-        return gives_its_input(root.get_submodule(node.target))
+        return not gives_its_input(root.get_submodule(node.target))
     if node.target is getattr:
-        return node.args[1] in _SAME_ATTRIBUTES
-    return label_of(node).rstrip("_") in _SAME
+        return node.args[1] in _FRESH_ATTRIBUTES
+    return label_of(node) in _FRESH
 
 
 def gives_its_input(module: Module | None) -> bool:
     """Whether a module does nothing at inference."""
     if module is not None and class_name(module) == "torch.nn.Sequential":
         return all(gives_its_input(part) for part in module.children())
+    if getattr(module, "K", None) == 0:  # no hop
+        return True
     return class_name(module) == "torch.nn.Identity" or "Dropout" in type(module).__name__

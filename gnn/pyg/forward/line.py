@@ -6,19 +6,34 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gnn.pyg.steps import Step
+from gnn.declarations import Identity
+from gnn.pyg.forward.in_place import gives_its_input, module_writes, overwritten
+from gnn.pyg.steps import Hop, Step
 from gnn.rows.jumps import CURRENT, Join, Keep, Operation
+from gnn.rows.layer import Layer
 
 INPUT = "x"
 """The name of the rows that a forward is given."""
 
 
 class _Op(NamedTuple):
-    """One operation: the rows that it reads, by name, and what it is; None where it makes one row of several."""
+    """One operation: the rows that it reads, by name, and what it is; None where it makes one row of several.
+
+    writes: whether it writes over the first of them.
+    """
 
     reads: tuple[str, ...]
     step: Step | None
     operation: Operation = "sum"
+    writes: bool = False
+
+    @property
+    def gives_its_input(self) -> bool:
+        """Whether its rows are those that it reads, in the same memory."""
+        op = None if self.step is None else self.step.op
+        if op is None or isinstance(op, Hop):
+            return False
+        return isinstance(op, Identity) if isinstance(op, Layer) else gives_its_input(op)
 
 
 class Operations:
@@ -28,13 +43,19 @@ class Operations:
         """Begin with the input alone."""
         self._ops: dict[str, _Op] = {}
 
-    def add(self, rows: str, step: Step) -> str:
-        """Note a step on the rows of that name; returns the name of the rows that it makes."""
-        return self._named(step.name, _Op((rows,), step))
+    def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
+        """Note a step on the rows of that name, and whether it writes over them; returns the name of what it makes."""
+        if not isinstance(step.op, Hop | Layer):
+            writes = module_writes(step.op)
+        return self._named(step.name, _Op((rows,), step, writes=writes))
 
     def join(self, name: str, operation: Operation, rows: Sequence[str]) -> str:
         """Note that rows of several operations become one; returns its name."""
         return self._named(name, _Op(tuple(rows), None, operation))
+
+    def in_place(self, name: str) -> None:
+        """Note that the operation of that name writes over the first rows that it reads."""
+        self._ops[name] = self._ops[name]._replace(writes=True)
 
     def _named(self, name: str, op: _Op) -> str:
         wanted, number = name, 2
@@ -50,6 +71,7 @@ class Operations:
             for name in op.reads:
                 readers[name].append(number)
         readers[result].append(len(self._ops))
+        self._refuse_overwritten(readers)
         current = INPUT
         if any(reader != 0 for reader in readers[INPUT]):
             yield _keep(INPUT)
@@ -66,6 +88,19 @@ class Operations:
                 yield _keep(current)
         if result != current:
             yield _recall(result)
+
+
+    def _refuse_overwritten(self, readers: dict[str, list[int]]) -> None:
+        """Refuse rows that are read after an operation wrote over them.
+
+        Raises: ExportError naming it.
+        """
+        memory = {INPUT: INPUT}
+        for number, (name, op) in enumerate(self._ops.items()):
+            first = memory[op.reads[0]]
+            if op.writes and any(max(readers[one], default=0) > number for one, of in memory.items() if of == first):
+                raise overwritten(name)
+            memory[name] = first if op.writes or op.gives_its_input else name
 
 
 def _keep(name: str) -> Step:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gnn.pyg.functions import known_name
+
 
 def name_of(node: Any, prefix: str) -> str:
     """The name of an operation of the module `prefix`."""
@@ -20,7 +22,7 @@ def place_of(node: Any, prefix: str) -> str:
 
 def label_of(node: Any) -> str:
     """What an operation is called where it stands, e.g. relu_."""
-    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.target))
+    return node.target if isinstance(node.target, str) else known_name(node.target)
 
 
 def nodes_in(given: Any) -> Iterator[Any]:

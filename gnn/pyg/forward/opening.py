@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gnn.pyg.errors import ExportError
 from gnn.pyg.forward.hops import opened_hops
 from gnn.pyg.forward.line import Operations
+from gnn.pyg.forward.untouched import is_plain
 from gnn.pyg.functions import function_layer
 from gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
 from gnn.pyg.steps import Step, class_name
@@ -39,7 +40,7 @@ def opened(
         return _mlp(ops, name, module, rows)
     if type(module) is DeepGCNLayer:
         return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights)
-    if isinstance(module, BasicGNN) and type(module).forward is BasicGNN.forward:
+    if is_plain(module, BasicGNN):
         return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights)
     name = name.removeprefix(".")
     hops = opened_hops(ops, name, module, [rows], edge_weights=edge_weights)
@@ -118,6 +119,9 @@ def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weigh
             rows = _norm_and_act(ops, name, module, i, rows)
         made.append(rows)
     if module.jk_mode not in (None, "last"):
+        if class_name(module.jk) != "torch_geometric.nn.JumpingKnowledge" or module.jk.mode != module.jk_mode:
+            msg = f"{where}: its jk is {module.jk}, expected JumpingKnowledge({module.jk_mode!r})"
+            raise ExportError(msg)
         rows = ops.join(f"{name}.jk".removeprefix("."), jumping_knowledge(where, module.jk_mode), made)
     if hasattr(module, "lin"):
         rows = opened(ops, f"{name}.lin", module.lin, rows, edge_weights=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.in_place import gives_its_input
+from gnn.pyg.forward.in_place import gives_its_input, writes
 from gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from gnn.pyg.forward.line import Operations
 from gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
@@ -98,6 +98,8 @@ class Reader:
             raise ExportError(self._reads_other(node))
         elif len(rows) > 1:
             made = joined_rows(self._ops, self._place(node), self._name(node), _label(node), rows, _options(node, read))
+            if isinstance(made, str) and writes(node):
+                self._ops.in_place(made)
             (self._stacks if isinstance(made, Stack) else self._rows)[node] = made  # type: ignore[assignment]
         else:
             self._rows[node] = self._function(node, rows[0])
@@ -143,13 +145,13 @@ class Reader:
         else:
             options.pop("input", None)
         given = {name: value for name, value in options.items() if value is not None}
-        if label == "square" or (label == "pow" and _is_two([*args, *given.values()])):
+        if label == "square" or (label in ("pow", "ipow") and _is_two([*args, *given.values()])):
             return self._ops.join(self._name(node), "product", [rows, rows])
         return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
 
     def _made(self, node: Any, rows: str, layers: list[Made]) -> str:
         for layer, weights in layers:
-            rows = self._ops.add(rows, Step(self._name(node), layer, weights=weights))
+            rows = self._ops.add(rows, Step(self._name(node), layer, weights=weights), writes=writes(node))
         return rows
 
     def _arithmetic(self, node: Any, label: str) -> list[Made]:
@@ -203,7 +205,7 @@ class Reader:
             value: Any = self._root
             for part in node.target.split("."):
                 value = getattr(value, part)
-            self._constants[node] = value
+            self._constants[node] = value.detach().clone() if hasattr(value, "detach") else value
             return True
         inputs = node.all_input_nodes
         if node.op == "call_module" or not inputs or any(one not in self._constants for one in inputs):

@@ -10,6 +10,7 @@ from gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_fun
 from gnn.pyg.forward.hops import light_gcn
 from gnn.pyg.forward.line import INPUT, Operations
 from gnn.pyg.forward.opening import opened, opened_with
+from gnn.pyg.forward.untouched import is_plain
 from gnn.pyg.refusals import TAKEN, several_rows
 from gnn.pyg.steps import Traced, class_name
 
@@ -25,6 +26,17 @@ _WRAPPERS = {
 }
 
 
+def refuse_wrapped(module: Module) -> None:
+    """Refuse what holds the module that makes the rows.
+
+    Raises: ExportError naming that module.
+    """
+    if (inner := _WRAPPERS.get(class_name(module))) is not None:
+        msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
+        msg += ", with output=0 for the means" if class_name(module) == "torch_geometric.nn.VGAE" else ""
+        raise ExportError(msg)
+
+
 def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Traced:
     """Return the steps of a module and how to run it; the submodule `head` is traced as a part of its own.
 
@@ -34,10 +46,6 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
     """
     from torch_geometric.nn import Sequential
 
-    if (inner := _WRAPPERS.get(class_name(module))) is not None:
-        msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
-        msg += ", with output=0 for the means" if class_name(module) == "torch_geometric.nn.VGAE" else ""
-        raise ExportError(msg)
     if not callable(getattr(module, asked.method, None)):
         own = [one for kind in type(module).__mro__ if not kind.__module__.startswith("torch.") for one in vars(kind)]
         methods = sorted({one for one in own if not one.startswith("_") and callable(getattr(module, one, None))})
@@ -45,7 +53,7 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
         raise ExportError(msg)
     if asked.method != "forward":
         return trace_forward(module, head, asked)
-    if isinstance(module, Sequential):
+    if is_plain(module, Sequential):
         return _sequential(module, head, asked)
     whole = _whole(module)
     if whole is None:
@@ -66,9 +74,12 @@ def _whole(module: Module) -> Traced | None:
         return Traced(list(ops.steps(result)), _run_module_list)
     if isinstance(module, MessagePassing):
         return Traced(list(ops.steps(opened(ops, "conv", module, INPUT, edge_weights=True))), _run_conv)
+    if isinstance(module, LightGCN) and not is_plain(module, LightGCN):
+        msg = f"{type(module).__name__} is a LightGCN with methods of its own: export LightGCN itself, or name what "
+        raise ExportError(msg + "makes the rows of vertices, as in export_model(module, folder, method=...)")
     if isinstance(module, LightGCN):
         return Traced(list(ops.steps(light_gcn(ops, module, INPUT))), _run_light_gcn)
-    if isinstance(module, BasicGNN) and type(module).forward is BasicGNN.forward:
+    if is_plain(module, BasicGNN):
         return Traced(list(ops.steps(opened(ops, "", module, INPUT, edge_weights=True))), _run_basic_gnn)
     return None
 

@@ -16,6 +16,7 @@ import torch
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
+from gnn.pyg.errors import ExportError
 from gnn.pyg.refusals import EDGE_FUNCTIONS
 
 _LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
@@ -33,6 +34,15 @@ class Rows(torch.fx.Proxy):
     layout, is_sparse, is_sparse_csr = torch.strided, False, False
     __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
     __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
+    __ipow__, __ifloordiv__, __imod__ = map(_in_place, (operator.ipow, operator.ifloordiv, operator.imod))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what puts other values in the place of a tensor's, which torch.fx would not see."""
+        if hasattr(torch.Tensor, name) and name not in ("requires_grad", "grad"):
+            place, _ = _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
+            msg = f"{place} sets .{name} of rows, and Freshet takes values, not memory: assign a new tensor to a name"
+            raise ExportError(msg)
+        super().__setattr__(name, value)
 
     def dim(self) -> Any:
         """Return the number of dimensions, which that of an input is known by."""

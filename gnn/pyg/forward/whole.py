@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import operator
 from collections.abc import Sequence
@@ -49,6 +50,16 @@ def reads_dicts(nodes: Sequence[Any]) -> str | None:
         if by_name or (node.op == "call_method" and node.target in _OF_DICTS):
             return f"reads its input as a dict ({node.meta.get('line', '')}): it {KINDS}"
     return None
+
+
+def read_rest(function: Any, parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return which of *args and **kwargs a function has and reads; one that passes them by needs none."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    rest = [one for one in parameters if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if code is None:
+        return rest
+    read = {one.argval for one in dis.get_instructions(code) if one.opname.startswith("LOAD_")}
+    return [one for one in rest if one.name in read]
 
 
 def encoder_hint(module: Module, error: str, method: str) -> str:

@@ -1,0 +1,177 @@
+"""A module as its classes have it: what was hung on it, or put in a method's place, may do anything, and is refused.
+
+Hooks, methods set on an instance, methods of PyG's or torch's classes that were replaced, explanations. Weights that
+are made of others (weight_norm, spectral_norm, pruning) are made once.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from gnn.pyg.errors import ExportError
+from gnn.pyg.running import copy_of
+from gnn.pyg.steps import class_name
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_LIBRARIES = ("torch", "torch_geometric")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # PyG's own end so, too: _message_forward_hooks and others
+# What a class of torch.nn.Module's own may have replaced without a change of what it gives.
+_CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
+# What a subclass may have of its own without giving other rows.
+_HARMLESS = {
+    *("__init__", "__repr__", "__str__", "__doc__", "__module__", "__annotations__", "__dict__", "__weakref__"),
+    *("__qualname__", "__static_attributes__", "__firstlineno__", "__parameters__", "__orig_bases__", "__hash__"),
+    *("reset_parameters", "extra_repr", "init_conv", "inference", "train", "eval", "device", "training_step"),
+    *("validation_step", "test_step", "configure_optimizers", "loss", "recommend", "predict_link"),
+    *("recommendation_loss", "link_pred_loss"),
+}
+
+
+def plain_copy(module: Module) -> Module:
+    """Return a copy in eval mode of a module that is nothing but its classes and its weights.
+
+    Raises: ExportError naming what else it is.
+    """
+    for name, part in module.named_modules():
+        _refuse_hooks(name or type(module).__name__, part)
+        _refuse_patches(name or type(module).__name__, part)
+    _refuse_global_hooks()
+    plain = copy_of(module)
+    for part in list(plain.modules()):
+        _make_weights(part)
+    return plain
+
+
+def is_plain(module: Any, base: type) -> bool:
+    """Whether a module does what a class of PyG's does: it is one, or a subclass that overrides nothing of it."""
+    if not isinstance(module, base):
+        return False
+    own = [kind for kind in type(module).__mro__ if not _is_library(kind.__module__) and kind is not object]
+    names = {name for kind in own for name in vars(kind)} - _HARMLESS
+    return not any(hasattr(base, name) for name in names)
+
+
+def _refuse_hooks(name: str, part: Module) -> None:
+    for kind, hooks in vars(part).items():
+        if not kind.endswith(_HOOKS) or not isinstance(hooks, dict):
+            continue
+        for hook in hooks.values():
+            if not _is_lazy(hook, part) and not _makes_weights(hook):
+                what = kind.strip("_").replace("_", " ")
+                msg = (
+                    f"{name}: {class_name(part)} has {what} ({_named(hook)}), which may change what it gives: "
+                    "remove it before the export (handle.remove()), and write what it does into forward"
+                )
+                raise ExportError(msg)
+    if getattr(part, "_explain", None):
+        msg = f"{name}: {class_name(part)} has explain=True, which masks its messages: set explain to None first"
+        raise ExportError(msg)
+
+
+def _refuse_global_hooks() -> None:
+    """Refuse hooks on all modules.
+
+    Raises: ExportError
+    """
+    import torch
+
+    for hooks in ("_global_forward_hooks", "_global_forward_pre_hooks"):
+        for hook in getattr(torch.nn.modules.module, hooks).values():
+            msg = (
+                f"a hook on all modules ({_named(hook)}, torch.nn.modules.module.register_module{hooks[7:-1]}) may "
+                "change what they give: remove it before the export (handle.remove())"
+            )
+            raise ExportError(msg)
+
+
+def _refuse_patches(name: str, part: Module) -> None:
+    """Refuse methods that stand on an instance, or in the place of PyG's and torch's. One's own classes are traced.
+
+    Raises: ExportError naming the method.
+    """
+    kind = type(part)
+    if not _is_library(kind.__module__):
+        return
+    set_here = [key for key, value in vars(part).items() if callable(value) and not _is_of(value, part)]
+    patched = [key for key in set_here if hasattr(kind, key) and key != "_compiled_call_impl"] or _replaced(kind)
+    if patched:
+        msg = (
+            f"{name}: {class_name(part)}.{patched[0]} was replaced by a function of one's own, which may give "
+            "anything: export the class as it is, or write what the function does into forward"
+        )
+        raise ExportError(msg)
+
+
+def _is_of(method: Any, part: Module) -> bool:
+    """Whether something is a method of a module's own class, which PyG sets on instances with decomposed_layers."""
+    if not isinstance(method, MethodType) or method.__self__ is not part:
+        return False
+    return any(method.__func__ is one for kind in type(part).__mro__ for one in vars(kind).values())
+
+
+@cache
+def _replaced(kind: type) -> tuple[str, ...]:
+    """The methods of a class of torch's or PyG's that come from elsewhere."""
+    import torch
+
+    found = []
+    for one in kind.__mro__:
+        if not _is_library(one.__module__):
+            continue
+        for name, value in vars(one).items():
+            if isinstance(value, FunctionType) and (one is not torch.nn.Module or name in _CALLS):
+                found += [] if _is_librarys(value) else [name]
+    return tuple(found)
+
+
+def _is_librarys(function: FunctionType) -> bool:
+    """Whether a method is torch's or PyG's own; what it wraps says nothing of what it does."""
+    if not _is_library(str(function.__module__)):
+        return False
+    if not hasattr(function, "__wrapped__"):
+        return True
+    file = Path(function.__code__.co_filename)
+    homes = (Path(str(sys.modules[one].__file__)).parent for one in _LIBRARIES)
+    return file.name == "contextlib.py" or any(file.is_relative_to(home) for home in homes)
+
+
+def _is_library(module: str) -> bool:
+    return module.split(".")[0] in _LIBRARIES
+
+
+def _is_lazy(hook: Any, part: Module) -> bool:
+    """Whether a hook only waits for the first rows, to size the module by them."""
+    return isinstance(hook, MethodType) and hook.__self__ is part and _is_library(str(hook.__func__.__module__))
+
+
+def _makes_weights(hook: Any) -> bool:
+    from torch.nn.utils.prune import BasePruningMethod
+    from torch.nn.utils.spectral_norm import SpectralNorm
+    from torch.nn.utils.weight_norm import WeightNorm
+
+    own_pruning = isinstance(hook, BasePruningMethod)
+    return type(hook) in (WeightNorm, SpectralNorm) or own_pruning
+
+
+def _make_weights(part: Module) -> None:
+    """Have weights that are made of others at every call as they are now."""
+    from torch.nn.utils import parametrize
+
+    if parametrize.is_parametrized(part):
+        for name in list(part.parametrizations):  # type: ignore[arg-type]
+            parametrize.remove_parametrizations(part, name, leave_parametrized=True)
+    for key, hook in list(part._forward_pre_hooks.items()):
+        if _makes_weights(hook):
+            hook.remove(part)  # type: ignore[attr-defined]
+            del part._forward_pre_hooks[key]
+
+
+def _named(hook: Any) -> str:
+    named = getattr(hook, "__qualname__", None) or type(hook).__qualname__
+    return str(named)
