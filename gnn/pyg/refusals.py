@@ -27,7 +27,7 @@ _TYPED = (
 KINDS = f"reads kinds of vertices or edges, which {_TYPED}"
 TO_HETERO = (
     "is made by to_hetero: its layers read kinds of vertices and edges, and no layer here does yet. Nearest: the "
-    "module that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one type of edges"
+    "module that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one edge type"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _ATTRIBUTED = (
