@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ def import_model(
     head: str | None = None,
     stats_from: Any = None,
     features: int | None = None,
-    say: Callable[[str], None] = lambda note: None,
 ) -> Model:
     """Build a module by `package.module:factory`, load its weights, and write it as a model folder.
 
@@ -35,10 +35,14 @@ def import_model(
     hidden=16)`. The package is looked for on the Python path and in the working directory. Weights are a state dict, in
     `.safetensors`, or in `.pt`, `.pth`, `.ckpt` or `.bin` (read with weights_only, so that it runs no code). Prefixes
     of what wrapped the module in training (`module.`, `_orig_mod.`, `model.`) are taken off, and names of an earlier
-    PyG become those of today; `say` is given a line about each.
+    PyG become those of today; stderr has a line about each.
 
     Raises: ExportError saying what of the factory or the file does not fit, and what export_model refuses.
     """
     module = build_module(factory)
-    load_into(module, load_weights(Path(weights)), str(weights), say)
+    load_into(module, load_weights(Path(weights)), str(weights), _say)
     return export_model(module, out, edge_types=edge_types, stats_from=stats_from, head=head, features=features)
+
+
+def _say(note: str) -> None:
+    print(note, file=sys.stderr)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from job.console import say
 from job.errors import UsageError
 
 
@@ -82,7 +81,6 @@ def import_model(
         head=head,
         stats_from=graph,
         features=None if features is None else _width_of(features),
-        say=say,
     )
 
 

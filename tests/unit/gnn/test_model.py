@@ -1,14 +1,19 @@
 """Model folders: round trips, and errors that say what to mend."""
 
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from gnn.model import Model, ModelError, build_model, load_model, save_model
+from gnn.plan import compile_plan
 from tests.support.models import all_small_models, conv, linear, make_model, random_model
 
 MODELS = all_small_models()
@@ -141,3 +146,90 @@ def test_a_model_of_before_has_the_identity_that_it_had() -> None:
     assert "pre" not in make_model(0, [entry]).model_dump(mode="json")["layers"][0]
     with_pre = make_model(0, [entry | {"pre": [{"type": "relu"}]}]).model_dump(mode="json")
     assert [one["type"] for one in with_pre["layers"][0]["pre"]] == ["relu"]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        ([1.0, np.nan], "float32", "weight layers.0.lin_rel.bias: 1 of 2 values are NaN or infinite; export the model"),
+        ([-np.inf, np.inf], "float32", "2 of 2 values are NaN or infinite"),
+        ([1e300, 1.0], "float64", "weight layers.0.lin_rel.bias: 1 of 2 values are past float32"),
+        ([True, False], "bool", "weight layers.0.lin_rel.bias: got bool, expected numbers"),
+    ],
+)
+def test_weights_that_float32_does_not_hold_are_named(
+    values: list[Any], dtype: str, message: str, tmp_path: Path
+) -> None:
+    """Also in a folder that something else has written."""
+    weights = make_model(0, [conv("graph_conv", 3, 2)]).weights | {"layers.0.lin_rel.bias": np.array(values, dtype)}
+    with pytest.raises(ModelError, match=message):
+        build_model(layers=[conv("graph_conv", 3, 2)], weights=weights)
+    save_model(make_model(0, [conv("graph_conv", 3, 2)]), tmp_path)
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=message):
+        load_model(tmp_path)
+
+
+def test_options_that_are_no_numbers_are_refused() -> None:
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ModelError, match=r"eps: Input should be a finite number"):
+            build_model(layers=[conv("gin_conv", 3, 2, eps=value, nn=[linear(3, 2)])], weights={})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "is not JSON: it is nested too deeply"),
+        ('{"layers": ' + "[" * 100_000 + "]" * 100_000 + "}", "is not JSON: it is nested too deeply"),
+        ('{"layers": [{"type": []}]}', r"layers.0: got a type that is a list, expected an object with a type, one of"),
+        ('{"layers": [{"type": {}}]}', r"layers.0: got a type that is a dict"),
+        ('{"layers": [3]}', r"layers.0: got no type, expected an object with a type"),
+        ('{"layers": [{"type": "gin_conv", "nn": [{"type": []}]}]}', r"layers.0.nn.0: got a type that is a list"),
+        ('{"layers": [], "head": [[]]}', "head.0: got no type"),
+    ],
+)
+def test_a_damaged_description_is_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+    save_model(make_model(0, [conv("graph_conv", 3, 2)]), tmp_path)
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ModelError, match=message) as refused:
+        load_model(tmp_path)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+ODD = (None, [], {}, "", "x", -1, 0, 1e999, 10**30, True, [[]], {"type": []}, "\ud800", 1.5, 2**63)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where there is something in what JSON holds."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield (*path, key)
+        yield from places(one, (*path, key))
+
+
+@pytest.mark.parametrize("name", ["gin_conv", "pna_conv", "gat_conv"])
+def test_any_damage_of_a_folder_is_a_sentence_or_a_model(name: str, tmp_path: Path) -> None:
+    made = next(make for key, make in MODELS.items() if key.startswith(name))
+    save_model(made(), tmp_path)
+    files = [tmp_path / "model.json", tmp_path / "model.safetensors"]
+    whole, rng, refused = [file.read_bytes() for file in files], random.Random(7), 0
+    for _ in range(150):
+        for file, data in zip(files, whole, strict=True):
+            file.write_bytes(data)
+        file, data = rng.choice(list(zip(files, whole, strict=True)))
+        at = rng.randrange(min(len(data), 500))
+        if file.name == "model.json" and rng.random() < 0.6:
+            spec = json.loads(data)
+            *path, last = rng.choice(list(places(spec)))
+            inner = spec
+            for key in path:
+                inner = inner[key]
+            inner[last] = rng.choice(ODD)
+            file.write_text(json.dumps(spec))
+        else:
+            file.write_bytes(data[:at] + bytes([rng.randrange(256)]) * rng.choice((0, 1)) + data[at + 1 :])
+        try:
+            compile_plan(load_model(tmp_path))
+        except ModelError:
+            refused += 1
+    assert refused > 75
