@@ -165,7 +165,8 @@ def load_model(folder: str | Path) -> Model:
     try:
         return build_model(**spec, weights=weights)
     except ModelError as error:
-        msg = f"{spec_path}: {error}"
+        blamed = weights_path if str(error).startswith("weights: ") else spec_path
+        msg = f"{blamed}: {error}"
         raise ModelError(msg) from None
 
 
@@ -183,13 +184,13 @@ def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
     Raises: ValueError for one that is not of numbers, or holds one that float32 does not.
     """
     if given.dtype.kind not in "fiu":
-        msg = f"weight {name}: got {given.dtype}, expected numbers"
+        msg = f"{name}: got {given.dtype}, expected numbers"
         raise ValueError(msg)
     with np.errstate(over="ignore"):
         made = np.ascontiguousarray(given, np.float32)
     if wrong := int(np.count_nonzero(~np.isfinite(made))):
         what = "past float32" if np.isfinite(given).all() else "NaN or infinite"
-        msg = f"weight {name}: {wrong} of {made.size} values are {what}; export the model again, without such weights"
+        msg = f"{name}: {wrong} of {made.size} values are {what}; export the model again, without such weights"
         raise ValueError(msg)
     return made
 
