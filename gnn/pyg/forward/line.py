@@ -89,7 +89,6 @@ class Operations:
         if result != current:
             yield _recall(result)
 
-
     def _refuse_overwritten(self, readers: dict[str, list[int]]) -> None:
         """Refuse rows that are read after an operation wrote over them.
 

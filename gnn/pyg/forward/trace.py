@@ -11,6 +11,7 @@ from gnn.pyg.forward.hops import light_gcn
 from gnn.pyg.forward.line import INPUT, Operations
 from gnn.pyg.forward.opening import opened, opened_with
 from gnn.pyg.forward.untouched import is_plain
+from gnn.pyg.forward.whole import why_to_hetero
 from gnn.pyg.refusals import TAKEN, several_rows
 from gnn.pyg.steps import Traced, class_name
 
@@ -27,10 +28,12 @@ _WRAPPERS = {
 
 
 def refuse_wrapped(module: Module) -> None:
-    """Refuse what holds the module that makes the rows.
+    """Refuse what holds the module that makes the rows, or was made of it for kinds of vertices.
 
     Raises: ExportError naming that module.
     """
+    if reason := why_to_hetero(module):
+        raise ExportError(reason)
     if (inner := _WRAPPERS.get(class_name(module))) is not None:
         msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
         msg += ", with output=0 for the means" if class_name(module) == "torch_geometric.nn.VGAE" else ""

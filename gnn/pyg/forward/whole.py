@@ -25,14 +25,19 @@ def why_kinds(module: Module, parameters: Sequence[str]) -> str | None:
     `parameters` are those of its forward.
     """
     name = type(module).__name__
-    for part in module.modules():
-        if any(_is_of_to_hetero(node.target) for node in getattr(getattr(part, "graph", None), "nodes", ())):
-            return f"{name} {TO_HETERO}"
     if dicts := [one for one in parameters if one.endswith("_dict")]:
         return f"{name} takes {' and '.join(dicts)}: it {KINDS}"
     for path, part in module.named_modules():
         if reads_types(class_name(part)):
             return f"{path or name}: {class_name(part)} {KINDS}"
+    return None
+
+
+def why_to_hetero(module: Module) -> str | None:
+    """Return why what to_hetero has made is refused; None for any other module."""
+    for part in module.modules():
+        if any(_is_of_to_hetero(node.target) for node in getattr(getattr(part, "graph", None), "nodes", ())):
+            return f"{type(part).__name__} {TO_HETERO}"
     return None
 
 

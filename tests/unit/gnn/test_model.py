@@ -151,7 +151,11 @@ def test_a_model_of_before_has_the_identity_that_it_had() -> None:
 @pytest.mark.parametrize(
     ("values", "dtype", "message"),
     [
-        ([1.0, np.nan], "float32", "weights: layers.0.lin_rel.bias: 1 of 2 values are NaN or infinite; export the model"),
+        (
+            [1.0, np.nan],
+            "float32",
+            "weights: layers.0.lin_rel.bias: 1 of 2 values are NaN or infinite; export the model",
+        ),
         ([-np.inf, np.inf], "float32", "2 of 2 values are NaN or infinite"),
         ([1e300, 1.0], "float64", "weights: layers.0.lin_rel.bias: 1 of 2 values are past float32"),
         ([True, False], "bool", "weights: layers.0.lin_rel.bias: got bool, expected numbers"),
