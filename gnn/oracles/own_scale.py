@@ -105,7 +105,7 @@ def forward(
 
 def logits(model: Model, embedding: Scaled, *, tolerance: float = 1e-4) -> Scaled:
     """Return what the model's head makes of embeddings, and the scale of each value."""
-    weights = {}
+    weights: Weights = {}
     for i in range(len(model.head)):
         of_layer = model.weights_of(f"head.{i}").items()
         weights |= {f"{i}.{name}": values.astype(np.float64) for name, values in of_layer}

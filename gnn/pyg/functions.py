@@ -32,7 +32,7 @@ def known_name(function: Any) -> str:
     from torch_geometric.nn import resolver
 
     name = str(getattr(function, "__name__", function))
-    homes = (torch, torch.nn.functional, torch.special, torch.Tensor, operator, builtins, resolver)
+    homes = (torch, torch.nn.functional, torch.special, torch.Tensor, torch._C._nn, operator, builtins, resolver)
     if not is_foreign(function) and any(getattr(home, name, None) is function for home in homes):
         return name
     return f"{name} of {getattr(function, '__module__', None) or type(function).__name__}"

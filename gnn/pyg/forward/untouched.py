@@ -7,7 +7,6 @@ are made of others (weight_norm, spectral_norm, pruning) are made once.
 from __future__ import annotations
 
 import sys
-from functools import cache
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -99,7 +98,8 @@ def _refuse_patches(name: str, part: Module) -> None:
     if not _is_library(kind.__module__):
         return
     set_here = [key for key, value in vars(part).items() if callable(value) and not _is_of(value, part)]
-    patched = [key for key in set_here if hasattr(kind, key) and key != "_compiled_call_impl"] or _replaced(kind)
+    patched = [key for key in set_here if hasattr(kind, key) and key != "_compiled_call_impl"]
+    patched += _replaced(kind)
     if patched:
         msg = (
             f"{name}: {class_name(part)}.{patched[0]} was replaced by a function of one's own, which may give "
@@ -115,19 +115,18 @@ def _is_of(method: Any, part: Module) -> bool:
     return any(method.__func__ is one for kind in type(part).__mro__ for one in vars(kind).values())
 
 
-@cache
-def _replaced(kind: type) -> tuple[str, ...]:
+def _replaced(kind: type) -> list[str]:
     """The methods of a class of torch's or PyG's that come from elsewhere."""
     import torch
 
-    found = []
+    found: list[str] = []
     for one in kind.__mro__:
         if not _is_library(one.__module__):
             continue
         for name, value in vars(one).items():
             if isinstance(value, FunctionType) and (one is not torch.nn.Module or name in _CALLS):
                 found += [] if _is_librarys(value) else [name]
-    return tuple(found)
+    return found
 
 
 def _is_librarys(function: FunctionType) -> bool:
@@ -155,8 +154,7 @@ def _makes_weights(hook: Any) -> bool:
     from torch.nn.utils.spectral_norm import SpectralNorm
     from torch.nn.utils.weight_norm import WeightNorm
 
-    own_pruning = isinstance(hook, BasePruningMethod)
-    return type(hook) in (WeightNorm, SpectralNorm) or own_pruning
+    return type(hook) in (WeightNorm, SpectralNorm) or isinstance(hook, BasePruningMethod)
 
 
 def _make_weights(part: Module) -> None:
@@ -164,11 +162,14 @@ def _make_weights(part: Module) -> None:
     from torch.nn.utils import parametrize
 
     if parametrize.is_parametrized(part):
-        for name in list(part.parametrizations):  # type: ignore[arg-type]
+        kind = type(part)  # which the module has as well, and which the following changes
+        own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+        part.__class__ = type(kind.__name__, kind.__bases__, own)
+        for name in list(part.parametrizations):
             parametrize.remove_parametrizations(part, name, leave_parametrized=True)
     for key, hook in list(part._forward_pre_hooks.items()):
         if _makes_weights(hook):
-            hook.remove(part)  # type: ignore[attr-defined]
+            hook.remove(part)
             del part._forward_pre_hooks[key]
 
 

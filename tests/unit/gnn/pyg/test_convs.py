@@ -12,9 +12,12 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
+from gnn.model import load_model  # noqa: E402
 from gnn.oracles import oracle, whole_graph  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
+from gnn.pyg.check import check  # noqa: E402
 from gnn.pyg.export import ExportError, export_model  # noqa: E402
+from gnn.pyg.forward.trace import trace  # noqa: E402
 from gnn.synopses import MomentsSynopsis  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
 from tests.support.models import IN_WIDTH as IN  # noqa: E402
@@ -188,9 +191,11 @@ def test_deviations_that_float32_rounds_are_held_to_the_module_in_float64(tmp_pa
     for name, parameter in module.named_parameters():
         parameter.data += 10 * name.endswith("bias")
     export_model(module, tmp_path / "m")
+    traced, model = trace(module), load_model(tmp_path / "m")
+    assert check(module, traced, model, None) < 1e-4
     module.convs[2].register_forward_hook(lambda *args: args[-1] + 1)
     with pytest.raises(ExportError, match=r"largest difference .* A layer does something that Freshet did not see"):
-        export_model(module, tmp_path / "n")
+        check(module, traced, model, None)
 
 
 def test_ten_neighbours_that_are_alike_do_not_deviate() -> None:

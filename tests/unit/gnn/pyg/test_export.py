@@ -272,6 +272,11 @@ class OnData(OneConv):
         return self.conv(data.x, data.edge_index)
 
 
+class Unseen(OneConv):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x, edge_index) + (0.5 if type(x) is torch.Tensor else 0)
+
+
 class Doubling(pyg.GraphConv):
     def message(self, x_j: Any, edge_weight: Any) -> Any:
         return 2 * x_j
@@ -351,8 +356,6 @@ def test_wrong_heads_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_module_that_does_something_unseen_is_refused_with_the_difference(tmp_path: Path) -> None:
-    module = pyg.GCN(IN, 8, 2, 3)
-    module.convs[0].register_forward_hook(lambda *args: args[-1] + 0.5)
-    with pytest.raises(ExportError, match=r"full pass differs from the module: largest difference 0\.\d+"):
-        export_model(module, tmp_path / "m")
+    with pytest.raises(ExportError, match=r"full pass differs from the module: largest difference \d+\.\d+"):
+        export_model(Unseen(), tmp_path / "m")
     assert not (tmp_path / "m").exists()

@@ -20,6 +20,8 @@ from gnn.model import Model, load_model  # noqa: E402
 from gnn.oracles import oracle, whole_graph  # noqa: E402
 from gnn.plan import compile_plan  # noqa: E402
 from gnn.pyg.export import ExportError, export_model  # noqa: E402
+from gnn.pyg.forward.trace import trace  # noqa: E402
+from gnn.pyg.statistics import gather, graph_of  # noqa: E402
 from tests.support.graphs import Graph, random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5
@@ -234,13 +236,14 @@ def test_a_graph_that_no_norm_needs_changes_nothing(tmp_path: Path) -> None:
     assert with_graph.sha256() == export_model(module, tmp_path / "b").sha256()
 
 
-def test_a_norm_that_does_something_else_is_noticed(tmp_path: Path) -> None:
+def test_a_norm_that_does_something_else_is_noticed() -> None:
     module = pyg.GCN(IN, HIDDEN, 2, norm="GraphNorm")
     module.norms[0].register_forward_hook(lambda *args: args[-1] + 1)
+    graph = graph_of(tensors(random_graph(1, width=IN)))
     with pytest.raises(
         ExportError, match=r"norms.0: torch_geometric.nn.GraphNorm gives something other than its formula"
     ):
-        export_model(module, tmp_path / "m", stats_from=tensors(random_graph(1, width=IN)))
+        gather(module, trace(module), None, graph)
 
 
 def test_two_dimensional_layer_norms_are_refused(tmp_path: Path) -> None:
