@@ -26,7 +26,7 @@ from gnn.pyg.forward.fx import dense_steps
 from gnn.pyg.functions import MODULES
 from gnn.pyg.norms import NORMS
 from gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
-from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name
+from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name, refuse_other
 from gnn.pyg.tensors import Converted, Weights, tensors
 from gnn.rows.chains import chain_width
 from gnn.rows.jumps import CURRENT, Join, Keep
@@ -301,9 +301,7 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
         msg = f"{step.name}: PNAConv with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
         raise ExportError(msg)
     aggr = conv.aggr_module
-    if class_name(aggr) != "torch_geometric.nn.DegreeScalerAggregation":
-        msg = f"{step.name}: PNAConv with {class_name(aggr)} is not supported, expected DegreeScalerAggregation"
-        raise ExportError(msg)
+    refuse_other(step, "aggr_module", aggr, "torch_geometric.nn.DegreeScalerAggregation")
     weights = {
         "average_degree": array_of(step, aggr.avg_deg_lin),
         "average_log_degree": array_of(step, aggr.avg_deg_log),

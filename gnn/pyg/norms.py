@@ -11,7 +11,7 @@ from gnn.declarations import BatchNorm
 from gnn.pyg.errors import ExportError
 from gnn.pyg.functions import FLOAT32_EPS
 from gnn.pyg.refusals import whole_graph_norm
-from gnn.pyg.steps import Step, array_of, class_name
+from gnn.pyg.steps import Step, array_of, class_name, refuse_other
 from gnn.rows.layer import Layer
 from gnn.rows.norms import Frozen, LayerNorm, RMSNorm
 
@@ -72,9 +72,7 @@ def _inner(module: Any) -> Any:
 
 def _batch_norm(step: Step) -> Converted:
     norm = _inner(step.op)
-    if class_name(norm) not in (*_BATCH_NORMS, _PYG + "InstanceNorm"):
-        msg = f"{step.name}: its module is a {class_name(norm)}, expected torch.nn.BatchNorm1d"
-        raise ExportError(msg)
+    refuse_other(step, "module", norm, *_BATCH_NORMS, _PYG + "InstanceNorm")
     mean, var = (array_of(step, value).astype(np.float64) for value in (norm.running_mean, norm.running_var))
     scale = 1.0 / np.sqrt(var + norm.eps)
     if norm.weight is not None:

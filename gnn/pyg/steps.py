@@ -58,6 +58,16 @@ def class_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def refuse_other(step: Step, name: str, part: Any, *expected: str) -> None:
+    """Refuse a part that was put in the place of the one that a class makes: it may do anything.
+
+    Raises: ExportError naming it, where it is of none of the expected classes.
+    """
+    if class_name(part) not in expected:
+        msg = f"{step.name}: its {name} is a {class_name(part)}, expected {expected[0]}"
+        raise ExportError(msg)
+
+
 def array_of(step: Step, tensor: Tensor) -> np.ndarray:
     """Return a tensor's values as float32.
 

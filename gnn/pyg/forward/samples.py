@@ -97,7 +97,7 @@ class Samples:
         if node.op == "call_module" or not read:
             return False
         attribute = node.args[1] if label == "getattr" else None
-        of_rows = read == [node.args[0]] and read[0] in rows and (label in _OF_ROWS or attribute in _SAID_OF_ROWS)
+        of_rows = read == list(node.args[:1]) and read[0] in rows and (label in _OF_ROWS or attribute in _SAID_OF_ROWS)
         of_edges = read[0] in self and (label in _LIKE_ANOTHER or not any(one in rows for one in read))
         given = _Given(node, self._values, rows, constants)
         if not (of_rows or of_edges) or not given.are_known or not self._is_move(given, label):
