@@ -38,6 +38,7 @@ def plain_copy(module: Module) -> Module:
     Raises: ExportError naming what else it is.
     """
     for name, part in module.named_modules():
+        _refuse_compiled(name or type(module).__name__, part)
         _refuse_hooks(name or type(module).__name__, part)
         _refuse_patches(name or type(module).__name__, part)
     _refuse_global_hooks()
@@ -54,6 +55,22 @@ def is_plain(module: Any, base: type) -> bool:
     own = [kind for kind in type(module).__mro__ if not _is_library(kind.__module__) and kind is not object]
     names = {name for kind in own for name in vars(kind)} - _HARMLESS
     return not any(hasattr(base, name) for name in names)
+
+
+def _refuse_compiled(name: str, part: Module) -> None:
+    """Refuse what has no Python code, or no values.
+
+    Raises: ExportError
+    """
+    import torch
+
+    if isinstance(part, torch.jit.ScriptModule):
+        msg = f"{name} was made by torch.jit, whose code is not looked into: export the module that it was made of"
+        raise ExportError(msg)
+    for weight, value in part.named_parameters(recurse=False):
+        if value.device.type == "meta":
+            msg = f"{name}: {weight} is on the device 'meta', where it has no values: load the weights first"
+            raise ExportError(msg)
 
 
 def _refuse_hooks(name: str, part: Module) -> None:

@@ -173,6 +173,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "forward of a layer": (patched("lin", "forward", bounded), "^lin: torch.nn.Linear.forward was replaced by"),
     "explain": (explained, "^convs.1: torch_geometric.nn.GCNConv has explain=True"),
+    "torch.jit": (lambda: nn.ModuleList([pyg.SAGEConv(IN, IN), torch.jit.script(nn.Linear(IN, IN))]), "^1 was made by t"),
+    "meta": (changed(lambda m: m.lin.to("meta")), "^lin: weight is on the device 'meta', where it has no values"),
     "own conv": (lambda: nn.ModuleList([OwnConv(IN, 4)]), "OwnConv is not supported: a conv of one's own"),
     "own LightGCN": (lambda: OwnLightGCN(10, IN, 2), "^OwnLightGCN is a LightGCN with methods of its own"),
     "own Sequential": (
