@@ -111,8 +111,10 @@ def _refuse_patches(name: str, part: Module) -> None:
 
     Raises: ExportError naming the method.
     """
+    import torch
+
     kind = type(part)
-    if not _is_library(kind.__module__):
+    if not _is_library(kind.__module__) or isinstance(part, torch.fx.GraphModule):
         return
     set_here = [key for key, value in vars(part).items() if callable(value) and not _is_of(value, part)]
     patched = [key for key in set_here if hasattr(kind, key) and key != "_compiled_call_impl"]

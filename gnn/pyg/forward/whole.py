@@ -35,8 +35,11 @@ def why_kinds(module: Module, parameters: Sequence[str]) -> str | None:
 
 def why_to_hetero(module: Module) -> str | None:
     """Return why what to_hetero has made is refused; None for any other module."""
+    import torch
+
     for part in module.modules():
-        if any(_is_of_to_hetero(node.target) for node in getattr(getattr(part, "graph", None), "nodes", ())):
+        nodes = part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ()
+        if any(_is_of_to_hetero(node.target) for node in nodes):
             return f"{type(part).__name__} {TO_HETERO}"
     return None
 

@@ -173,7 +173,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "forward of a layer": (patched("lin", "forward", bounded), "^lin: torch.nn.Linear.forward was replaced by"),
     "explain": (explained, "^convs.1: torch_geometric.nn.GCNConv has explain=True"),
-    "torch.jit": (lambda: nn.ModuleList([pyg.SAGEConv(IN, IN), torch.jit.script(nn.Linear(IN, IN))]), "^1 was made by t"),
+    "torch.jit": (
+        lambda: sequential((torch.jit.script(nn.Linear(IN, 4)), "h -> x")),
+        "^module_1 was made by torch.jit",
+    ),
     "meta": (changed(lambda m: m.lin.to("meta")), "^lin: weight is on the device 'meta', where it has no values"),
     "own conv": (lambda: nn.ModuleList([OwnConv(IN, 4)]), "OwnConv is not supported: a conv of one's own"),
     "own LightGCN": (lambda: OwnLightGCN(10, IN, 2), "^OwnLightGCN is a LightGCN with methods of its own"),
@@ -290,6 +293,11 @@ def with_closure(net: Any) -> None:
     net.own = lambda rows, lin=net.lin: 2 * rows if net.training else lin(rows)
 
 
+class Leaves(torch.fx.Tracer):
+    def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+        return True
+
+
 TAKEN: dict[str, Callable[[], Any]] = {
     "weight_norm": changed(weight_normed),
     "weight_norm by a hook": changed(weight_normed_by_hook),
@@ -301,6 +309,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a forward put on one's own module": changed(
         lambda m: setattr(m, "forward", types.MethodType(lambda net, x, e: bounded(net.conv(x, e)), m))
     ),
+    "what torch.fx has made": lambda: torch.fx.GraphModule(net := Net(), Leaves().trace(net)),
     "in place, and nobody reads it": lambda: sequential(nn.Hardtanh(-6, 6, inplace=True), nn.ReLU(inplace=True)),
 }
 
