@@ -244,8 +244,11 @@ def _traced(
 
     graph = _graph_of(root, root.inner, name or type(module).__name__, head, column=how.column)
     root.inner = module
-    [result] = _read(ops, graph, root, name, rows, opens, column=how.column, asked=asked)
-    return result
+    results = _read(ops, graph, root, name, rows, opens, column=how.column, asked=asked)
+    if len(results) != 1:
+        msg = f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}"
+        raise ExportError(msg)
+    return results[0]
 
 
 def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, column: bool = False) -> Any:

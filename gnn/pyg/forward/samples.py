@@ -162,7 +162,10 @@ class Samples:
         kinds = [getattr(one, "dtype", one) for one in kinds] + [_CASTS[label]]
         kinds = [torch.float32 if one is torch.FloatTensor else one for one in kinds]
         kinds = [torch.int64 if one is torch.LongTensor else one for one in kinds]
-        kind = next((one for one in kinds if isinstance(one, torch.dtype)), value.dtype)
+        kind = next((one for one in kinds if isinstance(one, torch.dtype)), None)
+        if kind is None and label == "type":  # the name of a type, or one that is none of these
+            raise TypeError
+        kind = kind or value.dtype
         allowed = (torch.float32,) if value.is_floating_point() else (*_INTEGERS, torch.bool)
         if kind not in allowed:
             what = "edge weights" if value.is_floating_point() else "edges"

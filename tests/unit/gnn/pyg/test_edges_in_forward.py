@@ -97,6 +97,7 @@ CHANGED = {
     "all but one": (ByIndex, lambda e, x: e[:, :-1], "getitem .* it changes edges"),
     "rounded ids": (ByIndex, lambda e, x: e.float(), "edges become torch.float32, expected torch.int64 or torch.int32"),
     "whole weights": (ByWeight, lambda w, x: w.long(), "edge weights become torch.int64, expected torch.float32"),
+    "by a type's name": (ByWeight, lambda w, x: w.type("torch.LongTensor"), "type_1 .* it changes edges or their"),
     "half": (ByWeight, lambda w, x: w.half().float(), "half .* it changes edges or their weights"),
     "doubled": (ByWeight, lambda w, x: w * 2, "mul .* it changes edges or their weights"),
     "per edge": (ByWeight, lambda w, x: w / w.size(0), "a size of the graph, which every event may change"),

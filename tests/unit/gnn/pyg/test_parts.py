@@ -95,6 +95,16 @@ def test_wrong_results_and_methods_are_refused_with_those_there_are(what: str, t
         export_model(make(), tmp_path / "M", **options)
 
 
+class Pair(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x, x.relu()
+
+
+def test_a_part_that_gives_several_rows_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"0\.nn returns the rows of 2 layers, expected one"):
+        export_model(nn.ModuleList([pyg.GINConv(Pair(), train_eps=True)]), tmp_path / "M", features=4)
+
+
 class Decoding(nn.Module):
     def __init__(self, decoder: Any) -> None:
         super().__init__()
