@@ -33,7 +33,9 @@ def copy_of(module: Module) -> Module:
     for part in module.modules():
         _detach(vars(part), memo)
     held = {id(one) for one in (*module.modules(), *module.parameters(), *module.buffers())}
-    functions = [one for part in module.modules() for one in _functions_in(vars(part), held)]
+    functions, found = list[Any](), dict[int, list[Any]]()
+    for part in module.modules():
+        functions += _functions_in(vars(part), held, found)
     for function in functions:
         memo[id(function)] = FunctionType(
             function.__code__,
@@ -51,18 +53,25 @@ def copy_of(module: Module) -> Module:
         raise ExportError(msg) from error
 
 
-def _functions_in(kept: Any, held: set[int]) -> list[Any]:
-    """The functions among these values that hold something of the module: copied, they would read the module itself."""
+def _functions_in(kept: Any, held: set[int], found: dict[int, list[Any]]) -> list[Any]:
+    """The functions among these values that hold something of the module: copied, they would read the module itself.
+
+    `found`: what was found in functions so far, which may hold each other.
+    """
     if isinstance(kept, dict | list | tuple):
         values = kept.values() if isinstance(kept, dict) else kept
-        return [one for value in values for one in _functions_in(value, held)]
+        return [one for value in values for one in _functions_in(value, held, found)]
     if isinstance(kept, functools.partial):
-        return _functions_in(kept.func, held)
+        return _functions_in(kept.func, held, found)
     if not isinstance(kept, FunctionType):
         return []
-    inside = _given_to(kept)
-    within = [one for one in _functions_in(inside, held) if one is not kept]
-    return [kept, *within] if within or any(id(one) in held for one in _flat(inside)) else []
+    if id(kept) not in found:
+        found[id(kept)] = []
+        inside = _given_to(kept)
+        within = _functions_in(inside, held, found)
+        if within or any(id(one) in held for one in _flat(inside)):
+            found[id(kept)] = [kept, *within]
+    return found[id(kept)]
 
 
 def _given_to(function: FunctionType) -> list[Any]:

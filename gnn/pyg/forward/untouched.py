@@ -67,6 +67,9 @@ def _refuse_compiled(name: str, part: Module) -> None:
     if isinstance(part, torch.jit.ScriptModule):
         msg = f"{name} was made by torch.jit, whose code is not looked into: export the module that it was made of"
         raise ExportError(msg)
+    if class_name(part) == "torch._dynamo.eval_frame.OptimizedModule":
+        msg = f"{name} was made by torch.compile: put its ._orig_mod in its place"
+        raise ExportError(msg)
     for weight, value in part.named_parameters(recurse=False):
         if value.device.type == "meta":
             msg = f"{name}: {weight} is on the device 'meta', where it has no values: load the weights first"

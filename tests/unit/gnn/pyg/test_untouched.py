@@ -290,7 +290,10 @@ def relu(rows: Any) -> Any:
 
 
 def with_closure(net: Any) -> None:
-    net.own = lambda rows, lin=net.lin: 2 * rows if net.training else lin(rows)
+    def again(rows: Any, times: int) -> Any:
+        return rows if times == 0 or net.training else again(2 * rows, times - 1)
+
+    net.own = lambda rows, lin=net.lin: 2 * rows if net.training else again(lin(rows), 2)
 
 
 class Leaves(torch.fx.Tracer):
