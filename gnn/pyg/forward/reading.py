@@ -146,7 +146,10 @@ class Reader:
             options.pop("input", None)
         given = {name: value for name, value in options.items() if value is not None}
         if label == "square" or (label in ("pow", "ipow") and _is_two([*args, *given.values()])):
-            return self._ops.join(self._name(node), "product", [rows, rows])
+            made = self._ops.join(self._name(node), "product", [rows, rows])
+            if writes(node):
+                self._ops.in_place(made)
+            return made
         return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
 
     def _made(self, node: Any, rows: str, layers: list[Made]) -> str:
