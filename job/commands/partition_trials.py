@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -24,6 +23,7 @@ from job.errors import EXIT_DONE, UsageError
 from operators.factory import load_plan
 from operators.parser.core import Parser
 from operators.parser.files import Chunk, ChunkReader, plan_chunks
+from operators.parser.parquet_file import open_parquet
 from operators.snapshot.reader import open_snapshot
 from partitioner.config import WHOLE, PartitionerConfig
 from partitioner.core import Partitioner
@@ -220,7 +220,7 @@ def _epochs(blocks: Iterable[Events]) -> Iterator[Events]:
 
 def _snapshot_width(folder: Path) -> int:
     try:
-        with pq.ParquetFile(folder / "vertices.parquet") as file:
+        with open_parquet(folder / "vertices.parquet") as file:
             for batch in file.iter_batches(1024, columns=["x"]):
                 width = _array_width(batch.column(0))
                 if width is not None:

@@ -12,8 +12,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from operators.parser.columns import all_columns
 from operators.parser.files import Chunk, ChunkReader
-from operators.parser.records import records, to_json
+from operators.parser.formats import BOM
+from operators.parser.records import records, to_json, with_whole_ids
 
 RouteBy = Literal["dst", "src", "one"]
 MessageFormat = Literal["jsonl", "arrow"]
@@ -154,9 +156,8 @@ def read_lines(chunk: Chunk, reader: ChunkReader) -> list[bytes]:
     """Return the events of a chunk as lines of JSON: those of a JSON Lines file as they stand, blank ones left out."""
     data = reader.read(chunk)
     if isinstance(data, bytes):
-        return [line for line in data.split(b"\n") if line.strip()]
-    columns = dict(zip(data.schema.names, data.columns, strict=True))
-    return [to_json(record) for record in records(columns, np.arange(data.num_rows))]
+        return [line for line in data.removeprefix(BOM).split(b"\n") if line.strip()]
+    return [to_json(with_whole_ids(record)) for record in records(all_columns(data), np.arange(data.num_rows))]
 
 
 def to_arrow(lines: Iterable[bytes]) -> bytes:

@@ -6,24 +6,29 @@ All records of a message have the position of the message. Blank lines are no re
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from job.errors import UsageError
 from job.results.plain_rules import Event, PlainRules
 from operators.parser.arrow_message import ARROW_STREAM, read_arrow
-from operators.parser.files import EventFile
+from operators.parser.event_files import EventFile
+from operators.parser.parquet_file import open_parquet
 
-FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
+FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr")
 SNAPSHOT_TABLES = {
     "vertices": ("add_vertex", ("id", "x")),
     "edges": ("add_edge", ("src", "dst", "weight", "type", "attr")),
 }
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+BOM = b"\xef\xbb\xbf"
 ODD_ROWS_MAX = 1 << 16  # of an Arrow message whose columns are not of the types that fields have
 
 _ROWS_AT_ONCE = 4096
@@ -55,7 +60,7 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
         batches = _parquet_batches(file.path, rules) if file.format == "parquet" else _arrow_batches(file.path)
         for number, row in enumerate(_rows(batches, FIELDS if not rules.is_mapped else None)):
             if number >= first:
-                yield Judged(number + 1, rules.judge(row))
+                yield Judged(number + 1, rules.judge(row, is_row=True))
     except (OSError, pa.ArrowException) as error:
         msg = f"--events {file.name}: can't be read: {error}"
         raise UsageError(msg) from None
@@ -76,7 +81,7 @@ def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
     for name, (op, columns) in SNAPSHOT_TABLES.items():
         path = folder / f"{name}.parquet"
         try:
-            for number, row in enumerate(_rows(map(_wide, _batches_of(path, columns)), columns)):
+            for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
                 event = rules.judge({"op": op, **row})
                 if event is None:
                     msg = f"--snapshot {path}: row {number} is no {op}: {row}"
@@ -87,35 +92,20 @@ def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
             raise UsageError(msg) from None
 
 
-def _wide(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A snapshot's rows with float32 in place of float16, which events do not have."""
-    wide = [column.cast(_wide_type(column.type)) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(wide, names=batch.schema.names)
-
-
-def _wide_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_wide_type(kind.value_type), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_wide_type(kind.value_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_wide_type(kind.value_type))
-    return pa.float32() if pa.types.is_float16(kind) else kind
-
-
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 
 def _lines_of(path: str, rules: PlainRules, first: int) -> Iterator[Judged]:
-    with open(path, "rb") as file:
+    compression = COMPRESSIONS.get(Path(path).suffix.lower())
+    with io.BufferedReader(pa.input_stream(path, compression=compression)) as file:
         for number, line in enumerate(file):
-            if number >= first and line.strip():
+            if number >= first and line.removeprefix(BOM).strip():
                 yield Judged(number + 1, _line(line, rules))
 
 
 def _line(line: bytes, rules: PlainRules) -> Event | None:
     try:
-        record = orjson.loads(line)
+        record = orjson.loads(line.removeprefix(BOM))
     except orjson.JSONDecodeError:
         return None
     return rules.judge(record)
@@ -125,11 +115,11 @@ def _message(value: bytes | None, rules: PlainRules) -> Iterator[Event | None]:
     if value is None:  # a tombstone
         yield None
     elif not value.startswith(ARROW_STREAM):
-        yield from (_line(line, rules) for line in value.split(b"\n") if line.strip())
+        yield from (_line(line, rules) for line in value.split(b"\n") if line.removeprefix(BOM).strip())
     elif (batches := _arrow_message(value, rules.is_mapped)) is None:
         yield None
     else:
-        yield from (rules.judge(row) for row in _rows(batches, FIELDS if not rules.is_mapped else None))
+        yield from (rules.judge(row, is_row=True) for row in _rows(batches, FIELDS if not rules.is_mapped else None))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -140,7 +130,7 @@ def _parquet_batches(path: str, rules: PlainRules) -> Iterator[pa.RecordBatch]:
 
 
 def _batches_of(path: Path, columns: Iterable[str] | None) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         yield from file.iter_batches(_ROWS_AT_ONCE, columns=there)
 
@@ -180,8 +170,8 @@ def _has_odd_column(batches: list[pa.RecordBatch]) -> bool:
 def _is_usual(kind: pa.DataType) -> bool:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _is_number(kind.value_type)
-    text = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return _is_number(kind) or _is_text(text) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return _is_number(plain) or _is_text(plain) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
 
 
 def _rows(batches: Iterable[pa.RecordBatch], wanted: Iterable[str] | None) -> Iterator[dict[str, Any]]:
@@ -207,15 +197,26 @@ def _values(column: pa.Array) -> list[Any]:
         column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if column.type == pa.string_view():
+        return [scalar.as_py() for scalar in column]
     if _is_text(column.type):
         texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
         return [None if text is None else _text(text) for text in texts]
     if _is_as_in_json(column.type):
         try:
-            return list(column.to_pylist())
+            return [_as_in_json(value) for value in column.to_pylist()]
         except ValueError:  # text that is not UTF-8 inside a list, a struct with two fields of one name
             pass
     return [_OPAQUE if scalar.is_valid else None for scalar in column]
+
+
+def _as_in_json(value: Any) -> Any:
+    """Decimals and small floats as numbers of JSON."""
+    if isinstance(value, list):
+        return [_as_in_json(one) for one in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == int(value) else float(value)
+    return float(value) if isinstance(value, np.floating) else value
 
 
 def _text(text: bytes) -> str | _Opaque:
@@ -234,8 +235,8 @@ def _is_as_in_json(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view())

@@ -18,6 +18,7 @@ Id = int | str
 
 VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
 KINDS: dict[str, type] = {"int": int, "string": str}
+ID_NAMES = ("id", "src", "dst")
 ID_BYTES_MAX = 1024
 _NUMBERS = frozenset((int, float))
 NO_TYPE = ""  # the edge type of models without types where an event names none
@@ -62,7 +63,9 @@ class PlainRules:
         self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # a literal without JSON quotes, as people write
-            self._fields = {name: jmespath.compile(expression) for name, expression in (events_map or {}).items()}
+            self._fields = {
+                name: jmespath.compile(expression) for name, expression in (events_map or {}).items() if name != "ts"
+            }
 
     @property
     def is_mapped(self) -> bool:
@@ -74,12 +77,14 @@ class PlainRules:
         self._id_type = self._id_type or kind
         return self._id_type is kind
 
-    def judge(self, record: Any) -> Event | None:
-        """The event that a record is; None where it is rejected."""
+    def judge(self, record: Any, is_row: bool = False) -> Event | None:
+        """The event that a record is (or a row of a table, where whole floats are ids); None where it is rejected."""
         if self._fields:
             record = self._mapped(record)
-        if type(record) is not dict or not is_time(record.get("ts")):
+        if type(record) is not dict:
             return None
+        if is_row:
+            record = {name: as_id(value) if name in ID_NAMES else value for name, value in record.items()}
         op = record.get("op")
         if type(op) is not str:
             return None
@@ -129,9 +134,9 @@ class PlainRules:
         return value in self.edge_types if self.edge_types else value != "" and is_short_text(value, self.id_bytes_max)
 
 
-def is_time(value: Any) -> bool:
-    """Absent, or an integer."""
-    return value is None or type(value) is int
+def as_id(value: Any) -> Any:
+    """An integer for a float that says one exactly."""
+    return int(value) if type(value) is float and -(2**53) <= value <= 2**53 and value % 1 == 0 else value
 
 
 def is_int64(value: int) -> bool:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from job.errors import UsageError
 from job.results.plain_graph import SnapshotGraph
 from job.results.plain_rules import PlainRules
+from operators.parser.parquet_file import open_parquet
 
 _TYPES_MAX = 256
 _KEYS_MAX, _EDGES_MAX = 2**62, 2**30
@@ -172,7 +173,7 @@ def _features(path: Path, rows: np.ndarray, n: int, width: int) -> np.ndarray:
 
 
 def _pieces(path: Path, column: str) -> Iterator[pa.Array]:
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
             yield batch.column(0)
 

@@ -10,7 +10,7 @@ from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import TopicInput
 from job.results.plain_reader import Judged, file_records, message_records
 from job.results.plain_rules import PlainRules
-from operators.parser.files import EventFile
+from operators.parser.event_files import EventFile
 
 
 class PlainSource(Protocol):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from operators.parser.core import Parser
-from operators.parser.files import Chunk, ChunkReader, EventFile
+from operators.parser.event_files import EventFile
+from operators.parser.files import Chunk, ChunkReader
 from operators.parser.skipping import plan_from, records_of
 from partitioner.events import Events
 

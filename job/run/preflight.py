@@ -12,7 +12,7 @@ from job.folder.run_file import read_run
 from job.kafka.address import is_kafka
 from job.options.run_config import RunConfig
 from job.uris import is_remote, local_path
-from operators.parser.formats import SUFFIXES, begins_as, format_of
+from operators.parser.event_files import EventFileError, list_files
 
 
 def check_run(config: RunConfig) -> None:
@@ -31,25 +31,20 @@ def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
 
     Files in a folder that begin with `.` or `_` are unfinished and left out, and so are Kafka topics, which are refused
     where the command takes no `topics`.
-    Raises: UsageError for what is missing, empty of event files, or of another format.
+    Raises: UsageError for what is missing, empty of event files, of another format, or can be read only once.
     """
-    files = []
+    paths = []
     for given in events:
-        if is_kafka(given) and topics:
-            continue  # the brokers are asked when the run begins
-        if is_kafka(given):
+        if not is_kafka(given):
+            paths.append(given)
+        elif not topics:  # else the brokers are asked when the run begins
             msg = f"--events {given}: this command reads files only"
             raise UsageError(msg)
-        path = Path(given)
-        if not path.is_dir():
-            files.append(_check_event_file(path))
-            continue
-        inside = sorted(item for item in path.iterdir() if item.is_file() and item.name[0] not in "._")
-        if not inside:
-            msg = f"--events {path}: an empty folder; expected files that end in {', '.join(SUFFIXES)}"
-            raise UsageError(msg)
-        files += [_check_event_file(item) for item in inside]
-    return files
+    try:
+        return [Path(file.name) for file in list_files(paths)]
+    except EventFileError as error:
+        msg = f"--events {error}"
+        raise UsageError(msg) from None
 
 
 def check_model(folder: Path) -> None:
@@ -115,26 +110,6 @@ def _is_used(out: Path) -> bool:
     """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
     nothing = layout.JOB, layout.LOCK
     return (out / layout.SAVED_JOB).exists() or any(item.name not in nothing for item in out.iterdir())
-
-
-def _check_event_file(path: Path) -> Path:
-    if not path.is_file():
-        msg = f"--events {path}: no such file or folder"
-        raise UsageError(msg)
-    kind = format_of(path)
-    if kind is None:
-        msg = f"--events {path}: got suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}"
-        raise UsageError(msg)
-    try:
-        with path.open("rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        msg = f"--events {path}: can't be read: {error.strerror}"
-        raise UsageError(msg) from None
-    if not begins_as(kind, start):
-        msg = f"--events {path}: begins with {start!r}, which is no {kind} file; name it after its format"
-        raise UsageError(msg)
-    return path
 
 
 def _require_files(option: str, folder: Path, names: tuple[str, ...], hint: str) -> None:

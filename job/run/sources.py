@@ -23,8 +23,9 @@ from job.options.run_config import RunConfig
 from job.run.file_source import FileSource
 from job.run.topic_source import TopicSource
 from operators.parser.core import Origin, Parser, RawMessage
+from operators.parser.event_files import EventFile, EventFileError, list_files
 from operators.parser.file_stage import read_plan, write_plan
-from operators.parser.files import Chunk, EventFile, EventFileError, list_files
+from operators.parser.files import Chunk
 from operators.settings import Settings
 from partitioner.events import Events
 

@@ -138,7 +138,7 @@ def messages_of_stream(source: pa.NativeFile | bytes) -> Iterator[pa.ipc.Message
 
 def messages_of_file(data: pa.Buffer) -> Iterator[pa.ipc.Message]:
     """The dictionaries and batches that the footer of an IPC file names."""
-    tail = data.slice(data.size - 10, 10).to_pybytes()
+    tail = data.slice(max(0, data.size - 10)).to_pybytes().rjust(10)
     size = struct.unpack("<i", tail[:4])[0]
     if tail[4:] != _MAGIC or not 0 < size <= data.size - 10:
         msg = "not an Arrow IPC file: it has no footer"

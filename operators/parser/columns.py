@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from operators.parser.rules import FIELDS, INT64_MAX
+from operators.parser.rules import INT64_MAX, INT64_MIN, READ_FIELDS
 from partitioner.events import DEFAULT_TYPE, INT, OP_NAMES, STRING, Ids
 
 _OP_SET = pa.array(OP_NAMES)
 NO_OP = 255
+WHOLE_MAX = 2**53  # a float of this size or less is the integer that was meant: none was rounded to it
 
 
 class Column(NamedTuple):
@@ -28,17 +29,36 @@ class Column(NamedTuple):
 
 
 def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
-    """The event fields of a table, each as one array; columns without any value are left out."""
+    """The fields of events that are read, each as one array; columns without any value are left out."""
     columns: dict[str, pa.Array] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        if name not in FIELDS or name in columns:
+        if name not in READ_FIELDS or name in columns:
             continue
-        array = one_array(column)
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
+        array = usual_array(one_array(column))
         if array.null_count < len(array):
             columns[name] = array
     return columns
+
+
+def all_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of a table, each as one array; of equal names the last."""
+    return {
+        name: usual_array(one_array(column)) for name, column in zip(table.schema.names, table.columns, strict=True)
+    }
+
+
+def usual_array(array: pa.Array) -> pa.Array:
+    """The same values without what Arrow can't compute with: extensions, views, float16, dictionaries of numbers."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type == pa.string_view():  # polars writes them
+        try:
+            return pa.array(array.to_pylist(), pa.large_string())
+        except UnicodeDecodeError:
+            return array
+    if pa.types.is_dictionary(array.type) and is_number(array.type.value_type):
+        array = array.dictionary_decode()
+    return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -65,8 +85,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Integers and floats of 32 and 64 bits."""
-    return pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    """Integers, floats and decimals."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def op_codes(array: pa.Array | None, n: int) -> np.ndarray:
@@ -91,16 +111,28 @@ def _indices(array: pa.DictionaryArray) -> np.ndarray:
 
 
 def int_ids(array: pa.Array | None, n: int) -> Column:
-    """Integer ids; good where present and within int64."""
-    if array is not None and pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if array is None or not pa.types.is_integer(array.type):
+    """Integer ids, also those in a column of floats or decimals; good where present, integral and within int64."""
+    if array is None or not is_number(array.type):
         return Column(np.zeros(n, np.int64), np.zeros(n, bool), np.zeros(n, bool))
     given = good = valid(array)
+    if not pa.types.is_integer(array.type):
+        return Column(*_whole(array, given))
     values = (array.fill_null(0) if array.null_count else array).to_numpy()
     if values.dtype == np.uint64:
         good = good & (values <= np.uint64(INT64_MAX))
     return Column(values.astype(np.int64, copy=False), given, good)
+
+
+def _whole(array: pa.Array, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The integers in a column of floats or decimals, as the parts of a `Column`."""
+    if pa.types.is_decimal(array.type):
+        exact = array.to_pylist()
+        good = np.array([one is not None and one == int(one) and INT64_MIN <= one <= INT64_MAX for one in exact], bool)
+        values = [int(one) if fits else 0 for one, fits in zip(exact, good.tolist(), strict=True)]
+        return np.array(values, np.int64), given, good
+    numbers = array.to_numpy(zero_copy_only=False).astype(np.float64)
+    good = given & (np.abs(numbers) <= WHOLE_MAX) & (np.trunc(numbers) == numbers)
+    return np.where(good, numbers, 0).astype(np.int64), given, good
 
 
 def pick_int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], _: int) -> tuple[Ids, Ids, np.ndarray]:
@@ -170,9 +202,15 @@ def float32(array: pa.Array | None, n: int, default: float) -> Column:
     given = valid(array)
     if not is_number(array.type):
         return Column(np.full(n, default, np.float32), given, ~given)
-    values = _narrow((array.fill_null(0) if array.null_count else array).to_numpy())
+    array = _without_decimals(array)
+    values = _narrow((array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False))
     values = np.where(given, values, np.float32(default))
     return Column(values, given, np.isfinite(values))
+
+
+def _without_decimals(array: pa.Array) -> pa.Array:
+    """Decimals as float64, each rounded once, as Python and JSON would; by way of text, for Arrow's own cast is not."""
+    return array.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(array.type) else array
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
@@ -181,13 +219,6 @@ def _narrow(values: np.ndarray) -> np.ndarray:
         return values
     with np.errstate(over="ignore"):
         return values.astype(np.float64, copy=False).astype(np.float32)
-
-
-def integers_or_null(array: pa.Array | None, n: int) -> np.ndarray:
-    """Where a column is an integer or null."""
-    if array is None or pa.types.is_integer(array.type):
-        return np.ones(n, bool)
-    return ~valid(array)
 
 
 class Lists(NamedTuple):
@@ -213,7 +244,7 @@ def number_lists(array: pa.Array) -> Lists | None:
         offsets = array.offsets.to_numpy().astype(np.int64)
         begin, end = offsets[:-1], offsets[1:]
     first, last = (int(begin[0]), int(end[-1])) if len(array) else (0, 0)
-    child = array.values.slice(first, last - first)
+    child = _without_decimals(array.values.slice(first, last - first))
     if child.null_count:
         child = child.cast(pa.float64(), safe=False).fill_null(float("nan"))
     return Lists(child.to_numpy(zero_copy_only=False), begin - first, end - first, valid(array))

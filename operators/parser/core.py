@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
@@ -16,29 +17,31 @@ from operators.parser.arrow_message import ARROW_STREAM, read_arrow
 from operators.parser.columns import (
     NO_OP,
     TypeColumn,
+    all_columns,
     are_exact,
     features,
     finite_lists,
     float32,
-    integers_or_null,
     is_text,
     known_columns,
     number_lists,
-    one_array,
     op_codes,
     pick_int_ids,
     pick_string_ids,
 )
 from operators.parser.dead_letters import DeadLetter
 from operators.parser.files import Chunk
+from operators.parser.formats import BOM
 from operators.parser.mapping import EventMap, MapFailedError
-from operators.parser.records import records
+from operators.parser.records import records, with_whole_ids
 from operators.parser.rejects import LETTERS_MAX, Origin, Place, Rejects, rest_of_message
 from operators.parser.rules import Rules, is_add_vertex_or_set
 from partitioner.event_builder import EventBuilder
 from partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
 
 __all__ = ["Origin", "Parser", "RawMessage"]
+
+Table: TypeAlias = pa.Table | pa.RecordBatch
 
 _NO_VALUE = "no value: a tombstone is no event"
 _PEEK = 256  # rows looked at together where the rules are asked for each
@@ -90,13 +93,17 @@ class Parser:
         return self._map is not None
 
     def parse_chunk(
-        self, chunk: Chunk, data: bytes | pa.RecordBatch, arrival_ms: float = 0.0
+        self,
+        chunk: Chunk,
+        data: bytes | pa.RecordBatch,
+        arrival_ms: float = 0.0,
+        whole: Callable[[], Table] | None = None,
     ) -> tuple[Events, list[DeadLetter]]:
-        """The events of a chunk of a file, from what a `ChunkReader` made of it."""
+        """The events of a chunk of a file, from what a `ChunkReader` made of it; `whole` as in `parse_table`."""
         origin = Origin(chunk.source, chunk.name)
         if isinstance(data, bytes):
             return self.parse_jsonl(data, origin, chunk.first, arrival_ms)
-        return self.parse_table(data, origin, chunk.first, arrival_ms)
+        return self.parse_table(data, origin, chunk.first, arrival_ms, whole)
 
     def parse_jsonl(
         self, data: bytes, origin: Origin, first_line: int = 0, arrival_ms: float = 0.0
@@ -137,7 +144,7 @@ class Parser:
                     letters.append(DeadLetter(table, origin.name, origin.partition, offset, value))
                 else:
                     blocks.append(builder.build(offset, origin.source, origin.partition, arrival_ms))
-                    place = Place(origin, offset, table.num_rows, arrival_ms, in_message=True)
+                    place = Place(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
                     events, more = self._parse_table(table, place)
                     blocks.append(events)
                     letters += more
@@ -160,12 +167,12 @@ class Parser:
         for line, position in zip(lines, positions, strict=False):
             try:
                 record = loads(line)
-            except orjson.JSONDecodeError as cause:
-                if not line.strip():
-                    continue
-                error: str | None = _not_json(line, cause)
-            else:
                 error = append(record, builder, position)
+            except orjson.JSONDecodeError as cause:
+                text = line.removeprefix(BOM)
+                if not text.strip():
+                    continue
+                error = _not_json(line, cause) if len(text) == len(line) else self._append_text(text, builder, position)
             if error is not None:
                 builder.reject()
                 bad += 1
@@ -173,6 +180,14 @@ class Parser:
                     letters.append(DeadLetter(error, origin.name, origin.partition, position - 1, line))
         if bad > letters_max:
             letters.append(rest_of_message(origin, position - 1, bad - letters_max))
+
+    def _append_text(self, text: bytes, builder: EventBuilder, position: int) -> str | None:
+        """Append the event of a line that had a byte order mark."""
+        try:
+            record = orjson.loads(text)
+        except orjson.JSONDecodeError as cause:
+            return _not_json(text, cause)
+        return self._append(record, builder, position)
 
     def _read_arrow(self, value: bytes) -> pa.Table | str:
         """The table in a message, or why it can't be taken."""
@@ -184,19 +199,38 @@ class Parser:
         return f"too many rows in an Arrow IPC stream that is read row by row: expected at most {_SLOW_ROWS_MAX:,}"
 
     def parse_table(
-        self, table: pa.Table | pa.RecordBatch, origin: Origin, first_row: int = 0, arrival_ms: float = 0.0
+        self,
+        table: Table,
+        origin: Origin,
+        first_row: int = 0,
+        arrival_ms: float = 0.0,
+        whole: Callable[[], Table] | None = None,
     ) -> tuple[Events, list[DeadLetter]]:
-        """The events of a table's rows, the first of which is row `first_row` of its file."""
-        return self._parse_table(table, Place(origin, first_row, table.num_rows, arrival_ms))
+        """The events of a table's rows, the first of which is row `first_row` of its file.
 
-    def _parse_table(self, table: pa.Table | pa.RecordBatch, place: Place) -> tuple[Events, list[DeadLetter]]:
+        `whole` gives the same rows with all columns, for dead letters, where the table has some of them alone.
+        """
+        return self._parse_table(
+            table, Place(origin, first_row, table.num_rows, arrival_ms, whole or partial(_same, table))
+        )
+
+    def _parse_table(self, table: Table, place: Place) -> tuple[Events, list[DeadLetter]]:
         if self._map is not None:
-            every = dict(zip(table.schema.names, map(one_array, table.columns), strict=True))
-            return self._parse_rows(every, place)
+            return self._parse_rows(all_columns(table), place)
         columns = known_columns(table)
         early = self._decide_id_kind(columns, table.num_rows) if self.id_kind is None else {}
         # None: a row that only the slow rules take
         return self._parse_columns(columns, place, early) or self._parse_rows(columns, place)
+
+    def _append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
+        """Append the event of a row of a table."""
+        if self._map is None:
+            return self._rules.append(with_whole_ids(record), builder, position)
+        try:
+            event = self._map(record)
+        except MapFailedError as error:
+            return str(error)
+        return self._rules.append(with_whole_ids(event), builder, position)
 
     def _append_mapped(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         try:
@@ -215,7 +249,7 @@ class Parser:
             for begin in range(0, len(rows), _PEEK):
                 some = rows[begin : begin + _PEEK]
                 for row, record in zip(some.tolist(), records(columns, some), strict=True):
-                    error = self._rules.append(record, self._rules.builder(), 0)
+                    error = self._append_row(record, self._rules.builder(), 0)
                     if error is None:
                         return errors
                     errors[row] = error
@@ -226,12 +260,13 @@ class Parser:
         builder, rejects, positions = self._rules.builder(), Rejects(place), place.positions().tolist()
         with np.errstate(over="ignore"):
             for begin in range(0, place.rows, _PEEK):
-                some = np.arange(begin, min(begin + _PEEK, place.rows))
+                some, errors = np.arange(begin, min(begin + _PEEK, place.rows)), {}
                 for row, record in enumerate(records(columns, some), begin):
-                    error = self._append(record, builder, positions[row])
+                    error = self._append_row(record, builder, positions[row])
                     if error is not None:
                         builder.reject()
-                        rejects.add(error, row, record)
+                        errors[row] = error
+                rejects.add(errors)
         origin = place.origin
         return builder.build(place.end, origin.source, origin.partition, place.arrival_ms), rejects.letters()
 
@@ -248,7 +283,7 @@ class Parser:
         a, b, good = pick(edge, columns, rules.id_bytes_max)
         weight = float32(columns.get("weight"), n, 1.0)
         types = TypeColumn(columns.get("type"), n)
-        good &= (op != NO_OP) & integers_or_null(columns.get("ts"), n)
+        good &= op != NO_OP
         attr_good, attr = finite_lists(columns.get("attr"), n)
         good &= ~adds | (weight.good & attr_good)
         good &= ~edge | types.good(rules.edge_types, rules.id_bytes_max)
@@ -317,13 +352,18 @@ class Parser:
                 if exact and rejects.is_full:
                     rejects.count(len(rows) - begin)
                     break
-                some = rows[begin : begin + _PEEK]
+                some, errors = rows[begin : begin + _PEEK], {}
                 for row, record in zip(some.tolist(), records(columns, some), strict=True):
-                    error = early.get(row) or self._rules.append(record, scratch, 0)
+                    error = early.get(row) or self._append_row(record, scratch, 0)
                     if error is None:
                         return None
-                    rejects.add(error, row, record)
+                    errors[row] = error
+                rejects.add(errors)
         return rejects.letters()
+
+
+def _same(table: Table) -> Table:
+    return table
 
 
 def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:

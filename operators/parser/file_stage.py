@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +83,8 @@ class ParserStage:
         """The blocks of one chunk, of which no rejected record is in the dead letters before they are `taken`."""
         arrival_ms = time.time() * 1e3
         chunk = self._chunks[number]
-        events, letters = self._parser.parse_chunk(chunk, self._reader.read(chunk), arrival_ms)
+        data, whole = self._reader.read(chunk), partial(self._reader.whole, chunk)
+        events, letters = self._parser.parse_chunk(chunk, data, arrival_ms, whole)
         return encoded_blocks(events, letters, self._block_events)
 
     def taken(self, block: ParsedBlock) -> bytes:

@@ -1,21 +1,22 @@
-"""Files of events: which there are, how they are cut into chunks, and the bytes or rows of a chunk."""
+"""Files of events: how they are cut into chunks, always the same ones, and the bytes or rows of a chunk."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.errors import InputError
 from operators.parser.arrow_bounds import Bounds, messages_of_file, messages_of_stream
-from operators.parser.formats import ARROW, JSONL, PARQUET, SUFFIXES, format_of
-from operators.parser.rules import FIELDS
+from operators.parser.event_files import EventFile, EventFileError, list_files
+from operators.parser.formats import ARROW, JSONL, PARQUET
+from operators.parser.line_files import LineReader, line_ends
+from operators.parser.parquet_file import open_parquet
+from operators.parser.rules import READ_FIELDS
 
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,
@@ -23,23 +24,7 @@ CHUNK_TABLE_BYTES = 2 << 20  # or (by the file's mean) of a table
 IPC_BATCH_BYTES = 2 << 30  # of a compressed batch of an Arrow file, which comes into memory whole
 CHUNK_ROWS_MIN = 64  # rows are cut no finer than this, however wide they are
 
-_WINDOW = 4 << 20  # bytes of a file searched for line ends at a time
-_FORMAT_NAMES = {PARQUET: "Parquet", ARROW: "Arrow IPC"}
-_SOURCES_MAX = 32_767  # the source of an event is an int16
-
-
-class EventFileError(InputError):
-    """A file or folder of events cannot be read; the message names it and says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventFile:
-    """One file of events; `name` is the path as the user wrote it, `source` its place in the order of reading."""
-
-    path: str
-    name: str
-    source: int
-    format: str
+_FORMAT_NAMES = {JSONL: "JSON Lines", PARQUET: "Parquet", ARROW: "Arrow IPC"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,45 +50,6 @@ class Chunk:
         return Chunk(**orjson.loads(data))
 
 
-def list_files(paths: Sequence[str]) -> list[EventFile]:
-    """The files that the paths name, in order; those of a folder by name, without hidden and unfinished ones.
-
-    Raises:
-        EventFileError: a path that is not there, a suffix that is no format, a folder in a folder, an empty folder.
-    """
-    found: list[EventFile] = []
-    for given in paths:
-        path = Path(given)
-        if path.is_dir():
-            inside = sorted(entry for entry in path.iterdir() if entry.name[0] not in "._")
-            if not inside:
-                msg = f"{given}: the folder has no event files"
-                raise EventFileError(msg)
-            found += [
-                _event_file(entry, str(Path(given) / entry.name), len(found) + k) for k, entry in enumerate(inside)
-            ]
-        else:
-            found.append(_event_file(path, given, len(found)))
-    if len(found) > _SOURCES_MAX:
-        msg = f"at most {_SOURCES_MAX} event files are taken, got {len(found)}"
-        raise EventFileError(msg)
-    return found
-
-
-def _event_file(path: Path, name: str, source: int) -> EventFile:
-    if not path.exists():
-        msg = f"{name}: no such file or folder"
-        raise EventFileError(msg)
-    if path.is_dir():
-        msg = f"{name}: a folder within a folder of events; name it on its own"
-        raise EventFileError(msg)
-    kind = format_of(path)
-    if kind is None:
-        msg = f"{name}: expected a name that ends in {', '.join(SUFFIXES)}, got {path.suffix or 'none of them'!r}"
-        raise EventFileError(msg)
-    return EventFile(str(path.resolve()), name, source, kind)
-
-
 def plan_chunks(paths: Sequence[str]) -> list[Chunk]:
     """All chunks of the files that the paths name, in reading order; the same files give the same chunks.
 
@@ -120,7 +66,10 @@ def plan_file(file: EventFile) -> list[Chunk]:
         EventFileError: as `plan_chunks`.
     """
     if file.format == JSONL:
-        return list(_jsonl_chunks(file))
+        try:
+            return list(_jsonl_chunks(file))
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(file.name, JSONL, error) from error
     rows, size = _table_size(file)
     step = CHUNK_LINES
     if rows:
@@ -134,7 +83,7 @@ def plan_file(file: EventFile) -> list[Chunk]:
 def _jsonl_chunks(file: EventFile) -> Iterator[Chunk]:
     begin = first = 0
     ends = np.empty(0, np.int64)  # of lines that are in no chunk yet
-    for found in _line_ends(file):
+    for found in line_ends(file.path):
         ends = np.concatenate([ends, found]) if len(ends) else found
         last = not len(found)
         while len(ends):
@@ -145,26 +94,6 @@ def _jsonl_chunks(file: EventFile) -> Iterator[Chunk]:
             end = int(ends[count - 1])
             yield Chunk(file.path, file.name, file.source, JSONL, first, count, begin, end)
             begin, first, ends = end, first + count, ends[count:]
-
-
-def _line_ends(file: EventFile) -> Iterator[np.ndarray]:
-    """Offsets of the bytes that follow each line, by windows of the file; at last an empty array."""
-    try:
-        size = Path(file.path).stat().st_size
-        with open(file.path, "rb") as stream:
-            last = 0
-            for begin in range(0, size, _WINDOW):
-                window = np.frombuffer(stream.read(min(_WINDOW, size - begin)), np.uint8)
-                ends = np.flatnonzero(window == ord("\n")) + (begin + 1)
-                if len(ends):
-                    last = int(ends[-1])
-                    yield ends
-            if last < size:
-                yield np.array([size])
-    except OSError as error:
-        msg = f"{file.name}: cannot be read: {error.strerror or error}"
-        raise EventFileError(msg) from error
-    yield np.empty(0, np.int64)
 
 
 def _table_size(file: EventFile) -> tuple[int, int]:
@@ -213,12 +142,12 @@ def _ipc_batches(path: str) -> Iterator[pa.RecordBatch]:
 
 def _parquet_batches(path: str, first: int, every_column: bool) -> tuple[Iterator[pa.RecordBatch], int]:
     """Batches from the row group that row `first` is in, and the row that they begin at."""
-    file = pq.ParquetFile(path, memory_map=True)
+    file = open_parquet(path, memory_map=True)
     sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
     starts = np.cumsum([0, *sizes])
     group = int(np.searchsorted(starts, first, "right")) - 1
     names = file.schema_arrow.names
-    columns = names if every_column else [name for name in FIELDS if name in names]
+    columns = names if every_column else [name for name in READ_FIELDS if name in names]
     groups = list(range(group, len(sizes)))
     # one thread: the job has its own, and every process of it reads
     return file.iter_batches(CHUNK_LINES, row_groups=groups, columns=columns, use_threads=False), int(starts[group])
@@ -237,6 +166,8 @@ class ChunkReader:
         self._row = 0
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest: pa.RecordBatch | None = None
+        self._lines = LineReader()
+        self._whole: ChunkReader | None = None  # reads what this one leaves out
 
     def read(self, chunk: Chunk) -> bytes | pa.RecordBatch:
         """The bytes of a chunk of JSON Lines, or the rows of a table.
@@ -244,15 +175,46 @@ class ChunkReader:
         Raises:
             EventFileError: the file cannot be read, or is shorter than when it was planned.
         """
-        if chunk.format == JSONL:
-            return _read_bytes(chunk)
         try:
+            if chunk.format == JSONL:
+                return self._read_lines(chunk)
             if (chunk.path, chunk.first) != (self._path, self._row):
                 self._open(chunk)
             return self._take(chunk)
         except (OSError, pa.ArrowException) as error:
             self._path = ""
             raise _unreadable(chunk.name, chunk.format, error) from error
+
+    def whole(self, chunk: Chunk) -> pa.RecordBatch:
+        """The rows of a table with all columns that can be read.
+
+        Raises:
+            EventFileError: as `read`.
+        """
+        if chunk.format == PARQUET and not self._every_column:
+            self._whole = self._whole or ChunkReader(every_column=True)
+            try:
+                return self._whole.rows(chunk)
+            except EventFileError:  # a column that events don't have
+                self._whole = None
+        return ChunkReader(self._every_column).rows(chunk)
+
+    def rows(self, chunk: Chunk) -> pa.RecordBatch:
+        """The rows of a table.
+
+        Raises:
+            EventFileError: as `read`.
+        """
+        data = self.read(chunk)
+        assert isinstance(data, pa.RecordBatch)
+        return data
+
+    def _read_lines(self, chunk: Chunk) -> bytes:
+        data = self._lines.read(chunk.path, chunk.begin, chunk.end)
+        if len(data) < chunk.end - chunk.begin:
+            msg = f"{chunk.name}: expected {chunk.end} bytes, got {chunk.begin + len(data)}: the file has changed"
+            raise EventFileError(msg)
+        return data
 
     def _open(self, chunk: Chunk) -> None:
         self._path, self._row, self._rest = chunk.path, 0, None
@@ -283,17 +245,3 @@ class ChunkReader:
         if len(batches) == 1:
             return batches[0]
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _read_bytes(chunk: Chunk) -> bytes:
-    try:
-        with open(chunk.path, "rb") as stream:
-            stream.seek(chunk.begin)
-            data = stream.read(chunk.end - chunk.begin)
-    except OSError as error:
-        msg = f"{chunk.name}: cannot be read: {error.strerror or error}"
-        raise EventFileError(msg) from error
-    if len(data) < chunk.end - chunk.begin:
-        msg = f"{chunk.name}: expected {chunk.end} bytes, got {chunk.begin + len(data)}: the file has changed"
-        raise EventFileError(msg)
-    return data

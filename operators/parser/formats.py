@@ -4,18 +4,49 @@ from __future__ import annotations
 
 from pathlib import Path
 
+BOM = b"\xef\xbb\xbf"  # Windows begins UTF-8 with it, and files that are put together have it anywhere
 JSONL, PARQUET, ARROW = "jsonl", "parquet", "arrow"
-SUFFIXES = tuple(f".{name}" for name in (JSONL, PARQUET, ARROW))
-# JSON Lines begin with anything, Arrow IPC as a file or as a stream.
-_STARTS: dict[str, tuple[bytes, ...]] = {PARQUET: (b"PAR1",), ARROW: (b"ARROW1", b"\xff\xff\xff\xff")}
+_FORMATS = {f".{name}": name for name in (JSONL, PARQUET, ARROW)}
+_COMPRESSED = {f".{JSONL}.gz": "gzip", f".{JSONL}.zst": "zstd"}  # tables are compressed inside
+SUFFIXES = (*_FORMATS, *_COMPRESSED)
+# What is no JSON: Arrow IPC begins as a file or as a stream.
+_STARTS: dict[str, tuple[bytes, ...]] = {
+    PARQUET: (b"PAR1",),
+    ARROW: (b"ARROW1", b"\xff\xff\xff\xff"),
+    "gzip": (b"\x1f\x8b",),
+    "zstd": (b"\x28\xb5\x2f\xfd",),
+    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+    "zip": (b"PK\x03\x04",),
+    "bzip2": (b"BZh",),
+    "xz": (b"\xfd7zXZ",),
+}
+_ADVICE = {
+    PARQUET: "name it .parquet",
+    ARROW: "name it .arrow",
+    "gzip": "name it .jsonl.gz if it holds JSON Lines, else decompress it",
+    "zstd": "name it .jsonl.zst if it holds JSON Lines, else decompress it",
+    "UTF-16": "write it as UTF-8, by `iconv -f UTF-16 -t UTF-8`",
+}
 
 
 def format_of(path: Path) -> str | None:
     """Return the format that the name says; None where it says none."""
-    suffix = path.suffix.lower()
-    return suffix[1:] if suffix in SUFFIXES else None
+    if compression_of(path.name) is not None:
+        return JSONL
+    return _FORMATS.get(path.suffix.lower())
 
 
-def begins_as(kind: str, start: bytes) -> bool:
-    """Say whether a file of the format may begin with these bytes."""
-    return kind not in _STARTS or start.startswith(_STARTS[kind])
+def compression_of(name: str) -> str | None:
+    """Return how a file of lines is compressed, by its name; None where it is not."""
+    return next((kind for suffix, kind in _COMPRESSED.items() if name.lower().endswith(suffix)), None)
+
+
+def begins_wrong(path: Path, start: bytes) -> str | None:
+    """Say why a file can't be of the format in its name, and what to do, by its first bytes; None where it can be."""
+    expected = compression_of(path.name) or format_of(path)
+    found = next((kind for kind, starts in _STARTS.items() if start.startswith(starts)), None)
+    if found == expected or (found is None and expected == JSONL):
+        return None
+    if found is None:
+        return f"begins with {start!r}, which is no {expected} file; name it after its format"
+    return f"begins with {start!r}, as {found} does, which is no {expected} file; {_ADVICE.get(found, 'decompress it')}"

@@ -38,6 +38,7 @@ class EventMap:
             except (JMESPathError, TypeError) as error:
                 msg = f"events_map: {field}: {expression!r} is no JMESPath expression: {error}"
                 raise ValueError(msg) from error
+        self._compiled.pop("ts", None)  # nothing reads it
 
     def __call__(self, record: Any) -> dict[str, Any]:
         """The event's fields.

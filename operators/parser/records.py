@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from operators.parser.columns import is_number, is_text
+from operators.parser.columns import WHOLE_MAX, is_number, is_text
+from operators.parser.rules import ID_FIELDS
 
 _TYPE_LENGTH = 100  # that of a struct names all of its fields
 
@@ -26,12 +28,21 @@ class Foreign:
 
 
 def records(columns: Mapping[str, pa.Array], rows: np.ndarray) -> list[dict[str, Any]]:
-    """The given rows as dicts without their nulls."""
+    """The given rows as dicts without their nulls; decimals are integers where they are whole, else floats."""
     values = {name: _to_python(array, rows) for name, array in columns.items()}
     return [
         {name: value for name, value in zip(values, row, strict=True) if value is not None}
         for row in zip(*values.values(), strict=True)
     ] or [{} for _ in rows]
+
+
+def with_whole_ids(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with integers for ids that are whole floats: a typed column with nulls often has no others."""
+    for name in ID_FIELDS:
+        value = record.get(name)
+        if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
+            record[name] = int(value)
+    return record
 
 
 def to_json(record: Mapping[str, Any]) -> bytes:
@@ -52,7 +63,8 @@ def _to_python(array: pa.Array, rows: np.ndarray) -> list[Any]:
         return [None if text is None else _text(text) for text in binary.to_pylist()]
     if _is_json(taken.type):
         try:
-            return taken.to_pylist()
+            values = taken.to_pylist()
+            return [_as_json(value) for value in values] if _has_other_numbers(taken.type) else values
         except ValueError:  # text that is not UTF-8; a struct with two fields of one name
             pass
     return [_foreign(scalar) for scalar in taken]
@@ -75,6 +87,24 @@ def _is_json(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return all(_is_json(kind.field(k).type) for k in range(kind.num_fields))
     return is_number(kind) or is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+
+
+def _has_other_numbers(kind: pa.DataType) -> bool:
+    """Whether numbers in it come as others than those of JSON."""
+    if pa.types.is_nested(kind):
+        return any(_has_other_numbers(kind.field(k).type) for k in range(kind.num_fields))
+    return pa.types.is_decimal(kind) or pa.types.is_float16(kind)
+
+
+def _as_json(value: Any) -> Any:
+    """A value with numbers of Python in place of others."""
+    if isinstance(value, Decimal):
+        return int(value) if value == int(value) else float(value)
+    if isinstance(value, np.floating):
+        return float(value)
+    if isinstance(value, list):
+        return [_as_json(one) for one in value]
+    return {name: _as_json(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _text(text: bytes) -> str | Foreign:

@@ -6,14 +6,16 @@ as rejected, but a million letters would say nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+import pyarrow as pa
 
+from operators.parser.columns import all_columns
 from operators.parser.dead_letters import DeadLetter
-from operators.parser.records import to_json
+from operators.parser.records import records, to_json
 from partitioner.events import OP_NAMES, Events
 
 LETTERS_MAX = 1000  # of one message
@@ -41,6 +43,7 @@ class Place(NamedTuple):
     first: int
     rows: int
     arrival_ms: float
+    whole: Callable[[], pa.Table | pa.RecordBatch]  # gives the table with all of its columns
     in_message: bool = False
 
     @property
@@ -56,10 +59,11 @@ class Place(NamedTuple):
 
 
 class Rejects:
-    """The letters of a table's bad rows, in order."""
+    """The letters of a table's bad rows, in order; each holds its row with all columns."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._columns: dict[str, pa.Array] | None = None  # of the whole table, once a row is bad
         self._letters: list[DeadLetter] = []
         self._raw_bytes = self._rest = 0
 
@@ -68,13 +72,24 @@ class Rejects:
         """Whether further rows get no letter and are only counted."""
         return self._place.in_message and (len(self._letters) >= LETTERS_MAX or self._raw_bytes > _RAW_BYTES_MAX)
 
-    def add(self, error: str, row: int, record: Mapping[str, Any]) -> None:
-        """Make the letter of a bad row, or count it."""
-        if self.is_full:
-            self._rest += 1
+    def add(self, errors: Mapping[int, str]) -> None:
+        """Make the letters of bad rows, or count them; `errors`: why, by row."""
+        if not errors:
             return
+        if self._columns is None:
+            self._columns = all_columns(self._place.whole())
+        rows = np.array(list(errors))
+        step = 1 if self._place.in_message else len(rows)  # the rows of a message may share values of any size
+        for begin in range(0, len(rows), step):
+            some = rows[begin : begin + step]
+            if self.is_full:
+                self._rest += len(some)
+                continue
+            for row, record in zip(some.tolist(), records(self._columns, some), strict=True):
+                self._add(errors[row], row, to_json(record))
+
+    def _add(self, error: str, row: int, raw: bytes) -> None:
         place = self._place
-        raw = to_json(record)
         offset = place.first if place.in_message else place.first + row
         self._letters.append(DeadLetter(error, place.origin.name, place.origin.partition, offset, raw))
         self._raw_bytes += len(raw)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from operators.parser.files import Chunk, ChunkReader, EventFile, EventFileError, plan_file
+from operators.parser.event_files import EventFile, EventFileError
+from operators.parser.files import Chunk, ChunkReader, plan_file
 from operators.parser.formats import JSONL
 
 

@@ -62,10 +62,10 @@ def feature_width(folder: Path) -> int:
     """
     path = Path(folder) / "vertices.parquet"
     try:
+        kind = pq.read_schema(path).field("x").type
+        if pa.types.is_fixed_size_list(kind):
+            return int(kind.list_size)
         with pq.ParquetFile(path) as file:
-            kind = file.schema_arrow.field("x").type
-            if pa.types.is_fixed_size_list(kind):
-                return int(kind.list_size)
             batch = next(file.iter_batches(1, columns=["x"]), None)
             first = None if batch is None or not batch.num_rows else batch.column(0)[0].as_py()
     except (OSError, KeyError, pa.ArrowException) as error:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from gnn.errors import InputError
 from operators.limits import ID_BYTES_MAX
 from operators.parser.core import Origin, Parser
+from operators.parser.parquet_file import open_parquet
 from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
 
 BLOCK_ROWS = 65_536
@@ -171,13 +172,13 @@ def _blocks(path: Path, name: str, parser: Parser, block_rows: int, mapped: bool
     first = 0
     op = OP_NAMES[_OPS[name]]
     try:
-        with pq.ParquetFile(path, memory_map=mapped, buffer_size=0 if mapped else _BUFFER_BYTES) as file:
+        with open_parquet(path, memory_map=mapped, buffer_size=0 if mapped else _BUFFER_BYTES) as file:
             columns = [column for column in _COLUMNS[name] if column in file.schema_arrow.names]
             for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
                 for column in _REQUIRED[name]:
                     _refuse_nulls(path, first, column, batch.column(columns.index(column)))
                 ops = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int8), pa.array([op]))
-                table = pa.table([ops, *map(_widened, batch.columns)], names=["op", *columns])
+                table = pa.table([ops, *batch.columns], names=["op", *columns])
                 events, letters = parser.parse_table(table, Origin(name=str(path)), first, time.time() * 1e3)
                 if letters:
                     msg = f"{path}: row {letters[0].offset}: {letters[0].error}"
@@ -188,18 +189,6 @@ def _blocks(path: Path, name: str, parser: Parser, block_rows: int, mapped: bool
     except (OSError, pa.ArrowException) as error:
         msg = f"{path}: cannot be read: {error}"
         raise SnapshotError(msg) from error
-
-
-def _widened(array: pa.Array) -> pa.Array:
-    """Numbers of 16 bits, or lists of them, as float32, which changes no value; the Parser takes 32 and 64 bits."""
-    kind = array.type
-    if pa.types.is_float16(kind):
-        return array.cast(pa.float32())
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_float16(kind.value_type):
-        return array.cast(pa.list_(pa.float32(), kind.list_size))
-    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_float16(kind.value_type):
-        return array.cast(pa.large_list(pa.float32()) if pa.types.is_large_list(kind) else pa.list_(pa.float32()))
-    return array
 
 
 def _refuse_nulls(path: Path, first: int, name: str, array: pa.Array) -> None:

@@ -154,8 +154,8 @@ def half_a_character(rng: random.Random) -> bytes:
 
 
 @way("not JSON", "byte order mark")
-def byte_order_mark(rng: random.Random) -> bytes:
-    return b"\xef\xbb\xbf" + good_line(rng)
+def two_byte_order_marks(rng: random.Random) -> bytes:
+    return b"\xef\xbb\xbf" * 2 + good_line(rng)
 
 
 @way("not JSON")

@@ -153,7 +153,7 @@ def lines_of_a_letter(rng: random.Random) -> tuple[bytes, int]:
 
 @way("id: expected an integer", "the number", kind=MESSAGE, known_raw=False)
 def arrow_ids_are_floats(rng: random.Random) -> bytes:
-    return _deletions(pa.array([float(vertex(rng))]))
+    return _deletions(pa.array([vertex(rng) + 0.5]))
 
 
 @way("id: expected an integer", "date32", kind=MESSAGE, known_raw=False)

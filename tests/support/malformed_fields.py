@@ -265,13 +265,3 @@ def attr_is_a_number(rng: random.Random) -> Record:
 @field("attr: not finite in float32", "index 1")
 def attr_past_float32(rng: random.Random) -> Record:
     return edge_event(rng, attr=[0.0, 1e39])
-
-
-@field("ts: expected an integer", "the number")
-def time_with_a_fraction(rng: random.Random) -> Record:
-    return edge_event(rng, ts=rng.random())
-
-
-@field("ts: expected an integer", "the string")
-def time_is_a_string(rng: random.Random) -> Record:
-    return vertex_event(rng, ts="2026-01-01T00:00:00Z")

@@ -1,6 +1,7 @@
 """The plain reader: it knows by itself what is an event, and where the Parser is right the two agree."""
 
 import random
+from decimal import Decimal
 
 import numpy as np
 import orjson
@@ -12,7 +13,7 @@ from job.errors import UsageError
 from job.results.plain_reader import Judged, file_records, message_records, snapshot_events
 from job.results.plain_rules import Event, PlainRules
 from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.files import list_files
+from operators.parser.event_files import list_files
 from operators.snapshot.writer import write_snapshot
 from partitioner.events import OP_NAMES
 from tests.support.malformed import FLOOD, ROW, all_ways, edge_event, vertex_event
@@ -146,6 +147,15 @@ def odd_columns():
         "small integers": {"id": ids.cast(pa.int8())},
         "unsigned": {"id": pa.array([1, 2**63, 2**63 - 1], pa.uint64())},
         "floats": {"id": ids.cast(pa.float64())},
+        "floats, not all whole": {"id": pa.array([1.0, 2.5, None])},
+        "floats that may have been rounded": {"id": pa.array([2.0**53, 2.0**53 + 2, float("inf")])},
+        "small floats": {"id": pa.array([1, 2048, None], pa.float32()).cast(pa.float16())},
+        "decimals": {"id": pa.array([Decimal("1.00"), Decimal("2.50"), Decimal("9223372036854775808")])},
+        "wide decimals": {"id": pa.array([Decimal(3), None, Decimal(-(2**63))], pa.decimal256(50, 2))},
+        "dictionary of floats": {"id": pa.array([1.0, 7.0, 1.5]).dictionary_encode()},
+        "views of text": {"op": pa.array(["del_vertex", "fly", "del_vertex"], pa.string_view())},
+        "dates as times": {"ts": pa.array([1, None, 3], pa.int32()).cast(pa.date32())},
+        "texts as times": {"ts": pa.array(["2024-01-01", None, ""])},
         "booleans": {"id": pa.array([True, False, None])},
         "dates": {"id": ids.cast(pa.int32()).cast(pa.date32())},
         "texts": {"id": pa.array(["1", "2", "3"])},
@@ -163,6 +173,13 @@ def odd_columns():
         "weights": edges(weight=pa.array([0.1, None, float("nan")])),
         "integer weights": edges(weight=pa.array([1, 2**40, None])),
         "weights in a dictionary": edges(weight=pa.array([0.5, 0.5, None]).dictionary_encode()),
+        "decimal weights": edges(weight=pa.array([Decimal("0.10"), None, Decimal("1e30")])),
+        "wide decimal weights": edges(weight=pa.array([Decimal("0.1"), Decimal(10) ** 40, None], pa.decimal256(60, 5))),
+        "half weights": edges(weight=pa.array([0.5, None, 2], pa.float32()).cast(pa.float16())),
+        "decimal features": {
+            "op": pa.array(["add_vertex"] * 3),
+            "x": pa.array([[Decimal("0.5"), Decimal("1")], [None, Decimal("1")], None]),
+        },
         "weights as text": edges(weight=pa.array(["1", None, "x"])),
         "types": edges(type=pa.array(["a", None, "b"]).dictionary_encode()),
         "types of numbers": edges(type=pa.array([1, None, 2])),

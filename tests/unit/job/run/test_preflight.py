@@ -4,7 +4,7 @@ import pytest
 
 from job.errors import UsageError
 from job.run.preflight import check_model, check_out, check_snapshot, event_files
-from operators.parser.files import list_files
+from operators.parser.event_files import list_files
 
 
 def write(path: Path, content: bytes = b"") -> Path:
@@ -37,7 +37,14 @@ def test_a_suffix_may_be_in_capitals_wherever_files_are_looked_at(tmp_path: Path
     ("name", "content", "said"),
     [
         ("e.csv", b"a,b", "got suffix '.csv', expected one of .jsonl, .parquet, .arrow"),
-        ("e.jsonl.gz", b"", "got suffix '.gz'"),
+        ("e.parquet.gz", b"", "got suffix '.gz'"),
+        ("e.jsonl.gz", b"", "is no gzip file"),
+        ("e.jsonl.zst", b"\x1f\x8b..", "as gzip does, which is no zstd file"),
+        ("e.jsonl", b"\x1f\x8b..", "name it .jsonl.gz if it holds JSON Lines"),
+        ("e.jsonl", "{}".encode("utf-16"), "as UTF-16 does, which is no jsonl file; write it as UTF-8"),
+        ("e.jsonl", b"PAR1", "as parquet does, which is no jsonl file; name it .parquet"),
+        ("part-0", b'{"op":1}', "if it has one JSON object a line, name it .jsonl"),
+        ("000000_0", b"PAR1", "it begins as Parquet does: name it .parquet"),
         ("e.parquet", b'{"op":"add', "is no parquet file"),
         ("e.parquet", b"", "is no parquet file"),
         ("e.arrow", b"PAR1", "is no arrow file"),

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.parser import files
+from operators.parser import files, line_files
 from operators.parser.core import Parser
-from operators.parser.files import Chunk, ChunkReader, EventFileError, list_files, plan_chunks
+from operators.parser.event_files import EventFileError, list_files
+from operators.parser.files import Chunk, ChunkReader, plan_chunks
 
 
 def write_jsonl(path: Path, lines: list[bytes], end: bytes = b"\n") -> None:
@@ -28,7 +29,7 @@ def test_files_of_folders_come_by_name_and_paths_as_given(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     for name in ("in/b.jsonl", "in/a.parquet", "in/_unfinished.parquet", "in/.hidden", "z.ARROW"):
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).write_bytes({"in/a.parquet": b"PAR1", "z.ARROW": b"ARROW1"}.get(name, b""))
     files = list_files(["z.ARROW", "in", "in/b.jsonl"])
     assert [(file.name, file.source, file.format) for file in files] == [
         ("z.ARROW", 0, "arrow"),
@@ -46,10 +47,10 @@ def test_wrong_paths_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "bare").write_text("")
     for name, error in [
         ("missing.jsonl", "no such file"),
-        ("empty", "no event files"),
+        ("empty", "an empty folder"),
         ("nested", "folder within"),
-        ("a.csv", r"\.jsonl, \.parquet, \.arrow, got '\.csv'"),
-        ("bare", "got 'none of them'"),
+        ("a.csv", r"got suffix '\.csv', expected one of \.jsonl, \.parquet, \.arrow"),
+        ("bare", "got suffix ''"),
     ]:
         with pytest.raises(EventFileError, match=error) as caught:
             plan_chunks([str(tmp_path / name)])
@@ -57,9 +58,9 @@ def test_wrong_paths_are_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("a.parquet", "Parquet"), ("a.arrow", "Arrow IPC")])
-@pytest.mark.parametrize("content", [b"", b"ARROW1 and then nothing of the kind", b"PAR1PAR1"])
+@pytest.mark.parametrize("content", [b"", b" and then nothing of the kind"])
 def test_corrupt_tables_are_refused(tmp_path: Path, name: str, kind: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_bytes((b"PAR1" if kind == "Parquet" else b"ARROW1") + content)
     with pytest.raises(EventFileError, match=f"{name}: cannot be read as {kind}"):
         plan_chunks([str(tmp_path / name)])
 
@@ -70,9 +71,12 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(files, "open", fail, raising=False)
-    with pytest.raises(EventFileError, match=r"a\.jsonl: cannot be read: Permission denied"):
+    monkeypatch.setattr(line_files, "open", fail, raising=False)
+    with pytest.raises(EventFileError, match=r"a\.jsonl: cannot be read as JSON Lines: .*Permission denied"):
         plan_chunks([str(tmp_path / "a.jsonl")])
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(EventFileError, match=r"a\.jsonl: cannot be read: Permission denied"):
+        list_files([str(tmp_path / "a.jsonl")])
 
 
 def test_empty_files_have_no_chunks(tmp_path: Path) -> None:
@@ -95,10 +99,10 @@ def test_chunks_of_lines_cover_the_file_once(
     write_jsonl(tmp_path / "a.jsonl", lines, end)
     monkeypatch.setattr(files, "CHUNK_LINES", rng.choice([1, 7, 50]))
     monkeypatch.setattr(files, "CHUNK_BYTES", rng.choice([1, 64, 500]))
-    monkeypatch.setattr(files, "_WINDOW", 10**6)
+    monkeypatch.setattr(line_files, "_WINDOW", 10**6)
     chunks = plan_chunks([str(tmp_path / "a.jsonl")])
     for window in (1, 13, 100):
-        monkeypatch.setattr(files, "_WINDOW", window)
+        monkeypatch.setattr(line_files, "_WINDOW", window)
         assert plan_chunks([str(tmp_path / "a.jsonl")]) == chunks
     reader = ChunkReader()
     assert b"".join(reader.read(chunk) for chunk in chunks) == (tmp_path / "a.jsonl").read_bytes()

@@ -11,7 +11,8 @@ import pytest
 
 import operators.parser.files
 from operators.parser.core import Parser
-from operators.parser.files import ChunkReader, EventFileError, list_files
+from operators.parser.event_files import EventFileError, list_files
+from operators.parser.files import ChunkReader
 from operators.parser.skipping import plan_from, records_of
 
 RECORDS = [{"op": "add_edge", "src": k, "dst": 100 + k} for k in range(23)]

@@ -1,0 +1,76 @@
+"""Files of lines, compressed or not: where their lines end, and the bytes between two places, decompressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from operators.parser.formats import compression_of
+
+_WINDOW = 4 << 20  # bytes of a file searched for line ends at a time
+
+
+def line_ends(path: str) -> Iterator[np.ndarray]:
+    """Offsets of the bytes that follow each line, by windows of the file; at last an empty array.
+
+    Raises:
+        OSError, pa.ArrowException: the file can't be read, or was cut off.
+    """
+    size = last = 0
+    with _open(path) as stream:
+        while data := stream.read(_WINDOW):
+            ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + (size + 1)
+            size += len(data)
+            if len(ends):
+                last = int(ends[-1])
+                yield ends
+    if last < size:
+        yield np.array([size])
+    yield np.empty(0, np.int64)
+
+
+class LineReader:
+    """Reads bytes of one file after another; of a compressed one, it costs least to go on where the last ones ended."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._at = 0  # in the stream, once it is open
+        self._stream: Any = None
+
+    def read(self, path: str, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to `end`; fewer where the file ends before.
+
+        Raises:
+            OSError, pa.ArrowException: as `line_ends`.
+        """
+        if self._stream is None or path != self._path or begin < self._at:
+            self.close()
+            self._stream, self._path, self._at = _open(path), path, 0
+        if compression_of(path) is None:
+            self._stream.seek(begin)
+            self._at = begin
+        while self._at < begin and self._take(min(begin - self._at, _WINDOW)):
+            pass
+        pieces = []
+        while self._at < end and (piece := self._take(end - self._at)):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _take(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = None
+
+
+def _open(path: str) -> Any:
+    file, kind = open(path, "rb"), compression_of(path)  # closed with the stream
+    return file if kind is None else pa.CompressedInputStream(pa.PythonFile(file), kind)
