@@ -35,10 +35,12 @@ class Stats(NamedTuple):
     latency_ms_p99: float | None = None
     applied_ms_p50: float | None = None
     applied_ms_p99: float | None = None
+    rejected: str = ""  # in words, nothing where it is nothing
 
 
 def format_stats(stats: Stats) -> str:
     """Return the fields of the progress line; what is not known yet shows as `-`."""
+    rejected = f"  rejected {stats.rejected}" if stats.rejected else ""
     return "  ".join(
         (
             f"events {stats.events:,}",
@@ -49,7 +51,7 @@ def format_stats(stats: Stats) -> str:
             f"p99 {_or_dash(stats.latency_ms_p99, '.1f', ' ms')}",
             f"applied p50 {_or_dash(stats.applied_ms_p50, '.1f', ' ms')}",
             f"p99 {_or_dash(stats.applied_ms_p99, '.1f', ' ms')}",
-            f"rows {stats.rows:,}",
+            f"rows {stats.rows:,}{rejected}",
         )
     )
 

@@ -10,6 +10,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"b": 1}
 _BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*", re.ASCII)
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -83,6 +84,22 @@ def seconds(value: object) -> float:
 def seconds_or_off(value: object) -> float:
     """Seconds of an option with a unit, 0 for `off` (which YAML reads as false)."""
     return 0.0 if value is False or value == OFF else seconds(value)
+
+
+def share_or_off(value: object) -> float | None:
+    """A share from 0 to 1 of an option in percent, None for `off` (which YAML reads as false)."""
+    if value is None or value is False or value == OFF:
+        return None
+    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or float(match[1]) > 100:
+        msg = f"got {value!r}, expected a share such as 5%, or off"
+        raise ValueError(msg)
+    return float(match[1]) / 100
+
+
+def format_share_or_off(share: float | None) -> str:
+    """Return the share as `share_or_off` reads it: `5%`, or `off` for none."""
+    return OFF if share is None else f"{share * 100:.6g}%"
 
 
 def size_in_bytes(value: object) -> int:

@@ -33,6 +33,7 @@ from operators.telemetry.profile import forget_profiles, input_ended
 from operators.telemetry.status_file import await_last
 
 _POLL_S = 0.1
+_BY_ITSELF = 0  # in place of the signal by which a job is stopped
 _RESTART_POLL_S = 2.0
 _END_S = 5.0  # in which the client hears of the end of a job
 LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
@@ -40,7 +41,7 @@ LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they sa
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a job ended: `finished` by itself, or `stopped` with a savepoint (and by which signal, if by one)."""
+    """How a job ended: `finished` by itself, or `stopped` with a savepoint (and by which signal, if by one; else 0)."""
 
     state: str
     job_id: str
@@ -301,9 +302,10 @@ def run_job(
     started: Callable[[FlinkRun], None] | None = None,
     progress: Callable[[], None] | None = None,
     restarted: Callable[[str], None] | None = None,
+    is_enough: Callable[[], bool] = lambda: False,
     draw: Callable[[Any, JobSpec], None] = build,
 ) -> RunResult:
-    """Run a job to its end; SIGINT and SIGTERM stop it with a savepoint. Call it from the main thread.
+    """Run a job to its end; SIGINT, SIGTERM and `is_enough` stop it with a savepoint. Call it from the main thread.
 
     Raises: JobFailed with the root cause.
     """
@@ -313,7 +315,7 @@ def run_job(
             run.start()
             if started is not None:
                 started(run)
-            return run.wait(progress, restarted, lambda: caught[0] if caught else None)
+            return run.wait(progress, restarted, lambda: caught[0] if caught else _BY_ITSELF if is_enough() else None)
         finally:
             run.close()
 

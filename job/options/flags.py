@@ -17,15 +17,18 @@ from job.options.run_config import option_fields
 from job.units import (
     format_duration,
     format_duration_or_off,
+    format_share_or_off,
     format_size,
     seconds,
     seconds_or_off,
+    share_or_off,
     size_in_bytes,
 )
 
 _SHOWN: dict[Callable[..., Any], Callable[[Any], str]] = {
     seconds: format_duration,
     seconds_or_off: format_duration_or_off,
+    share_or_off: format_share_or_off,
     size_in_bytes: format_size,
 }
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from job.options.marks import FAULTS, IO, RUNTIME, Count, Duration, Holds, Option, Options, Size
+from job.options.marks import FAULTS, IO, RUNTIME, Count, Duration, Holds, Option, Options, ShareOrOff, Size
 
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
@@ -90,6 +90,11 @@ class FaultOptions(Options):
         default=10,
         ge=0,
         description="Failures within 10 minutes that the job restarts after (Flink); one more ends it, 0: the first.",
+    )
+    max_rejected: Annotated[ShareOrOff, Option(FAULTS, Holds.KEPT)] = Field(
+        default=None,
+        description="Share of the records read, such as 5%, past which rejected ones end the run with 1, its state "
+        "kept; asked from the 1,000th record on, and at the end (default: off).",
     )
     resume: Annotated[str | None, Option(FAULTS)] = Field(
         default=None, description="Go on from `latest` or from the checkpoint or savepoint at PATH."

@@ -30,8 +30,11 @@ from job.results.findings import Findings
 from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from job.results.plain_replay import Given, PlainReplay
 from job.results.plain_rules import ID_BYTES_MAX
+from job.run.rejected import SAID_ABOVE, in_words
 from job.run.sources import load_starts
 from job.units import readable
+from operators.epochs.read_counts import ReadCounts
+from operators.parser.letter_box import read_reasons
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
@@ -141,7 +144,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     tell("reading the input to its end")
     found.faults += replay.faults + _of_the_rest(has_finished(question.run), replay)
     found.events, found.rejected = replay.accepted + replay.rejected, replay.rejected
-    found.faults += _of_totals(question.run, statuses, found)
+    found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question.out, found)
     return found
 
 
@@ -167,6 +170,18 @@ def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], fo
         for name, count in (("events", found.events), ("rejected", found.rejected))
         if told[name] != count
     ]
+
+
+def _of_rejected(out: Path, found: Findings) -> list[str]:
+    """Say what was rejected, which is no fault of the run; but where nothing was accepted, nothing was checked."""
+    counts = ReadCounts(found.events, found.rejected)
+    if counts.share <= SAID_ABOVE:
+        return []
+    told = in_words(counts, read_reasons(out))
+    if counts.rejected == counts.read:
+        return [f"no record was accepted: {told}"]
+    say(told)
+    return []
 
 
 def _of_snapshot(reader: ChangeLogReader, vertices: int) -> list[str]:

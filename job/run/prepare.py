@@ -23,6 +23,7 @@ from job.options.told import told, told_again
 from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
 from job.run.positions import Position, known_topics, match, read_positions
 from job.run.processor import of_new_job
+from job.run.schemas import tell_schemas
 from job.run.sources import Found, Sources, find_sources, plan_sources
 from job.uris import is_remote, local_path
 from operators.base_image import build_image
@@ -112,6 +113,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
     positions = _positions(config, plan)
     starts = _starts(config, positions, found)
     sources = plan_sources(found, starts, config, known_topics(positions))
+    if not config.events_map:
+        tell_schemas(found.files, plan.in_width, config.id_kind, say)
     outputs = plan_outputs(config, job_id, say)
     id_kind = _id_kind(config, plan, sources)
     refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)

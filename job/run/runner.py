@@ -32,6 +32,7 @@ from job.options.told import told
 from job.run.in_flight import LevelWatch
 from job.run.lag import Lag
 from job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
+from job.run.rejected import RejectWatch
 from job.run.resume import has_finished, resume, state_to_resume
 from job.run.summary import closing_summary, profile, progress
 from job.run.topic_start import put_start
@@ -68,17 +69,17 @@ def run(config: RunConfig) -> int:
             with server_of_run(config.flight_port, out):
                 code = start(job, config, out, clock)
             run_file.update_run(out, startup_seconds=clock.seconds)
-    _sum_up(out)
-    return code
+    return _reject_watch(job, config, out).verdict(_sum_up(out), code)
 
 
-def _sum_up(out: Path) -> None:
-    """Print the last line, the summary."""
+def _sum_up(out: Path) -> dict[str, Any]:
+    """Print the last line, the summary, and return it."""
     summary = closing_summary(out)
     run_file.update_run(out, summary=summary)
     if attrs := read_attrs(out):
         say(f"attr of {attrs:,} edges of the events was checked and not kept")
     print(orjson.dumps(summary).decode(), flush=True)
+    return summary
 
 
 def _warm_up(config: RunConfig) -> None:
@@ -148,7 +149,11 @@ class StartUp:
         return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
-def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], None]:
+def _reject_watch(job: Job, config: RunConfig, out: Path) -> RejectWatch:
+    return RejectWatch(out, job.settings.letters.target, config.max_rejected)
+
+
+def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
     last, told_of_attr = [0.0], list[int]()
     before = progress(out)["epochs"]
@@ -172,6 +177,7 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp) -> Callable[[], N
                 epoch=figures["epoch"],
                 rows=figures["rows"],
                 lag_events=lag.of(events),
+                rejected=rejects.look(),
                 **{name: figures[name] for name in Stats._fields if name in figures and "_ms_p" in name},
             )
         )
@@ -195,12 +201,13 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
             os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
+    rejects = _reject_watch(job, config, out)
     with Progress() as bar, stop_signals() as caught, bounded_stop(caught, drop):
         run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
-        update = _watch(Lag(out, job.sources), out, bar, clock)
+        update = _watch(Lag(out, job.sources), out, bar, clock, rejects)
 
         def on_progress() -> None:
-            if caught:
+            if caught or rejects.is_too_much:
                 runtime.stop()
             update()
 
@@ -225,7 +232,7 @@ def _go_on_after(epoch: int) -> str:
 def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
     from job.flink.runtime import FlinkRun, run_job
 
-    spec, levels = _spec(job, config, out), LevelWatch(out)
+    spec, levels, rejects = _spec(job, config, out), LevelWatch(out), _reject_watch(job, config, out)
 
     def started(run: FlinkRun) -> None:
         levels.network_bytes = run.network_bytes
@@ -234,13 +241,15 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
 
     with Progress() as bar, Lag(out, job.sources) as lag:
         try:
-            update = _watch(lag, out, bar, clock)
+            update = _watch(lag, out, bar, clock, rejects)
 
             def watch() -> None:
                 update()
                 levels.look()
 
-            result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"))
+            result = run_job(
+                spec, started, watch, lambda cause: say(f"restarted after: {cause}"), lambda: rejects.is_too_much
+            )
         except JobFailed as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
             raise JobFailed(one_line(error)) from error

@@ -23,6 +23,7 @@ from operators.epochs.input_positions import InputPositions, position_columns
 from operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
 from operators.epochs.markers import Markers
 from operators.epochs.progress import SEALED_KEY, Progress
+from operators.epochs.read_counts import ReadCounter
 from operators.epochs.under_way import UnderWay
 from operators.epochs.waiting_events import Lanes
 from operators.outcome import Message, Outcome
@@ -54,8 +55,10 @@ class PartitionerStage:
         dead_letters: LetterBox | None = None,
         sources: tuple[str, ...] = (),
         streams: Iterable[int] = (),
+        counter: ReadCounter | None = None,
     ) -> None:
         self.core, self.log, self.dead_letters = core, log, dead_letters
+        self._counter = counter or ReadCounter()
         self.epoch = 0  # that the core has taken
         self.progress = Progress()  # its epoch is ahead of that during a replay
         self.sweeper = Sweeper(core.tables, image)
@@ -130,6 +133,7 @@ class PartitionerStage:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
+        self._counter.note(self.accepted + self.progress.rejected, self.progress.rejected_in_all)
         if to_tell:
             self._tell(now=False)
         return out
@@ -198,6 +202,7 @@ class PartitionerStage:
         self.sweeper.close()
         self.log.close()
         self.lanes.close()
+        self._counter.close()
         self._tell(last=True)
 
     # -- sealing ------------------------------------------------------------------------------------------------

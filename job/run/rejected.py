@@ -1,0 +1,76 @@
+"""What becomes of a run whose records are rejected: it says so, and ends with 1 where they are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from job.console import say
+from job.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from job.units import format_share_or_off
+from operators.epochs.read_counts import ReadCounts, read_counts
+from operators.parser.letter_box import read_reasons
+
+SAID_ABOVE = 0.01
+ASKED_FROM = 1000  # records: fewer show nothing yet
+
+
+def in_words(counts: ReadCounts, reasons: Mapping[str, int]) -> str:
+    """How many records were rejected, and the greatest reason."""
+    most = next(iter(reasons), "")
+    why = f", most of them for: {most}" if len(reasons) > 1 else f": {most}" if most else ""
+    return f"{counts.rejected:,} of {counts.read:,} records were rejected ({counts.share:.1%}){why}"
+
+
+class RejectWatch:
+    """Looks at what a run rejects, while it runs and at its end.
+
+    `letters` is where its rejected records are, `share_max` the share of --max-rejected; None: it may be any.
+    """
+
+    def __init__(self, out: Path, letters: str, share_max: float | None = None) -> None:
+        self._out, self._letters, self._share_max = out, letters, share_max
+        self._has_said = False
+
+    def look(self) -> str:
+        """Say once that much is rejected; returns what the progress line has of it."""
+        counts = read_counts(self._out)
+        if counts.share <= SAID_ABOVE:
+            return f"{counts.rejected:,}" if counts.rejected else ""
+        reasons = read_reasons(self._out)
+        if not self._has_said and counts.read >= ASKED_FROM:
+            self._has_said = True
+            self._say(counts, reasons)
+        return f"{counts.share:.1%}: {next(iter(reasons), '')}"
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether more was rejected than may be, of enough records to tell."""
+        if self._share_max is None:
+            return False
+        counts = read_counts(self._out)
+        return counts.read >= ASKED_FROM and counts.share > self._share_max
+
+    def verdict(self, summary: Mapping[str, Any], code: int) -> int:
+        """The exit code of a run that has ended, with a reason on stderr where it is no success."""
+        told = ReadCounts(summary["events"], summary["rejected"])
+        counts = max(told, read_counts(self._out))
+        if counts.share > SAID_ABOVE:
+            self._say(counts, summary["reasons"])
+        if code != EXIT_DONE or not counts.rejected:
+            return code
+        if counts.rejected == counts.read:
+            say("freshet: no record was accepted")
+            return EXIT_CHECK_FAILED
+        if self._share_max is None or counts.share <= self._share_max:
+            return code
+        most = format_share_or_off(self._share_max)
+        say(
+            f"freshet: more was rejected than --max-rejected {most}; the state is kept: --resume latest goes on, with a "
+            "higher --max-rejected or off"
+        )
+        return EXIT_CHECK_FAILED
+
+    def _say(self, counts: ReadCounts, reasons: Mapping[str, int]) -> None:
+        say(f"{in_words(counts, reasons)}; they are in {self._letters}")

@@ -1,0 +1,105 @@
+"""What the schemas of tables show before a job reads a row: columns that are converted, passed over or rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from operators.parser.columns import is_number, is_text
+from operators.parser.event_files import EventFile
+from operators.parser.formats import JSONL, PARQUET
+from operators.parser.rules import FIELDS, ID_FIELDS
+from partitioner.events import INT, STRING
+
+_NAMES_MAX = 12
+
+
+def tell_schemas(files: Iterable[EventFile], in_width: int, id_kind: str | None, say: Callable[[str], None]) -> None:
+    """Say of all tables, once each, what their columns show; `in_width` and `id_kind` (None: open) are the job's."""
+    seen: dict[str, list[str]] = {}
+    for file in files:
+        if file.format != JSONL:
+            for line in findings(_schema_of(file), in_width, id_kind):
+                seen.setdefault(line, []).append(file.name)
+    for line, names in seen.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        say(f"{names[0]}{more}: {line}")
+
+
+def _schema_of(file: EventFile) -> pa.Schema:
+    if file.format == PARQUET:
+        return pq.read_schema(file.path)
+    with pa.memory_map(file.path) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
+
+
+def findings(schema: pa.Schema, in_width: int, id_kind: str | None) -> Iterator[str]:
+    """In words, each column that is not as events have it."""
+    kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in FIELDS}
+    kinds = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
+    if "op" not in kinds:
+        there = ", ".join(schema.names[:_NAMES_MAX]) or "none"
+        yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
+        return
+    for name, kind in kinds.items():
+        said = _of_id(kind, id_kind) if name in ID_FIELDS else _JUDGES[name](kind)
+        if name == "x" and not said and pa.types.is_fixed_size_list(kind) and kind.list_size != in_width:
+            said = f"expected the model's {in_width} numbers: each event with them will be rejected"
+        if said:
+            yield f"column {name} is {kind}: {said}"
+    ids = {name: STRING if is_text(kind) else INT for name, kind in kinds.items() if name in ID_FIELDS}
+    if len(set(ids.values())) > 1:
+        yield f"ids of two kinds ({', '.join(f'{name}: {kind}' for name, kind in ids.items())}): one will be rejected"
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without what changes nothing about its values."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    return pa.string() if kind == pa.string_view() else kind
+
+
+def _of_id(kind: pa.DataType, id_kind: str | None) -> str:
+    if is_text(kind):
+        return "" if id_kind in (None, STRING) else "expected integers, as the job's ids: they will be rejected"
+    if not is_number(kind):
+        return "expected integers or strings: each event that needs it will be rejected"
+    if id_kind == STRING:
+        return "expected strings, as the job's ids: they will be rejected"
+    return "" if pa.types.is_integer(kind) else "whole numbers are taken as ids, others rejected"
+
+
+def _of_text(kind: pa.DataType) -> str:
+    return "" if is_text(kind) else "expected strings: each event with it will be rejected"
+
+
+def _of_number(kind: pa.DataType) -> str:
+    if pa.types.is_decimal(kind):
+        return "taken as float32"
+    return "" if is_number(kind) else "expected numbers: each event with it will be rejected"
+
+
+def _of_list(kind: pa.DataType) -> str:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return "expected lists of numbers: each event with it will be rejected"
+    return _of_number(_plain(kind.value_type))
+
+
+def _of_time(kind: pa.DataType) -> str:
+    return "" if pa.types.is_integer(kind) else "nothing reads it"
+
+
+_JUDGES: dict[str, Callable[[pa.DataType], str]] = {
+    "op": _of_text,
+    "x": _of_list,
+    "weight": _of_number,
+    "type": _of_text,
+    "attr": _of_list,
+    "ts": _of_time,
+}
