@@ -67,8 +67,8 @@ class RejectWatch:
             return code
         most = format_share_or_off(self._share_max)
         say(
-            f"freshet: more was rejected than --max-rejected {most}; the state is kept: --resume latest goes on, with a "
-            "higher --max-rejected or off"
+            f"freshet: more was rejected than --max-rejected {most}; the state is kept: --resume latest goes on, with "
+            "a higher --max-rejected or off"
         )
         return EXIT_CHECK_FAILED
 
