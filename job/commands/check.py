@@ -14,11 +14,12 @@ from job.options.input_options import IdType
 
 
 def check(
-    model: Annotated[Path, typer.Option(help="Model folder of the run.")],
+    model: Annotated[Path | None, typer.Option(help="Model folder of the run.")] = None,
     events: Annotated[
-        list[str], typer.Option(metavar="PATH", help="Event files and topics of the run, in its order; repeatable.")
-    ],
-    out: Annotated[Path, typer.Option(help="Output folder of the run.")],
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Event files and topics of the run, in its order; repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder of the run.")] = None,
     snapshot: Annotated[Path | None, typer.Option(help="Snapshot that the run started from, if any.")] = None,
     oracle: Annotated[
         Literal["pyg", "own"] | None,
@@ -35,7 +36,10 @@ def check(
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge (default: as the run did).")
     ] = None,
     id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: as the run had it).")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file whose `kafka:` says how to reach Kafka.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="The run's YAML file, for model, events, snapshot, out and kafka; a flag wins."),
+    ] = None,
 ) -> None:
     """Compare a run's embeddings with a full pass in float64 over its graph, made again from its input.
 
@@ -52,25 +56,29 @@ def check(
 
     [cyan]freshet check --model M --events changes.jsonl --out O --every 100[/cyan]
     looks at the state after every 100th epoch as well.
+
+    [cyan]freshet check --config job.yaml[/cyan]
+    checks the run of that file.
     """
     reserve_little()
+    from job.options.config_file import load_inputs, load_properties
     from job.run.preflight import check_model, check_snapshot, event_files
 
-    check_model(model)
-    if snapshot is not None:
-        check_snapshot(snapshot)
-    event_files(events, topics=True)
-    if not (out / layout.EPOCHS).is_dir():
-        msg = f"--out {out}: no epochs/ in it; give the output folder of a `freshet run`"
+    given = load_inputs({"model": model, "events": events, "snapshot": snapshot, "out": out}, config)
+    check_model(given.model)
+    if given.snapshot is not None:
+        check_snapshot(given.snapshot)
+    event_files(given.events, topics=True)
+    if not (given.out / layout.EPOCHS).is_dir():
+        msg = f"--out {given.out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)
-    from job.options.config_file import load_properties
     from job.results import check as checking
 
     code = checking.check(
-        model=model,
-        events=events,
-        out=out,
-        snapshot=snapshot,
+        model=given.model,
+        events=given.events,
+        out=given.out,
+        snapshot=given.snapshot,
         oracle=oracle,
         tolerance=tolerance,
         undirected=undirected,

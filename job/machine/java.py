@@ -28,6 +28,8 @@ _MALLOC = {
     # polars, which writes the change log, brings an allocator of its own
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1",
 }
+# As Python takes it by itself: in the locale C, Java opens no file whose path has a letter outside of ASCII.
+_LOCALE = "C.UTF-8"
 # Every operator has a thread of its own, and a BLAS pool below each would only fight for the cores.
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
@@ -83,7 +85,7 @@ def prepare_environment(environ: MutableMapping[str, str] | None = None) -> Path
 
 
 def java_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a Java of ours, with a fit `JAVA_HOME`.
+    """The environment of a Java of ours, with a fit `JAVA_HOME` and a locale in which it opens any path.
 
     It has nothing that names another Flink or its Hadoop, and no options of Java but properties: `JVM_ARGS` has such
     for Flink's.
@@ -91,7 +93,7 @@ def java_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if environ is None else environ
     env = {name: value for name, value in given.items() if not name.startswith(_OTHER_FLINK)}
     _keep_properties(env)
-    return env | {"JAVA_HOME": str(find_java_home(env))}
+    return env | {"JAVA_HOME": str(find_java_home(env)), "LC_ALL": _LOCALE}
 
 
 def flink_home() -> Path:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
 from job.errors import UsageError
 from job.kafka.client import ClientProperties
-from job.options.marks import flag_of
+from job.options.input_options import InputOptions
+from job.options.marks import Options, flag_of
 from job.options.run_config import RunConfig, option_names
+
+_Kind = TypeVar("_Kind", bound=Options)
 
 
 def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -> RunConfig:
@@ -21,10 +24,14 @@ def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -
 
     Raises: UsageError with a line for each option that is unknown, missing, misspelt or out of range.
     """
-    written = read_config_file(config_file) if config_file else {}
-    options = {**written, **flags}
+    return _validated(RunConfig, read_config_file(config_file) if config_file else {}, flags, config_file)
+
+
+def _validated(
+    kind: type[_Kind], written: Mapping[str, Any], flags: Mapping[str, Any], config_file: Path | None
+) -> _Kind:
     try:
-        return RunConfig.model_validate(options)
+        return kind.model_validate({**written, **flags})
     except ValidationError as error:
         from_file = written.keys() - flags.keys()
         lines = [
@@ -63,6 +70,16 @@ def read_config_file(path: Path) -> dict[str, Any]:
             raise UsageError(msg)
         options[key] = value
     return options
+
+
+def load_inputs(flags: Mapping[str, Any], config_file: Path | None = None) -> InputOptions:
+    """Return what a run reads and writes: what `flags` hold wins over the file, whose other keys are not looked at.
+
+    Raises: UsageError as `load_run_config`.
+    """
+    written = read_config_file(config_file) if config_file else {}
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    return _validated(InputOptions, {name: written[name] for name in flags if name in written}, given, config_file)
 
 
 def load_properties(config: Path | None) -> ClientProperties:

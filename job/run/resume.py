@@ -23,7 +23,7 @@ from job.run.job_states import JobStates, at_work
 from job.run.outputs import new_job_id, plan_outputs, refuse_large_records
 from job.run.prepare import Job, kept_options, make_image, settings_of_run
 from job.run.processor import of_resumed_job
-from job.run.sources import Sources, find_sources, load_sources
+from job.run.sources import Found, Sources, find_sources, load_sources
 from job.run.topic_source import TopicSource
 from job.uris import is_remote
 from operators.factory import load_plan
@@ -173,12 +173,35 @@ def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[Topic
     was, found = load_sources(former, recorded, config.client_properties), find_sources(config.events)
     same = [file.source for file in found.files] == [file.index for file in was.files]
     same = same and all(map(FileSource.may_be, was.files, found.files))
+    if not same and (since := _come_since(was, found)):
+        msg = (
+            f"--events: {', '.join(since)}; the job in {out} reads what was there when it began. Go on by `freshet "
+            f"export --out S {out}`, then `freshet run --snapshot S` with the same --events and a new --out: it begins "
+            "where this job ended"
+        )
+        raise UsageError(msg)
     if not same or tuple(found.topics) != former.topics:
         msg = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
         raise UsageError(msg)
     files = [file.at(now.path) for file, now in zip(was.files, found.files, strict=True)]
     topics = [_moved_topic(config, topic, found.topics[topic.index], out) for topic in was.topics]
     return Sources(tuple(files), tuple(topics))
+
+
+def _come_since(was: Sources, found: Found) -> list[str]:
+    """In words, what has come to the files since the job began; nothing where one of those that it read is another."""
+    left, since = list(found.files), []
+    for file in was.files:
+        now = next((one for one in left if Path(one.name).name == Path(file.name).name), None)
+        if now is None:
+            return []
+        left.remove(now)
+        if not file.may_be(now):
+            records = FileSource.plan(now, file.first).records
+            if records <= file.records:
+                return []
+            since.append(f"{now.name} has {records:,} records now and had {file.records:,}")
+    return since + [f"{file.name} is new" for file in left]
 
 
 def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out: Path) -> TopicSource:

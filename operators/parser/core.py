@@ -224,20 +224,18 @@ class Parser:
 
     def _append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
         """Append the event of a row of a table."""
-        if self._map is None:
-            return self._rules.append(with_whole_ids(record), builder, position)
+        if self._map is not None:
+            return self._append_mapped(record, builder, position, is_row=True)
+        return self._rules.append(with_whole_ids(record), builder, position)
+
+    def _append_mapped(self, record: Any, builder: EventBuilder, position: int, is_row: bool = False) -> str | None:
+        assert self._map is not None
         try:
             event = self._map(record)
         except MapFailedError as error:
             return str(error)
-        return self._rules.append(with_whole_ids(event), builder, position)
-
-    def _append_mapped(self, record: Any, builder: EventBuilder, position: int) -> str | None:
-        try:
-            event = self._map(record)  # type: ignore[misc]
-        except MapFailedError as error:
-            return str(error)
-        return self._rules.append(event, builder, position)
+        why = self._rules.append(with_whole_ids(event) if is_row else event, builder, position)
+        return None if why is None else self._map.explain(why)
 
     def _decide_id_kind(self, columns: Mapping[str, pa.Array], n: int) -> dict[int, str]:
         """Let the first row that is accepted decide the kind of ids; returns why each row before it is bad."""

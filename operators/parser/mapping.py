@@ -10,6 +10,7 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 
 from operators.parser.rules import FIELDS
+from partitioner.events import OP_NAMES
 
 
 class MapFailedError(ValueError):
@@ -38,7 +39,38 @@ class EventMap:
             except (JMESPathError, TypeError) as error:
                 msg = f"events_map: {field}: {expression!r} is no JMESPath expression: {error}"
                 raise ValueError(msg) from error
+        self._refuse_other_ops()
         self._compiled.pop("ts", None)  # nothing reads it
+
+    def _refuse_other_ops(self) -> None:
+        """See that `op` can be one.
+
+        Raises:
+            ValueError: it has no expression, or one that is never an operation, such as its name without backquotes.
+        """
+        if "op" not in self._compiled:
+            msg = 'events_map: op: missing; give a field, or an operation for all records, such as "`add_edge`"'
+            raise ValueError(msg)
+        parsed = self._compiled["op"].parsed
+        kind, value, expression = parsed["type"], parsed.get("value"), self._compiled["op"].expression
+        if kind == "field" and value in OP_NAMES:
+            msg = (
+                f"events_map: op: {expression!r} is the field {value} of a record; for the operation write it in "
+                f'backquotes: "`{value}`"'
+            )
+            raise ValueError(msg)
+        if kind == "literal" and value not in OP_NAMES:
+            msg = f"events_map: op: {expression!r} is always {value!r}, expected one of {', '.join(OP_NAMES)}"
+            raise ValueError(msg)
+
+    def explain(self, error: str) -> str:
+        """Why an event was rejected, with the expression where it gives nothing."""
+        field, _, why = error.partition(": ")
+        if not why.startswith("missing"):
+            return error
+        compiled = self._compiled.get(field)
+        said = "has no expression for it" if compiled is None else f"`{compiled.expression}` gives null"
+        return f"{error}: events_map {said}"
 
     def __call__(self, record: Any) -> dict[str, Any]:
         """The event's fields.

@@ -153,7 +153,10 @@ def test_foreign_records_by_jmespath() -> None:
     parser = Parser(2, events_map=mapping)
     events, letters = parser.parse_jsonl(jsonl(rows), ORIGIN)
     assert [row[:5] for row in as_rows(events)] == [("add_edge", 5, 6, 2.5, DEFAULT_TYPE)]
-    assert [letter.error for letter in letters] == ["op: missing", "src: missing"]
+    assert [letter.error for letter in letters] == [
+        "op: missing: events_map `kind && 'add_edge'` gives null",
+        "src: missing: events_map `user.id` gives null",
+    ]
     batch = pa.table({"kind": [1], "user": [{"id": 5}], "merchant": [6], "amount": ["2.5"]})
     events, letters = Parser(2, events_map=mapping).parse_table(batch, ORIGIN)
     assert [row[:5] for row in as_rows(events)] == [("add_edge", 5, 6, 2.5, DEFAULT_TYPE)]
@@ -169,7 +172,18 @@ def test_an_expression_that_fails_rejects_the_record() -> None:
 
 @pytest.mark.parametrize(
     ("mapping", "error"),
-    [({"source": "a"}, "got source"), ({"src": "a["}, "src: 'a\\['"), ({"src": 5}, "src: 5 is no JMESPath")],
+    [
+        ({"source": "a"}, "got source"),
+        ({"src": "a["}, "src: 'a\\['"),
+        ({"src": 5}, "src: 5 is no JMESPath"),
+        (
+            {"op": "add_edge", "src": "a"},
+            "'add_edge' is the field add_edge of a record; .* backquotes: \"`add_edge`",
+        ),
+        ({"op": '"del_edge"', "src": "a"}, "is the field del_edge of a record"),
+        ({"op": "'fly'", "src": "a"}, "is always 'fly', expected one of add_vertex"),
+        ({"src": "a", "dst": "b"}, "op: missing; give a field"),
+    ],
 )
 def test_a_bad_map_is_refused(mapping: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
