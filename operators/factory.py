@@ -17,7 +17,7 @@ from operators.epochs.read_counts import ReadCounter
 from operators.inbox import INBOX_BYTES
 from operators.output_folders import tails_of
 from operators.parser.core import Origin, Parser
-from operators.parser.file_stage import ParserStage
+from operators.parser.file_stage import Originals, ParserStage
 from operators.parser.letter_box import LetterBox
 from operators.parser.topic_stage import MessageStage
 from operators.settings import Settings
@@ -102,7 +102,8 @@ def make_partitioner(
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
     graph = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
     sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
-    return PartitionerStage(graph, sealing, log, image, dead_letters, settings.sources, settings.topics, counter)
+    names, streams, original = settings.sources, settings.topics, Originals(Path(settings.chunks))
+    return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, counter, original)
 
 
 def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | MessageStage:

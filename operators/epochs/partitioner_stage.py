@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
@@ -40,7 +40,8 @@ _PART = 0  # the Partitioner's only one
 class PartitionerStage:
     """Cuts the stream into epochs and partitions them; driven by `restore`, `begin`, `receive`, `tick` and `finish`.
 
-    `sources` are the names of the sources, by index; `streams` the indexes of those that are Kafka topics.
+    `sources` are the names of the sources, by index; `streams` the indexes of those that are Kafka topics. `original`
+    gives a record as it came, by source and number, where it can be read again.
 
     Invariant: the events of a lane are numbered from the beginning of the job; the journal holds all from the marker
     before last on.
@@ -56,6 +57,7 @@ class PartitionerStage:
         sources: tuple[str, ...] = (),
         streams: Iterable[int] = (),
         counter: ReadCounter | None = None,
+        original: Callable[[int, int], bytes | None] = lambda _source, _number: None,
     ) -> None:
         self.core, self.log, self.dead_letters = core, log, dead_letters
         self._counter = counter or ReadCounter()
@@ -67,7 +69,7 @@ class PartitionerStage:
         self._journal = Journal()
         self._markers = Markers(config, core, self.sweeper, self._journal, log)
         self._cutter = Cutter(config, log, self.lanes, self._markers, InputPositions(sources, topics))
-        self._refusals = Refusals(sources)
+        self._refusals = Refusals(sources, original)
         self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels}
         self._is_stamped = False  # whether keyed state says whose it is
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
+from operators.parser.columns import all_columns
 from operators.parser.core import Parser
 from operators.parser.dead_letters import DeadLetter
+from operators.parser.event_files import EventFileError
 from operators.parser.files import Chunk, ChunkReader
 from operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
+from operators.parser.records import records, to_json
 from partitioner.events import Events
 
 BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8000
@@ -28,6 +35,42 @@ def read_plan(path: Path) -> list[Chunk]:
     """The inverse of `write_plan`."""
     data = path.read_bytes()
     return [Chunk.decode(line) for line in data.split(b"\n")] if data else []
+
+
+class Originals:
+    """The records of a job's files as they came, read again: where the Partitioner refuses events, it has no others."""
+
+    def __init__(self, plan: Path) -> None:
+        """`plan` is the reading plan; without that file there is no record."""
+        self._plan = plan
+        self._chunks: dict[int, list[Chunk]] | None = None
+        self._reader = ChunkReader()
+        self._read: tuple[Chunk, list[bytes] | pa.RecordBatch] | None = None  # a chunk has many that are refused
+
+    def __call__(self, source: int, number: int) -> bytes | None:
+        """Line or row `number` of a source, a row as JSON; None where there is none to be read."""
+        if self._chunks is None:
+            self._chunks = {}
+            for one in read_plan(self._plan) if self._plan.is_file() else ():
+                self._chunks.setdefault(one.source, []).append(one)
+        chunks = self._chunks.get(source, [])
+        at = bisect_right(chunks, number, key=lambda one: one.first) - 1
+        if at < 0 or number >= chunks[at].first + chunks[at].count:
+            return None
+        try:
+            data = self._data_of(chunks[at])
+        except EventFileError:  # it has gone since
+            return None
+        row = number - chunks[at].first
+        if isinstance(data, list):
+            return data[row]
+        return to_json(records(all_columns(data), np.array([row]))[0])
+
+    def _data_of(self, chunk: Chunk) -> list[bytes] | pa.RecordBatch:
+        if self._read is None or self._read[0] != chunk:
+            data = self._reader.read(chunk)
+            self._read = chunk, data.split(b"\n") if isinstance(data, bytes) else self._reader.whole(chunk)
+        return self._read[1]
 
 
 def block_size(epoch_events: int) -> int:

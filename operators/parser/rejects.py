@@ -108,9 +108,9 @@ class Rejects:
 class Refusals:
     """The letters of edges that the Partitioner refuses, epoch by epoch; a message may go on in the next one."""
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        """`sources` are the names of the sources, by index."""
-        self._sources = sources
+    def __init__(self, sources: Sequence[str], original: Callable[[int, int], bytes | None]) -> None:
+        """`sources` are the names of the sources, by index; `original` gives a record by source and number."""
+        self._sources, self._original = sources, original
         self._last: dict[tuple[int, int], tuple[int, int]] = {}  # by source and partition: position, letters there
 
     def letters(self, events: Events, rejected: Sequence[tuple[int, str]]) -> Iterator[DeadLetter]:
@@ -124,7 +124,8 @@ class Refusals:
             count = count + 1 if last == position else 1
             self._last[source, partition] = position, count
             if count <= LETTERS_MAX:
-                yield DeadLetter(reason, name, partition, position - 1, _as_json(events, row))
+                raw = self._original(source, position - 1) or _as_json(events, row)
+                yield DeadLetter(reason, name, partition, position - 1, raw)
             else:
                 rest[origin, position] = rest.get((origin, position), 0) + 1
         for (origin, position), count in rest.items():
@@ -132,8 +133,11 @@ class Refusals:
 
 
 def _as_json(events: Events, row: int) -> bytes:
-    """An edge event as the Partitioner knows it."""
+    """An edge event of a topic, as the Partitioner knows it: without attr, and without what says nothing."""
     ends = events.a.slice(row, row + 1).to_list()[0], events.b.slice(row, row + 1).to_list()[0]
     record: dict[str, Any] = {"op": OP_NAMES[int(events.op[row])], "src": ends[0], "dst": ends[1]}
-    record |= {"weight": float(events.weight[row]), "type": events.types[int(events.etype[row])]}
+    if events.weight[row] != 1:
+        record["weight"] = float(events.weight[row])
+    if events.etype[row]:
+        record["type"] = events.types[int(events.etype[row])]
     return orjson.dumps(record)

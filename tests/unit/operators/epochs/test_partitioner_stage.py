@@ -290,7 +290,7 @@ def test_a_second_typed_loop_goes_to_the_dead_letters_once(tmp_path: Path) -> No
 
 
 def test_a_message_of_refused_edges_has_a_thousand_letters_and_one_an_epoch() -> None:
-    core, letters = Partitioner(1, WIDTH, PartitionerConfig(types_max=1)), Refusals(["topic"])
+    core, letters = Partitioner(1, WIDTH, PartitionerConfig(types_max=1)), Refusals(["topic"], lambda *_: None)
     rows = [("add_edge", 1, 2, 1.0, f"t{k}") for k in range(2501)]
     block = replace(events_of(rows, WIDTH), position=np.full(2501, 7))
     found = []

@@ -55,7 +55,7 @@ def test_what_the_partitioner_refuses_is_judged_too() -> None:
             [RawMessage(0, message.value)], ORIGIN._replace(source=0)
         )
         core = Partitioner(2, IN_WIDTH)
-        refused = list(Refusals([SOURCE]).letters(events, core.partition(events).rejected))
+        refused = list(Refusals([SOURCE], lambda *_: None).letters(events, core.partition(events).rejected))
         found = judge((letter.to_json() for letter in refused), {(2, 0): message.bad}, SOURCE)
         assert not letters and not any(found.wrong.values()), found.notes
         assert found.right == len(message.bad) > 100
