@@ -106,10 +106,17 @@ def _table_size(file: EventFile) -> tuple[int, int]:
         rows = size = 0
         for batch in _ipc_batches(file.path):
             rows += batch.num_rows
-            size += batch.nbytes
+            size += _bytes_of(batch)
         return rows, size
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file.name, file.format, error) from error
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:  # views of text
+        return sum(one.size for column in batch.columns for one in column.buffers() if one is not None)
 
 
 def _unreadable(name: str, kind: str, error: Exception) -> EventFileError:

@@ -35,6 +35,10 @@ def test_the_line_has_every_field() -> None:
     )
 
 
+def test_what_is_rejected_stands_last_where_there_is_any() -> None:
+    assert format_stats(FULL._replace(rejected="2.0%: id: missing")).endswith("rows 90,000  rejected 2.0%: id: missing")
+
+
 def test_unknown_figures_show_as_dashes() -> None:
     assert "lag -  p50 -  p99 -  applied p50 -  p99 -" in format_stats(
         Stats(events=0, events_per_s=0.0, epoch=0, rows=0)

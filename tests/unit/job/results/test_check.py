@@ -1,6 +1,7 @@
 """`freshet check` against change logs made by hand from the oracle: it passes what is right and nothing else."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -41,6 +42,26 @@ def test_a_right_run_passes(tmp_path, capsys, kind, undirected, snapshot):
     expected |= {"events": run.accepted + run.rejected, "rejected": run.rejected}
     assert {name: line[name] for name in expected} == expected
     assert run.rejected > 10
+
+
+def test_a_run_that_accepted_nothing_is_no_success(tmp_path, capsys):
+    run = Run(tmp_path)
+    code, line = run.check(capsys, oracle="own")
+    assert (code, line["faults"]) == (0, [])
+    assert f"{run.rejected} of 120 records were rejected" in run.told
+    epochs, rejected = tmp_path / "out" / "epochs", 20 * 6
+    for name in (FIRST, SECOND):
+        (tmp_path / name).write_bytes(b"not json\n" * 60)
+    for path in epochs.glob("*.parquet"):
+        table = pq.read_table(path)
+        nothing = pa.array([0] * len(table), table.schema.field("events").type)
+        pq.write_table(table.set_column(table.schema.names.index("events"), "events", nothing), path)
+    for name in ("status/sink-0.json", "run.json"):
+        run.update(name, events=rejected, rejected=rejected)
+    run.update("run.json", summary={"events": rejected, "rejected": rejected})
+    code, line = run.check(capsys, oracle="own")
+    assert (code, line["events"], line["rejected"]) == (1, rejected, rejected)
+    assert "no record was accepted: 120 of 120 records were rejected (100.0%)" in line["faults"]
 
 
 def test_a_run_of_an_approximate_model_says_so(tmp_path, capsys):

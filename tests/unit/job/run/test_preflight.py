@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,41 @@ def test_topics_are_left_to_the_commands_that_read_them(tmp_path: Path) -> None:
     assert event_files(events, topics=True) == [tmp_path / "a.jsonl"]
     with pytest.raises(UsageError, match="--events kafka://localhost:9092/t: this command reads files only"):
         event_files(events)
+
+
+def test_what_can_be_read_once_alone_is_refused_without_opening_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "e.jsonl")
+    for given in (
+        "/dev/stdin",
+        "/dev/fd/63",
+        "/proc/self/fd/0",
+        "/dev/null",
+        "-",
+        str(tmp_path / "e.jsonl"),
+        str(tmp_path),
+    ):
+        with pytest.raises(UsageError, match=r"a pipe or a device, which can be read only once; .* write it to a file"):
+            event_files([given])
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ("op=add_edge/a.parquet", "partitioned by op, as Hive and Spark do (op=add_edge): its rows lack that column"),
+        ("dt=2024-01-01/op=add_edge/a.parquet", "partitioned by dt"),
+        ("_delta_log/0.json", "a table of Delta Lake (_delta_log)"),
+        (".hoodie/a", "a table of Hudi"),
+        ("metadata/v1.json", "a table of Iceberg"),
+        ("more/a.jsonl", "more: a folder within a folder of events; name it on its own"),
+    ],
+)
+def test_folders_of_tables_and_of_folders_are_refused_by_name(tmp_path: Path, inside: str, said: str) -> None:
+    write(tmp_path / inside)
+    write(tmp_path / "_SUCCESS")
+    write(tmp_path / "part-0.jsonl")
+    with pytest.raises(UsageError) as caught:
+        event_files([str(tmp_path)])
+    assert said in str(caught.value)
 
 
 def test_missing_and_empty_events_are_refused(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_what_was_given_as_it_was_is_taken(folder: Path) -> None:
 
 
 def test_other_models_and_events_are_refused(folder: Path) -> None:
-    (folder / "events.jsonl").write_bytes(EVENTS + b"\n")
+    (folder / "events.jsonl").write_bytes(EVENTS.replace(b"19", b"190"))
     with pytest.raises(UsageError, match="--events: not the files"):
         resumed(folder)
     (folder / "events.jsonl").write_bytes(EVENTS)
@@ -169,6 +169,16 @@ def test_other_models_and_events_are_refused(folder: Path) -> None:
     save_model(make_model(2, [conv("graph_conv", IN_WIDTH, 3)]), folder / "other")
     with pytest.raises(UsageError, match="not the model"):
         resumed(folder, model=folder / "other")
+
+
+def test_files_that_came_or_grew_since_the_job_began_name_the_way_on(folder: Path) -> None:
+    (folder / "later.jsonl").write_bytes(EVENTS)
+    both = [str(folder / "events.jsonl"), str(folder / "later.jsonl")]
+    with pytest.raises(UsageError, match=r"later\.jsonl is new; .* Go on by `freshet export --out S .*--snapshot S`"):
+        resumed(folder, events=both)
+    (folder / "events.jsonl").write_bytes(EVENTS + EVENTS[:99])
+    with pytest.raises(UsageError, match=r"events\.jsonl has 23 records now and had 20, .*later\.jsonl is new; "):
+        resumed(folder, events=both[::-1])
 
 
 def test_a_folder_without_a_job_and_one_that_is_in_use(folder: Path) -> None:

@@ -1,0 +1,110 @@
+"""What becomes of runs whose records are rejected: what is said, the exit code, and the state that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gnn.model import save_model
+from job.folder.run_file import read_run
+from job.options.config_file import load_run_config
+from job.run import runner
+from job.run.rejected import RejectWatch
+from operators.epochs.read_counts import ReadCounter, ReadCounts, read_counts
+from operators.parser import files
+from tests.support.models import IN_WIDTH, conv, make_model
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs lines of events in the local runtime; returns the exit code."""
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+
+    def call(lines: list[bytes] | None = None, **options: Any) -> int:
+        if lines is not None:
+            (tmp_path / "events.jsonl").write_bytes(b"\n".join(lines))
+        given = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+        return runner.run(load_run_config({**given, "runtime": "local", **options}))
+
+    return call
+
+
+def edges(count: int, bad_every: int = 0) -> list[bytes]:
+    records: list[dict[str, Any]] = [{"op": "add_edge", "src": k % 50, "dst": k % 7} for k in range(count)]
+    for record in records[::bad_every] if bad_every else ():
+        record["weight"] = "heavy"
+    return [orjson.dumps(record) for record in records]
+
+
+def test_a_run_that_accepts_nothing_fails_and_fails_again(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([b'{"source":%d,"target":1}' % k for k in range(50)]) == 1
+    said = capsys.readouterr().err
+    assert "50 of 50 records were rejected (100.0%): op: missing; they are in" in said
+    assert said.endswith("freshet: no record was accepted\n")
+    assert "rejected 100.0%: op: missing\n" in said, "in the progress line"
+    assert run(resume="latest") == 1
+
+
+def test_without_a_record_nothing_is_rejected(run: Run) -> None:
+    assert run([]) == 0
+    assert run(resume="latest") == 0
+
+
+def test_a_few_rejected_records_are_no_matter(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(edges(400, bad_every=200)) == 0
+    assert "were rejected" not in capsys.readouterr().err
+
+
+def test_too_many_rejected_end_a_run_that_can_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_LINES", 500)
+    monkeypatch.setattr("operators.epochs.read_counts._INTERVAL_MS", 0.0)
+    assert run(edges(30_000, bad_every=10), max_rejected="5%", epoch_events=100) == 1
+    said = capsys.readouterr().err
+    assert "records were rejected (10.0%): weight: expected a number" in said
+    assert "freshet: more was rejected than --max-rejected 5%; the state is kept: --resume latest goes on" in said
+    stopped = read_run(tmp_path / "out")
+    assert stopped["state"] == "stopped"
+    assert 1_000 <= read_counts(tmp_path / "out").read < 30_000, "asked from the 1,000th record on"
+    assert run(resume="latest") == 1, "the option holds until another value is given"
+    assert run(resume="latest", max_rejected="20%") == 0
+    ended = read_run(tmp_path / "out")
+    assert (ended["state"], ended["summary"]["events"], ended["summary"]["rejected"]) == ("finished", 30_000, 3_000)
+
+
+def test_too_many_of_a_few_are_judged_at_the_end(run: Run, tmp_path: Path) -> None:
+    assert run(edges(400, bad_every=10), max_rejected="5%") == 1
+    assert read_run(tmp_path / "out")["state"] == "finished"
+    assert run(resume="latest", max_rejected="off") == 0
+
+
+@pytest.mark.parametrize(
+    ("read", "rejected", "code", "expected"),
+    [(2000, 0, 0, 0), (2000, 100, 0, 0), (2000, 101, 0, 1), (2000, 2000, 0, 1), (2000, 2000, 143, 143), (0, 0, 0, 0)],
+)
+def test_the_verdict(tmp_path: Path, read: int, rejected: int, code: int, expected: int) -> None:
+    counter = ReadCounter(tmp_path)
+    counter.note(read, rejected)
+    counter.close()
+    watch = RejectWatch(tmp_path, "letters.jsonl", 0.05)
+    assert watch.is_too_much == (rejected > 100)
+    # of a topic that was stopped, no epoch tells of what was rejected
+    assert watch.verdict({"events": 0, "rejected": 0, "reasons": {}}, code) == expected
+
+
+def test_what_is_accepted_since_counts_as_well(tmp_path: Path) -> None:
+    counter = ReadCounter(tmp_path)
+    counter.note(900, 0)
+    assert not (tmp_path / "status" / "read-partitioner.json").exists()
+    counter.note(1000, 100)
+    counter.note(5000, 100)
+    counter.close()
+    assert read_counts(tmp_path) == ReadCounts(5000, 100)
+    assert RejectWatch(tmp_path, "", None).is_too_much is False

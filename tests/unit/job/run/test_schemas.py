@@ -1,0 +1,72 @@
+"""What a table's schema shows before a row is read, by column and type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from job.run.schemas import findings, tell_schemas
+from operators.parser.event_files import list_files
+
+GOOD = {"op": pa.string(), "src": pa.int64(), "dst": pa.int64()}
+
+
+def said(id_kind: str | None = None, **columns: pa.DataType) -> list[str]:
+    return list(findings(pa.schema({**GOOD, **columns}), 2, id_kind))
+
+
+def test_columns_as_events_have_them_show_nothing() -> None:
+    texts = pa.dictionary(pa.int32(), pa.string())
+    usual = {"x": pa.list_(pa.float32()), "weight": pa.float64(), "type": texts, "ts": pa.int64(), "other": pa.date32()}
+    assert said(**usual, attr=pa.null(), id=pa.uint64()) == []
+    assert said("int", op=pa.string_view(), x=pa.list_(pa.float16(), 2), weight=pa.float32()) == []
+    assert said("string", id=pa.large_string(), src=texts, dst=pa.string()) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"src": pa.float64()}, "column src is double: whole numbers are taken as ids, others rejected"),
+        ({"dst": pa.decimal128(10, 0)}, "column dst is decimal128(10, 0): whole numbers are taken as ids"),
+        ({"src": pa.bool_()}, "column src is bool: expected integers or strings"),
+        ({"src": pa.string()}, "ids of two kinds (src: string, dst: int): one will be rejected"),
+        ({"weight": pa.decimal256(40, 2)}, "column weight is decimal256(40, 2): taken as float32"),
+        ({"weight": pa.string()}, "column weight is string: expected numbers: each event with it will be rejected"),
+        ({"x": pa.list_(pa.decimal128(5, 1))}, "taken as float32"),
+        ({"x": pa.list_(pa.string())}, "column x is list<item: string>: expected numbers"),
+        ({"x": pa.list_(pa.float32(), 3)}, "expected the model's 2 numbers"),
+        ({"attr": pa.float32()}, "column attr is float: expected lists of numbers"),
+        ({"type": pa.int32()}, "column type is int32: expected strings"),
+        ({"op": pa.binary()}, "column op is binary: expected strings"),
+        ({"ts": pa.timestamp("ns")}, "column ts is timestamp[ns]: nothing reads it"),
+        ({"ts": pa.string()}, "column ts is string: nothing reads it"),
+    ],
+)
+def test_a_column_of_another_type_is_named(columns: dict[str, Any], line: str) -> None:
+    (found,) = said(**columns)
+    assert line in found
+
+
+def test_the_jobs_kind_of_ids_is_held_against_the_columns() -> None:
+    assert "column src is int64: expected strings, as the job's ids" in said("string")[0]
+    assert "column id is string: expected integers, as the job's ids" in said("int", id=pa.string())[0]
+
+
+def test_foreign_columns_are_said_once_for_all_files(tmp_path: Path) -> None:
+    foreign = pa.table({"source": [1], "target": [2]})
+    for name in "abc":
+        pq.write_table(foreign, tmp_path / f"{name}.parquet")
+    with pa.ipc.new_file(tmp_path / "d.arrow", pa.schema({**GOOD, "src": pa.float32()})):
+        pass
+    (tmp_path / "e.jsonl").write_text("{}")
+    lines: list[str] = []
+    tell_schemas(list_files([str(tmp_path)]), 2, None, lines.append)
+    assert [line.removeprefix(f"{tmp_path}/") for line in lines] == [
+        "a.parquet and 2 more: no column op, only source, target: every row will be rejected; `events-map:` in "
+        "--config reads foreign columns",
+        "d.arrow: column src is float: whole numbers are taken as ids, others rejected",
+    ]
