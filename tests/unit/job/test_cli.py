@@ -233,6 +233,23 @@ def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand
     }  # fmt: skip
 
 
+def test_check_takes_what_a_run_was_given_from_its_file(
+    freshet: Any, files: dict[str, Path], stand_in: Any, tmp_path: Path
+) -> None:
+    calls = stand_in("job.results", "check", "check", 0)
+    config = tmp_path / "job.yaml"
+    written = [f"model: {files['M']}", f"events: {files['E']}", f"snapshot: {files['S']}", "out: elsewhere", "parts: 2"]
+    config.write_text("\n".join([*written, "kafka: {client.id: me}"]))
+    assert freshet("check", "--config", config, "--out", files["O"]).code == 0
+    (((), named),) = calls
+    expected = {"model": files["M"], "events": [str(files["E"])], "snapshot": files["S"], "out": files["O"]}
+    assert {name: named[name] for name in expected} == expected
+    assert dict(named["properties"]) == {"client.id": "me"}
+    config.write_text(f"model: {files['M']}")
+    ended = freshet("check", "--config", config, "--out", files["O"])
+    assert (ended.code, "--events: missing; give the flag, or `events:` in the --config file" in ended.err) == (2, True)
+
+
 def test_stop_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
     calls = stand_in("job.run", "stop", "stop")
     assert freshet("stop", "--savepoint", "B", files["O"]).code == 0

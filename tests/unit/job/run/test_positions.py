@@ -136,7 +136,7 @@ def assert_resumes(folder: Path, records: int) -> None:
     _, job = resume(config_of(folder, resume="latest"), folder / "out")
     assert job.sources.records == records
     (folder / "a.jsonl").write_bytes((folder / "a.jsonl").read_bytes() + b"\n{}\n")
-    with pytest.raises(UsageError, match="has 11 records now and had 10; .* `freshet export"):
+    with pytest.raises(UsageError, match=r"has 11 records now and had 10; .* `freshet export"):
         resume(config_of(folder, resume="latest"), folder / "out")
 
 

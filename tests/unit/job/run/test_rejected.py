@@ -51,6 +51,13 @@ def test_a_run_that_accepts_nothing_fails_and_fails_again(run: Run, capsys: pyte
     assert run(resume="latest") == 1
 
 
+def test_an_edge_that_the_partitioner_refuses_stands_in_its_letter_as_it_came(run: Run, tmp_path: Path) -> None:
+    edge = b'{"op": "add_edge", "src": 1, "dst": 2, "attr": [1.0%s], "note": "\xc3\xa4"}'
+    assert run([edge % b", 2", b"", edge % b"", edge % b", 3"]) == 0
+    (letter,) = map(orjson.loads, (tmp_path / "out" / "dead_letters.jsonl").read_bytes().splitlines())
+    assert (letter["offset"], letter["raw"].encode()) == (2, edge % b"")
+
+
 def test_without_a_record_nothing_is_rejected(run: Run) -> None:
     assert run([]) == 0
     assert run(resume="latest") == 0
