@@ -196,7 +196,8 @@ def _values(column: pa.Array) -> list[Any]:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        values = _values(column.dictionary)
+        return [None if k is None else values[k] for k in column.indices.to_pylist()]
     if column.type == pa.string_view():
         return [scalar.as_py() for scalar in column]
     if _is_text(column.type):

@@ -42,7 +42,8 @@ def findings(schema: pa.Schema, in_width: int, id_kind: str | None) -> Iterator[
     kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in FIELDS}
     kinds = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
     if "op" not in kinds:
-        there = ", ".join(schema.names[:_NAMES_MAX]) or "none"
+        names = [field.name for field in schema if not pa.types.is_null(field.type)]
+        there = ", ".join(names[:_NAMES_MAX]) or "none"
         yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
         return
     for name, kind in kinds.items():
@@ -61,7 +62,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return _plain(kind.storage_type)
     if pa.types.is_dictionary(kind):
-        return kind.value_type
+        return _plain(kind.value_type)
     return pa.string() if kind == pa.string_view() else kind
 
 

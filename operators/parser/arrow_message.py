@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from operators.parser.arrow_bounds import Bounds, PastBoundError, messages_of_stream
-from operators.parser.columns import is_text
+from operators.parser.columns import is_text, valid
 
 # How an Arrow IPC stream begins (the mark of an encapsulated message), and no JSON.
 ARROW_STREAM = b"\xff\xff\xff\xff"
@@ -17,6 +17,7 @@ ROWS_MAX = 1 << 20
 VALUES_MAX = 1 << 24  # of one column, or of one level of a nested one
 # What a stream may become: by decompression, and by rows that share the texts of a dictionary.
 BYTES_MAX = 64 << 20
+_VIEWS = (pa.string_view(), pa.binary_view())
 
 
 def read_arrow(value: bytes) -> pa.Table | str:
@@ -36,25 +37,36 @@ def read_arrow(value: bytes) -> pa.Table | str:
     return table
 
 
+def _lengths(array: pa.Array) -> np.ndarray:
+    """(n,) int64 bytes of each text, 0 where it is null."""
+    if array.type not in _VIEWS:
+        return pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
+    views = array.buffers()[1]  # each begins with its length
+    lengths = np.frombuffer(views or b"", np.int32)[::4].astype(np.int64)
+    return lengths[array.offset : array.offset + len(array)] * valid(array)
+
+
 def _refuse_shared(table: pa.Table) -> None:
-    """See that the rows of dictionaries can be told apart: each may be a large value that stands there once.
+    """See that the rows of dictionaries and views can be told apart: each may be a large value that stands there once.
 
     Raises:
         PastBoundError: that would take too much.
     """
     size = 0
     for name, column in zip(table.schema.names, table.columns, strict=True):
+        if column.type in _VIEWS:
+            size += sum(int(_lengths(chunk).sum()) for chunk in column.chunks)
         if not pa.types.is_dictionary(column.type):
             continue
         kind = column.type.value_type
         if pa.types.is_nested(kind):
             msg = f"column {name[:80]!r} of an Arrow IPC stream: expected plain values, got a dictionary of {kind}"
             raise PastBoundError(msg[:200])
-        for chunk in (
-            column.chunks if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ()
-        ):
-            lengths = pc.binary_length(chunk.dictionary).fill_null(0).to_numpy().astype(np.int64)
+        is_counted = kind in _VIEWS or is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        for chunk in column.chunks if is_counted else ():
+            lengths = _lengths(chunk.dictionary)
             size += int(lengths[chunk.indices.drop_null().to_numpy()].sum()) if len(lengths) else 0
     if size > BYTES_MAX:
-        msg = f"too much in an Arrow IPC stream: expected at most {BYTES_MAX >> 20:,} MiB of texts by dictionaries"
+        most = f"{BYTES_MAX >> 20:,} MiB of texts by dictionaries and views"
+        msg = f"too much in an Arrow IPC stream: expected at most {most}"
         raise PastBoundError(msg)

@@ -56,8 +56,9 @@ def usual_array(array: pa.Array) -> pa.Array:
             return pa.array(array.to_pylist(), pa.large_string())
         except UnicodeDecodeError:
             return array
-    if pa.types.is_dictionary(array.type) and is_number(array.type.value_type):
-        array = array.dictionary_decode()
+    if pa.types.is_dictionary(array.type):
+        array = pa.DictionaryArray.from_arrays(array.indices, usual_array(array.dictionary))
+        array = array.dictionary_decode() if is_number(array.type.value_type) else array
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 

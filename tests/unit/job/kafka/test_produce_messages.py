@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from kafka.partitioner.default import murmur2 as one_by_one
 
@@ -133,3 +135,17 @@ def test_lines_become_an_arrow_stream() -> None:
 def test_what_no_table_can_hold(data: bytes) -> None:
     with pytest.raises(NoArrowError, match="use --format jsonl"):
         to_arrow([EDGE, data])
+
+
+def test_whole_floats_and_decimals_of_tables_are_ids_in_lines_too(tmp_path: Path) -> None:
+    columns = {
+        "op": ["add_edge"],
+        "src": [7.0],
+        "dst": pa.array([Decimal("8.00")]),
+        "weight": pa.array([Decimal("0.5")]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_bytes(b'\xef\xbb\xbf{"op":"del_vertex","id":1}\r\n\n')
+    table, text = plan_chunks([str(tmp_path)])
+    assert read_lines(table, ChunkReader()) == [b'{"op":"add_edge","src":7,"dst":8,"weight":0.5}']
+    assert read_lines(text, ChunkReader()) == [b'{"op":"del_vertex","id":1}\r']

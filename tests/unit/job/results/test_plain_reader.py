@@ -154,6 +154,9 @@ def odd_columns():
         "wide decimals": {"id": pa.array([Decimal(3), None, Decimal(-(2**63))], pa.decimal256(50, 2))},
         "dictionary of floats": {"id": pa.array([1.0, 7.0, 1.5]).dictionary_encode()},
         "views of text": {"op": pa.array(["del_vertex", "fly", "del_vertex"], pa.string_view())},
+        "dictionary of views": {
+            "op": pa.DictionaryArray.from_arrays([0, 1, 0], pa.array(["del_vertex", "fly"], pa.string_view()))
+        },
         "dates as times": {"ts": pa.array([1, None, 3], pa.int32()).cast(pa.date32())},
         "texts as times": {"ts": pa.array(["2024-01-01", None, ""])},
         "booleans": {"id": pa.array([True, False, None])},

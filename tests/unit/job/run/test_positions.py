@@ -131,13 +131,18 @@ def config_of(folder: Path, **options: Any) -> Any:
 
 
 def assert_resumes(folder: Path, records: int) -> None:
-    """The job goes on with so many records; not when its file has grown."""
+    """The job goes on with so many records; where files came or grew since it began, the way on is named."""
     run_file.update_run(folder / "out", pids={})
     _, job = resume(config_of(folder, resume="latest"), folder / "out")
     assert job.sources.records == records
     (folder / "a.jsonl").write_bytes((folder / "a.jsonl").read_bytes() + b"\n{}\n")
-    with pytest.raises(UsageError, match=r"has 11 records now and had 10; .* `freshet export"):
+    (folder / "later.jsonl").write_bytes(b"{}\n")
+    both = [str(folder / name) for name in ("later.jsonl", "a.jsonl")]
+    way = r"Go on by `freshet export --out S .*`, then `freshet run --snapshot S`"
+    with pytest.raises(UsageError, match=rf"a\.jsonl has 11 records now and had 10; .*{way}"):
         resume(config_of(folder, resume="latest"), folder / "out")
+    with pytest.raises(UsageError, match=rf"had 10, .*later\.jsonl is new; .*{way}"):
+        resume(config_of(folder, resume="latest", events=both), folder / "out")
 
 
 def test_a_job_begins_behind_it_and_goes_on_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,16 +171,6 @@ def test_other_models_and_events_are_refused(folder: Path) -> None:
         resumed(folder, model=folder / "other")
 
 
-def test_files_that_came_or_grew_since_the_job_began_name_the_way_on(folder: Path) -> None:
-    (folder / "later.jsonl").write_bytes(EVENTS)
-    both = [str(folder / "events.jsonl"), str(folder / "later.jsonl")]
-    with pytest.raises(UsageError, match=r"later\.jsonl is new; .* Go on by `freshet export --out S .*--snapshot S`"):
-        resumed(folder, events=both)
-    (folder / "events.jsonl").write_bytes(EVENTS + EVENTS[:99])
-    with pytest.raises(UsageError, match=r"events\.jsonl has 23 records now and had 20, .*later\.jsonl is new; "):
-        resumed(folder, events=both[::-1])
-
-
 def test_a_folder_without_a_job_and_one_that_is_in_use(folder: Path) -> None:
     with pytest.raises(UsageError, match="holds no job"):
         resume(load_run_config(flags(folder, resume="latest")), folder / "model")

@@ -105,6 +105,19 @@ def test_a_short_message_that_holds_too_much_is_set_aside_as_a_whole(name: str) 
     assert letters[0].error.startswith(f"too many {what} in an Arrow IPC stream: expected at most ")
 
 
+@pytest.mark.parametrize("name", ["id", "other"])
+def test_texts_by_views_count_for_every_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views of all rows may be of the same bytes; as texts they are not."""
+    monkeypatch.setattr(arrow_message, "BYTES_MAX", 1 << 20)
+    texts = pa.array([None, *["x" * 5_000] * 300], pa.string_view())
+    for column in (texts.slice(150), texts, pa.DictionaryArray.from_arrays([1] * 301, texts.slice(0, 2))):
+        value = to_ipc(pa.table({"op": ["fly"] * len(column), name: column}))
+        _, letters = Parser(2).parse_messages([RawMessage(5, value)], ORIGIN)
+        too_much = letters[0].error.endswith("expected at most 1 MiB of texts by dictionaries and views")
+        assert too_much == (len(column) > 200)
+        assert len(letters) == (1 if too_much else len(column))
+
+
 def test_rows_are_counted_over_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_message, "ROWS_MAX", 10)
     table = pa.table({"id": np.arange(11)})

@@ -74,6 +74,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "polars-zstd.arrow": lambda path: polars().write_ipc(path, compression="zstd"),
     "polars-stream.arrow": lambda path: polars().write_ipc_stream(path),
     "polars-frames.parquet": lambda path: pl.from_pandas(pd.DataFrame(ROWS)).write_parquet(path),
+    "categorical.arrow": lambda path: polars().with_columns(pl.col("op").cast(pl.Categorical)).write_ipc(path),
     "pyarrow.parquet": lambda path: pq.write_table(rows_of(pa.large_list(pa.float64())), path),
     "new-pyarrow.parquet": new_pyarrow,
     "duckdb.parquet": lambda path: pq.write_table(decimals(), path, store_schema=False),
