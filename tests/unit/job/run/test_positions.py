@@ -21,8 +21,8 @@ from job.run.positions import Position, match, read_positions
 from job.run.prepare import prepare
 from job.run.resume import resume
 from job.run.sources import Found, find_sources, load_starts
+from operators.parser.event_files import EventFileError
 from operators.parser.file_stage import read_plan
-from operators.parser.files import EventFileError
 from operators.snapshot.writer import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
