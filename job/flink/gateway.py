@@ -68,9 +68,14 @@ def start_gateway(logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0) -
     finally:
         java_gateway.Watchdog = watchdog
         del os.environ["PYFLINK_GATEWAY_PORT"]
-    # Of a Java process that has died every call logs a traceback, before its exception is told in a sentence.
+    # Py4J logs a traceback for each call to a Java process that has died, by its own logger or by the root logger.
     logging.getLogger("py4j.java_gateway").disabled = True
+    logging.getLogger().addFilter(_is_not_of_py4j)
     return process
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _lock_out_others(gateway: Any) -> None:
