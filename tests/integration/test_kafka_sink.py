@@ -176,7 +176,7 @@ def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> Non
     assert found["in_flight_bytes"]["bound"] == 256 << 20, "Flink's network memory"
     assert found["in_flight_bytes"]["bound"] > found["in_flight_bytes"]["peak"] >= under_way
     for name, level in found.items():
-        stays = name == "partitioner.journal_bytes" or name.endswith(".index_bytes")  # of tables, which keep what they have
+        stays = name == "partitioner.journal_bytes" or name.endswith(".index_bytes")  # of tables
         assert level["now"] == 0 or stays, (name, level)
         assert level["bound"] is None or level["peak"] <= level["bound"], (name, level)
     bounded = {"partitioner.journal_bytes", "partitioner.waiting_events", "sink.rows_bytes", "sink.outlet_bytes"}
