@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `flink run -py` starts this file, not a module
+# `flink run -py` starts this file, not a module: its folder would come first, and has packages named as libraries are.
+_HERE = Path(__file__).resolve().parent
+sys.path[:] = [str(_HERE.parent), *(path for path in sys.path if Path(path).resolve() != _HERE)]
 
-from gnn.processor import choose_blas, core_of
-from job.errors import JobFailed, UsageError, exit_code
-from job.flink.job_spec import JobSpec
+from gnn.processor import choose_blas, core_of  # noqa: E402
+from job.errors import JobFailed, UsageError, exit_code  # noqa: E402
+from job.flink.job_spec import JobSpec  # noqa: E402
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
 _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"

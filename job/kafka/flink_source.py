@@ -17,8 +17,7 @@ from zipfile import ZipFile
 
 from job.kafka.client import ClientProperties
 from job.kafka.flink_table import kafka_table
-from job.kafka.read_topics import advice
-from job.kafka.topic_specs import TopicInput
+from job.kafka.topic_specs import TopicInput, advice
 from job.uris import file_uri
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 from job.errors import JobFailed, UsageError, one_line
 from job.kafka.address import KafkaAddress
 from job.kafka.client import ClientProperties, admin_client, connection
-from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, parse_start
+from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, advice, parse_start
 from operators.parser.topic_stage import TopicMessage
 
 _POLL_MS = 500
@@ -103,14 +103,6 @@ def resumed_topic(
             )
             raise UsageError(msg)
     return now.model_copy(update={"end": ends})
-
-
-def advice(out: Path | str) -> str:
-    """What to do where a job can't go on in its topic."""
-    return (
-        "start a new job with a new --out; to keep the graph, make a snapshot by `freshet export --out S "
-        f"{out}` and give --snapshot S --ignore-positions"
-    )
 
 
 def _after(

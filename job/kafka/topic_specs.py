@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -109,3 +110,11 @@ def as_recorded(topics: Sequence[TopicInput]) -> list[dict[str, Any]]:
 def from_recorded(found: Sequence[Mapping[str, Any]]) -> list[TopicInput]:
     """The inverse of `as_recorded`."""
     return [TopicInput.model_validate(one) for one in found]
+
+
+def advice(out: Path | str) -> str:
+    """What to do where a job can't go on in its topic."""
+    return (
+        "start a new job with a new --out; to keep the graph, make a snapshot by `freshet export --out S "
+        f"{out}` and give --snapshot S --ignore-positions"
+    )
