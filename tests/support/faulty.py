@@ -46,13 +46,14 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
     _break(stage, operator, faults.get("broken", ""), Path(config["out"]))
     if operator == PARSER or (operator.startswith(f"{PARSER}-") and slow_s):
-        parse = stage.parse
+        name = "parsed" if hasattr(stage, "parsed") else "parse"  # of files, by both runtimes; of a topic
+        parse = getattr(stage, name)
 
-        def slow_parse(given: Any) -> list[bytes]:
+        def slow_parse(given: Any) -> Any:
             dawdle()
             return parse(given)
 
-        stage.parse = slow_parse
+        setattr(stage, name, slow_parse)
         return stage
     if operator == SINK and "late" in faults:
         _close_late(stage, (1 + part) * faults["late"] / 1e3)
