@@ -69,15 +69,20 @@ class Follower:
     def _begin(self) -> bool:
         self._floor = place.shown_epoch(self.job, self.tables)
         found = self._left()
-        if found is not None:
-            self.taken_over, self.table = True, found
-            told = TableReader(found.path).positions()
-            self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
-            if not self._positions:
-                self._read_positions(found.epoch)
-        else:
-            self._load()
-        self._offer()
+        try:
+            if found is not None:
+                self.taken_over, self.table = True, found
+                told = TableReader(found.path).positions()
+                self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
+                if not self._positions:
+                    self._read_positions(found.epoch)
+            else:
+                self._load()
+            self._offer()
+        except OSError:
+            if found is None and hasattr(self, "table"):
+                self._drop(self.table)  # the next try makes another one
+            raise
         return True
 
     def run(self, until: Callable[[], bool]) -> None:
@@ -110,6 +115,7 @@ class Follower:
         now = time.monotonic()
         if now - self._beat_at >= _BEAT_S:
             self._beat(now)
+        self._offer()  # where there was no space for that
         wanted = self.table.epoch + 1
         found: list[TailEpoch] = []
         for part in self._parts:
@@ -214,6 +220,7 @@ class Follower:
             known, found, _ = former.content()
         except HistoryTooShortError:  # an epoch that a killed server left half applied, larger than the ring
             self._begin_anew()
+            self._make_room(ids, text)
         else:
             heap = int(former.mem[T_HEAP_USED])
             larger = self._table_for(int(former.mem[T_LIVE]) + ids, heap + text)
@@ -244,8 +251,7 @@ class Follower:
             self._offer()
         except OSError:
             self.table = former
-            if place.read_table_file(self.tables) != table.path:
-                table.path.unlink(missing_ok=True)
+            self._drop(table)
             raise
         self._discard(former)
 
@@ -260,9 +266,13 @@ class Follower:
             former.supersede()
 
     def _discard(self, former: TableWriter) -> None:
-        """Remove a table that nobody has ever got."""
-        if former not in (self._shown, self.table) and place.read_table_file(self.tables) != former.path:
-            former.path.unlink(missing_ok=True)
+        """Remove a former table that nobody has ever got."""
+        if former not in (self._shown, self.table):
+            self._drop(former)
+
+    def _drop(self, table: TableWriter) -> None:
+        if place.read_table_file(self.tables) != table.path:
+            table.path.unlink(missing_ok=True)
 
     def _table_for(self, ids: int, text: int) -> TableWriter:
         shape = Shape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)

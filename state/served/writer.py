@@ -239,10 +239,17 @@ class TableWriter:
 
     def gone(self) -> tuple[Ids, np.ndarray]:
         """The ids that were deleted, and the epochs in which they were, (n,) int64: who may hear of them again."""
-        words, at, used = self.word(T_ROW_WORDS), self.word(T_ROWS_AT), self.word(T_USED)
-        rows = self.mem[at : at + used * words].reshape(used, words)
+        rows = self._rows()
         slots = np.flatnonzero(rows[:, R_LIVES] == 0)
         return TableReader(self.path).ids_in(slots), rows[slots, R_EPOCH].copy()
+
+    def living(self) -> Ids:
+        """The ids whose newest rows live, also of an epoch that is not complete: the ring need not reach so far."""
+        return TableReader(self.path).ids_in(np.flatnonzero(self._rows()[:, R_LIVES]))
+
+    def _rows(self) -> np.ndarray:
+        words, at, used = self.word(T_ROW_WORDS), self.word(T_ROWS_AT), self.word(T_USED)
+        return self.mem[at : at + used * words].reshape(used, words)
 
     def content(self) -> tuple[Ids, Found, np.ndarray]:
         """All rows as of the published epoch, and the positions: what a larger table begins with."""

@@ -94,6 +94,7 @@ class FedFollower(Follower):
         self._failures, self.ended = told["tail_failures"], ended_of(told)
         if head["epoch"] > self.table.epoch:
             self._take_rows(head, pieces)
+        self._offer()
         self._beat(time.monotonic())
 
     def _take_rows(self, head: dict[str, Any], pieces: list[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
@@ -118,13 +119,12 @@ class FedFollower(Follower):
         self._positions = {(a, b): (c, d) for a, b, c, d in told["positions"]}
         self._set_positions()
         self.table.publish(epoch, told["arrived_us"], told["published_us"])
-        self._offer()
 
     def _missing(self, known: list[Ids]) -> Ids:
         """The ids of the table that are none of these."""
         if self.table.epoch < 0:
             return Texts.encode([]) if self.job.strings else frozen(np.empty(0, np.int64))
-        ours, _, _ = self.table.content()
+        ours = self.table.living()
         if isinstance(ours, Texts):
             there = {name for one in known if isinstance(one, Texts) for name in one.decode()}
             return Texts.encode([name for name in ours.decode() if name not in there])

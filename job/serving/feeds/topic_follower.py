@@ -84,9 +84,12 @@ class TopicFollower(Follower):
         super().close(forget)
 
     def _left(self) -> TableWriter | None:
-        found = place.take_over(self.job, self.tables)  # also half an epoch: each row is the newest of its own
-        self._loaded = found is not None and time.time() - found.word(T_BEAT_US) / 1e6 < _LEFT_S
-        return found if self._loaded else None
+        found = place.take_over(self.job, self.tables)
+        if found is None or found.reach < found.epoch or time.time() - found.word(T_BEAT_US) / 1e6 >= _LEFT_S:
+            return None
+        found.publish(found.reach)  # also half a batch: each row is the newest of its own, and none is read by its ring
+        self._loaded = True
+        return found
 
     def _read_positions(self, upto: int) -> None:
         """They are lost: all is read again, which changes nothing."""

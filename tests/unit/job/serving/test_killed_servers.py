@@ -5,6 +5,7 @@ Each server is a follower whose kernels take one row a call; the call that is it
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -241,3 +242,61 @@ def test_catching_up_by_another_server_and_then_by_one_that_is_less_far(
     while readers.look() < 7:
         again._flow_on()
     again.close(forget=True)
+
+
+@pytest.mark.parametrize("left", [1, 17, 100, 300])
+def test_an_epoch_past_the_ring_that_came_from_another_server(tmp_path: Path, rowwise: Rowwise, left: int) -> None:
+    """What the table had can't be read any more; the next server tells all of it."""
+    expected = states([({key: value for key in range(400)}, [7] if value > 2 else []) for value in (1.0, 2.0, 3.0)])
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    job = FedJob(tmp_path, JOB_ID, 0, False, (), "", str(tables), told_width=WIDTH)
+    readers = Readers(tables, expected)
+    servers = Servers(expected, 1, 2)
+    first = FedFollower(job, tables, servers, lambda: False, 1024)  # type: ignore[arg-type]
+    first.start()
+    rowwise.left = left
+    with pytest.raises(Killed):
+        while readers.look() < 2:
+            first._flow_on()
+    rowwise.left = 10**9
+    servers.epochs = [2, 3]
+    again = FedFollower(job, tables, servers, lambda: False, 1024)  # type: ignore[arg-type]
+    again.start()
+    assert again.taken_over
+    while readers.look() < 3:
+        again._flow_on()
+    again.close(forget=True)
+
+
+def test_a_disk_without_room_for_the_tables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that could not be shown don't stay in memory, one for each try; one is shown once there is room."""
+    hand = HandJob(tmp_path / "O")
+    hand.apply(1, ({1: 1.0}, []), marker=1)
+    hand.settle()
+    job = ServedJob.read(hand.out)
+    assert job is not None
+    show, there = place.show, []
+
+    def full(job: Any, tables: Path, table: Any) -> None:
+        there.append(len(list(place.SHM.glob(f"freshet-{JOB_ID}-*"))))
+        if len(there) < 4:
+            raise OSError(errno.ENOSPC, "full")
+        show(job, tables, table)
+
+    monkeypatch.setattr(place, "show", full)
+    monkeypatch.setattr("job.serving.follower._AGAIN_S", 0)
+    follower = Follower(job, hand.out / "tables", 1024)
+    follower.start()
+    assert there == [1, 1, 1, 1]
+    follower._begin_anew()
+    there.clear()
+    monkeypatch.setattr(place, "show", lambda *args: full(*args))
+    with pytest.raises(OSError, match="full"):
+        follower._begin_anew()
+    former = follower._shown
+    for _ in range(3):
+        follower._tried(follower.step)
+    assert follower._shown is follower.table is not former
+    follower.close(forget=True)
+    hand.close()

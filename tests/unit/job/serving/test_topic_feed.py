@@ -231,6 +231,28 @@ def test_killed_made_anew_and_too_old(script, strings):
     last.close(forget=True)
 
 
+def test_a_deletion_without_an_epoch_after_a_kill_amid_a_batch(script, strings, monkeypatch):
+    topic, _job, tables = script
+    topic.batches = [records((1, 1, 1.0), (2, 1, 2.0), strings=strings)]
+    follower = following(*script)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follower, "_read_rows", killed)
+    topic.batches = [records((1, 5, 5.0), strings=strings)]
+    with pytest.raises(KeyboardInterrupt):
+        follower.step()
+    unsaid = [one._replace(headers=()) for one in records((1, 0, None), strings=strings)]
+    topic.batches = [[*records((1, 5, 5.0), strings=strings), *unsaid]]
+    again = following(*script)
+    assert again.taken_over
+    while again.step():
+        pass
+    assert rows_in(tables) == {2: (1, 2.0)}
+    again.close(forget=True)
+
+
 ops = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=12)
 
 
