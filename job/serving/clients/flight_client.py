@@ -139,7 +139,12 @@ class FlightTransport:
             stream = self._streams.get(key)
             if stream is None:
                 stream = self._streams[key] = _Stream(client, self._options(None), batch.schema, logits)
-            return stream.ask(batch, options, wanted.timeout_s)
+            try:
+                return stream.ask(batch, options, wanted.timeout_s)
+            except BaseException:  # by Ctrl-C, too: the rest of this answer would be taken for that of the next lookup
+                del self._streams[key]
+                stream.close()
+                raise
 
         with self._lock:
             found, rows = self._guarded(ask, wanted.timeout_s, locked=True)

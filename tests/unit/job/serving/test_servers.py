@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import types
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -333,6 +334,22 @@ def test_answers_come_in_batches_that_any_client_takes(served, monkeypatch):
         assert told[:-1] == [{"more": True}] * 2 and told[-1]["epoch"] == served.lookup.table.epoch
     writer.close()
     connection.close()
+
+
+def test_a_lookup_that_is_interrupted_leaves_nothing_to_the_next_one(served, monkeypatch):
+    def interrupted(_: object) -> object:
+        raise KeyboardInterrupt
+
+    first, second, third = (key(served, number) for number in (2, 3, 4))
+    with served.client("flight") as client:
+        client.get([first])
+        monkeypatch.setattr(columns, "PIECE_BYTES", 40)
+        with monkeypatch.context() as amid:
+            its = types.SimpleNamespace(dumps=orjson.dumps, loads=interrupted)
+            amid.setattr("job.serving.clients.flight_client.orjson", its)
+            with pytest.raises(KeyboardInterrupt):
+                client.get([first, second])
+        assert client.get([third])["id"].to_pylist() == [third]
 
 
 def test_a_token_is_asked_for(tmp_path):
