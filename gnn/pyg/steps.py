@@ -58,6 +58,14 @@ def class_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def parts_of(module: Module) -> list[tuple[str, Module]]:
+    """Return the names and parts of a list or Sequential in order: one that stands in two places twice.
+
+    `named_children` has it once.
+    """
+    return [(name, part) for name, part in module._modules.items() if part is not None]
+
+
 def refuse_other(step: Step, name: str, part: Any, *expected: str) -> None:
     """Refuse a part that was put in the place of the one that a class makes: it may do anything.
 

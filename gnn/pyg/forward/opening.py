@@ -11,7 +11,7 @@ from gnn.pyg.forward.line import Operations
 from gnn.pyg.forward.untouched import is_plain
 from gnn.pyg.functions import function_layer
 from gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
-from gnn.pyg.steps import Step, class_name
+from gnn.pyg.steps import Step, class_name, parts_of
 from gnn.rows.functions import Normalize, Scale
 from gnn.rows.jumps import Operation
 
@@ -33,7 +33,7 @@ def opened(
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
     if class_name(module) == "torch.nn.Sequential":
-        for child_name, child in module.named_children():
+        for child_name, child in parts_of(module):
             rows = opened(ops, f"{name}.{child_name}", child, rows, edge_weights=edge_weights, other=other)
         return rows
     if type(module) is MLP:

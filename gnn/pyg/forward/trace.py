@@ -13,7 +13,7 @@ from gnn.pyg.forward.opening import opened, opened_with
 from gnn.pyg.forward.untouched import is_plain
 from gnn.pyg.forward.whole import why_to_hetero
 from gnn.pyg.refusals import TAKEN, several_rows
-from gnn.pyg.steps import Traced, class_name
+from gnn.pyg.steps import Traced, class_name, parts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +88,7 @@ def _whole(module: Module) -> Traced | None:
 
 
 def _module_list(ops: Operations, name: str, module: Module, rows: str) -> str:
-    for child_name, child in module.named_children():
+    for child_name, child in parts_of(module):
         full = f"{name}.{child_name}".removeprefix(".")
         if class_name(child) == "torch.nn.ModuleList":
             rows = _module_list(ops, full, child, rows)
@@ -101,7 +101,7 @@ def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight:
     from torch_geometric.nn import MessagePassing
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-    for child in module.children():
+    for _, child in parts_of(module):
         if class_name(child) == "torch.nn.ModuleList":
             x = _run_module_list(child, x, edge_index, edge_weight)
         elif isinstance(child, MessagePassing):

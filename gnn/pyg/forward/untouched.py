@@ -131,10 +131,16 @@ def _refuse_patches(name: str, part: Module) -> None:
 
 
 def _is_of(method: Any, part: Module) -> bool:
-    """Whether something is a method of a module's own class, which PyG sets on instances with decomposed_layers."""
+    """Whether something is a method of a module's own class, which PyG sets on instances with decomposed_layers.
+
+    So is a forward that PyG has made for this Sequential: its class has that of the last one that was made.
+    """
     if not isinstance(method, MethodType) or method.__self__ is not part:
         return False
-    return any(method.__func__ is one for kind in type(part).__mro__ for one in vars(kind).values())
+    function, home = method.__func__, str(method.__func__.__module__)
+    if class_name(part) == "torch_geometric.nn.Sequential" and home.startswith(f"{type(part).__module__}_"):
+        return getattr(sys.modules.get(home), "forward", None) is function
+    return any(function is one for kind in type(part).__mro__ for one in vars(kind).values())
 
 
 def _replaced(kind: type) -> list[str]:

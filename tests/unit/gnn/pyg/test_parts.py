@@ -177,3 +177,13 @@ def test_everything_with_kinds_is_named_with_what_will_do(what: str, tmp_path: P
         ExportError, match=r"kinds of vertices (and|or) edges.*Nearest: (a model without types|the mod)"
     ):
         export_model(KINDS[what](), tmp_path / "M")
+
+
+def test_a_part_that_stands_in_two_places_is_taken_twice(tmp_path: Path) -> None:
+    act, lin, conv = nn.PReLU(init=-0.5), nn.Linear(4, 4), pyg.SAGEConv(4, 4)
+    twice = nn.Sequential(lin, act, nn.Linear(4, 4), act, lin)
+    module = nn.ModuleList([conv, act, nn.ModuleList([conv]), act, twice, pyg.GINConv(twice)])
+    graph = random_graph(3, width=4)._replace(weight=None)
+    x, edges = torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))
+    rows = conv(act(conv(x, edges)), edges)
+    assert_gives(export_model(module, tmp_path / "m"), module[5](twice(act(rows)), edges), graph)

@@ -329,6 +329,13 @@ def test_it_is_exported_as_it_runs(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 
+def test_the_first_of_two_sequentials_is_as_it_was(tmp_path: Path) -> None:
+    """PyG gives its class the forward of the last one that was made."""
+    first, last = sequential(), sequential((nn.Linear(IN, 4), "h -> h"))
+    for name, module in (("first", first), ("last", last)):
+        assert_taken(module, tmp_path / name)
+
+
 class ByName(Net):
     def forward(self, x: Any, edge_index: Any, **options: Any) -> Any:
         return self.weighted(x, edge_index, **options)
