@@ -27,6 +27,7 @@ from state.served.writer import TableWriter
 _STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
 _BEAT_S = 0.25
 _POLL_S = 0.002
+_WAITS_S = 3.0  # until people are told that a table waits for what readers have seen
 _ENDED_S = 1.0  # between two looks at whether the job has ended
 _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
@@ -62,8 +63,12 @@ class Follower:
         """
         while not self._tried(self._begin) and not until():
             pass
+        began = time.monotonic()
         while self._shown is None and not until():
             if not self._tried(self.step):
+                if time.monotonic() - began > _WAITS_S:
+                    there = f"readers have seen epoch {self._floor}, and there is nothing past {self.table.epoch} yet"
+                    self._say_once(f"{there}: they get what there was until the job is there again")
                 time.sleep(_POLL_S)
 
     def _begin(self) -> bool:
@@ -100,15 +105,18 @@ class Follower:
                 raise
             full = f"no space for the table: free some in {SHM}, or on the disk of {self.tables}"
             trouble = full if isinstance(error, OSError) else str(error)
-            if trouble != self.trouble:
-                say(f"{trouble}; until then readers get what there is")
-            self.trouble = trouble
+            self._say_once(trouble, "; until then readers get what there is")
             time.sleep(_AGAIN_S)
             return False
         if done and self.trouble is not None:
             say(f"the table goes on, at epoch {self.table.epoch}")
             self.trouble = None
         return done
+
+    def _say_once(self, trouble: str, more: str = "") -> None:
+        if trouble != self.trouble:
+            say(trouble + more)
+        self.trouble = trouble
 
     def step(self) -> bool:
         """Apply the next epoch if it is there; whether it was."""

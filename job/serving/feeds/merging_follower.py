@@ -183,11 +183,6 @@ class MergingFollower(FedFollower):
         wanted = "name a server beside each TaskManager, or one that sees the change log (--tables O/tables), in --from"
         return f"no other server is further{f' ({unheard})' if unheard else ''}; {wanted}"
 
-    def _say_once(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            say(trouble)
-        self.trouble = trouble
-
     def _beats(self) -> list[Beat | None]:
         """What each part told last, here or elsewhere."""
         return [newest_beat(both) for both in zip(self.job.beats(), self._peers.beats(), strict=True)]

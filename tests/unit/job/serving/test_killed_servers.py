@@ -269,6 +269,31 @@ def test_an_epoch_past_the_ring_that_came_from_another_server(tmp_path: Path, ro
     again.close(forget=True)
 
 
+def test_a_table_that_waits_for_what_readers_have_seen_says_so(
+    tmp_path: Path, rowwise: Rowwise, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Killed while it caught up, at an epoch that no tail and no change log has any more: the job goes on from less."""
+    hand, changes = HandJob(tmp_path / "O"), history(3, 4)
+    for epoch, change in enumerate(changes[:3], 1):
+        hand.apply(epoch, change, **({"marker": 1} if epoch == 1 else {}))
+        if epoch == 1:
+            hand.settle()
+    first = follower_of(hand)
+    follow(first, Readers(hand.out / "tables", states(changes)), 3)
+    first.table._reach(5)
+    monkeypatch.setattr("job.serving.follower._WAITS_S", 0)
+    monkeypatch.setattr("job.serving.part_tails.PartTails.get", lambda *_: None)
+    job = ServedJob.read(hand.out)
+    assert job is not None
+    again, looks = Follower(job, hand.out / "tables", 1024), iter(range(20))
+    again.start(lambda: next(looks, None) is None)
+    assert again._shown is None
+    assert "readers have seen epoch 3, and there is nothing past 1 yet" in str(again.trouble)
+    assert capfd.readouterr().err.count("readers have seen epoch 3") == 1
+    again.close(forget=True)
+    hand.close()
+
+
 def test_a_disk_without_room_for_the_tables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that could not be shown don't stay in memory, one for each try; one is shown once there is room."""
     hand = HandJob(tmp_path / "O")
