@@ -29,6 +29,7 @@ _BEAT_S = 0.25
 _POLL_S = 0.002
 _WAITS_S = 3.0  # until people are told that a table waits for what readers have seen
 _ENDED_S = 1.0  # between two looks at whether the job has ended
+_MANY = 2**62  # failures; others may tell of any number
 _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
@@ -299,7 +300,7 @@ class Follower:
         if table.epoch >= self._told:  # what the parts had at the last beat
             self._source_us = max(self._source_us, heard_us)
         self._told = told
-        failures = sum(one.failures for one in beats if one is not None)
+        failures = max(0, min(sum(one.failures for one in beats if one is not None), _MANY))
         self._beat_at = now
         table.beat(self._source_us, failures, self.ended)
 

@@ -20,7 +20,8 @@ from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob, await_job
 from job.serving.watching import Classes, Watch, changes
 from operators.sink.change_log_reader import ChangeLogReader
-from state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER
+from operators.sink.tail.reader import Beat
+from state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER, T_TAIL_FAILURES
 from state.served.plain import PlainReader
 from state.served.writer import TableWriter
 from tests.support.hand_job import JOB_ID, HandJob
@@ -84,6 +85,15 @@ def test_an_epoch_shows_when_all_parts_have_it(hand):
     assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
     with pytest.raises(NotReadyError, match="freshet serve"):
         CurrentTable(hand.out / "tables").reader()
+
+
+def test_other_servers_may_tell_of_any_number_of_failures(hand, monkeypatch):
+    hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
+    follower = follower_of(hand)
+    monkeypatch.setattr(follower, "_beats", lambda: [Beat(time.time_ns() // 1000, 1, 2**62, 1)] * 5)
+    follower._beat(time.monotonic())
+    assert follower.table.word(T_TAIL_FAILURES) == 2**62
+    follower.close(forget=True)
 
 
 def test_the_next_file_of_a_tail_is_looked_for_at_once(hand, monkeypatch):
