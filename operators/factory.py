@@ -13,7 +13,6 @@ from operators.core import Core
 from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
 from operators.epochs.cut_log import CutLog
 from operators.epochs.partitioner_stage import PartitionerStage
-from operators.epochs.read_counts import ReadCounter
 from operators.inbox import INBOX_BYTES
 from operators.output_folders import tails_of
 from operators.parser.core import Origin, Parser
@@ -53,8 +52,7 @@ def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     if row.kind == PARSER:
         return make_parser(settings, plan, row)
     if row.kind == PARTITIONER:
-        counter = ReadCounter(Path(settings.out))
-        return make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator), counter)
+        return make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator))
     return _staged(settings, plan, row, task, make_core(settings, plan, row, task))
 
 
@@ -93,17 +91,13 @@ def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core
 
 
 def make_partitioner(
-    settings: Settings,
-    plan: Plan,
-    log: CutLog,
-    dead_letters: LetterBox | None = None,
-    counter: ReadCounter | None = None,
+    settings: Settings, plan: Plan, log: CutLog, dead_letters: LetterBox | None = None
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
     graph = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
     sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
     names, streams, original = settings.sources, settings.topics, Originals(Path(settings.chunks))
-    return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, counter, original)
+    return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original)
 
 
 def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | MessageStage:

@@ -33,8 +33,7 @@ from job.results.plain_rules import ID_BYTES_MAX
 from job.run.rejected import SAID_ABOVE, in_words
 from job.run.sources import load_starts
 from job.units import readable
-from operators.epochs.read_counts import ReadCounts
-from operators.parser.letter_box import read_reasons
+from operators.parser.letter_box import ReadCounts, read_reasons
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays

@@ -8,9 +8,9 @@ from typing import Any
 
 from job.console import say
 from job.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from job.folder.run_file import has_finished, read_run
 from job.units import format_share_or_off
-from operators.epochs.read_counts import ReadCounts, read_counts
-from operators.parser.letter_box import read_reasons
+from operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 
 SAID_ABOVE = 0.01
 ASKED_FROM = 1000  # records: fewer show nothing yet
@@ -31,7 +31,7 @@ class RejectWatch:
 
     def __init__(self, out: Path, letters: str, share_max: float | None = None) -> None:
         self._out, self._letters, self._share_max = out, letters, share_max
-        self._has_said = False
+        self._has_said = self._was_too_much = False
 
     def look(self) -> str:
         """Say once that much is rejected; returns what the progress line has of it."""
@@ -44,13 +44,12 @@ class RejectWatch:
             self._say(counts, reasons)
         return f"{counts.share:.1%}: {next(iter(reasons), '')}"
 
-    @property
     def is_too_much(self) -> bool:
-        """Whether more was rejected than may be, of enough records to tell."""
-        if self._share_max is None:
-            return False
-        counts = read_counts(self._out)
-        return counts.read >= ASKED_FROM and counts.share > self._share_max
+        """Whether more was rejected than may be, of enough records to tell; once it was, it stays so."""
+        if self._share_max is not None and not self._was_too_much:
+            counts = read_counts(self._out)
+            self._was_too_much = counts.read >= ASKED_FROM and counts.share > self._share_max
+        return self._was_too_much
 
     def verdict(self, summary: Mapping[str, Any], code: int) -> int:
         """The exit code of a run that has ended, with a reason on stderr where it is no success."""
@@ -63,7 +62,9 @@ class RejectWatch:
         if counts.rejected == counts.read:
             say("freshet: no record was accepted")
             return EXIT_CHECK_FAILED
-        if self._share_max is None or counts.share <= self._share_max:
+        # what came between the look that stopped it and the stop may have made the share small again
+        was_stopped = self._was_too_much and not has_finished(read_run(self._out))
+        if self._share_max is None or (counts.share <= self._share_max and not was_stopped):
             return code
         most = format_share_or_off(self._share_max)
         say(

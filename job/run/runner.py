@@ -59,6 +59,7 @@ def run(config: RunConfig) -> int:
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
+        rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if has_finished(config, out):
             say(f"nothing left to do: the job in {out} has taken in all of its input")
             code = EXIT_DONE
@@ -67,9 +68,9 @@ def run(config: RunConfig) -> int:
             say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
             start = _run_local if config.runtime == "local" else _run_flink
             with server_of_run(config.flight_port, out):
-                code = start(job, config, out, clock)
+                code = start(job, config, out, clock, rejects)
             run_file.update_run(out, startup_seconds=clock.seconds)
-    return _reject_watch(job, config, out).verdict(_sum_up(out), code)
+    return rejects.verdict(_sum_up(out), code)
 
 
 def _sum_up(out: Path) -> dict[str, Any]:
@@ -149,10 +150,6 @@ class StartUp:
         return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
-def _reject_watch(job: Job, config: RunConfig, out: Path) -> RejectWatch:
-    return RejectWatch(out, job.settings.letters.target, config.max_rejected)
-
-
 def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
     last, told_of_attr = [0.0], list[int]()
@@ -185,7 +182,7 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp, rejects: RejectWa
     return update
 
 
-def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
+def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
     from job.local.runtime import LocalRuntime
     from job.local.stopping import bounded_stop
 
@@ -201,13 +198,12 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
             os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
-    rejects = _reject_watch(job, config, out)
     with Progress() as bar, stop_signals() as caught, bounded_stop(caught, drop):
         run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
         update = _watch(Lag(out, job.sources), out, bar, clock, rejects)
 
         def on_progress() -> None:
-            if caught or rejects.is_too_much:
+            if caught or rejects.is_too_much():
                 runtime.stop()
             update()
 
@@ -229,10 +225,10 @@ def _go_on_after(epoch: int) -> str:
     return f"the output is complete up to epoch {epoch}; go on with --resume latest"
 
 
-def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
+def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
     from job.flink.runtime import FlinkRun, run_job
 
-    spec, levels, rejects = _spec(job, config, out), LevelWatch(out), _reject_watch(job, config, out)
+    spec, levels = _spec(job, config, out), LevelWatch(out)
 
     def started(run: FlinkRun) -> None:
         levels.network_bytes = run.network_bytes
@@ -247,9 +243,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp) -> int:
                 update()
                 levels.look()
 
-            result = run_job(
-                spec, started, watch, lambda cause: say(f"restarted after: {cause}"), lambda: rejects.is_too_much
-            )
+            result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
         except JobFailed as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
             raise JobFailed(one_line(error)) from error

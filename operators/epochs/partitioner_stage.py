@@ -23,7 +23,6 @@ from operators.epochs.input_positions import InputPositions, position_columns
 from operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
 from operators.epochs.markers import Markers
 from operators.epochs.progress import SEALED_KEY, Progress
-from operators.epochs.read_counts import ReadCounter
 from operators.epochs.under_way import UnderWay
 from operators.epochs.waiting_events import Lanes
 from operators.outcome import Message, Outcome
@@ -56,11 +55,9 @@ class PartitionerStage:
         dead_letters: LetterBox | None = None,
         sources: tuple[str, ...] = (),
         streams: Iterable[int] = (),
-        counter: ReadCounter | None = None,
         original: Callable[[int, int], bytes | None] = lambda _source, _number: None,
     ) -> None:
         self.core, self.log, self.dead_letters = core, log, dead_letters
-        self._counter = counter or ReadCounter()
         self.epoch = 0  # that the core has taken
         self.progress = Progress()  # its epoch is ahead of that during a replay
         self.sweeper = Sweeper(core.tables, image)
@@ -107,8 +104,8 @@ class PartitionerStage:
         An epoch that was cut after the state was saved may hold journaled events alone: no event, and no tick (the log
         decides), would ever seal it again.
         """
-        yield from self.replay(now_ms)
         self._tell()  # an attempt that failed may have told of more
+        yield from self.replay(now_ms)
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             yield self._seal(epoch, now_ms)
         self.lanes.forget_peaks()  # what was replayed did not wait
@@ -130,14 +127,11 @@ class PartitionerStage:
         changes.extend(self.sweeper.stamp().get(_PART, Mutations()))
         self.progress.reject(events.rejected, events.reasons)
         self.progress.attrs += events.attrs
-        to_tell = events.rejected > 0 or events.attrs > 0
-        if to_tell or not self._is_stamped:
+        if events.rejected or events.attrs or not self._is_stamped:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
-        self._counter.note(self.accepted + self.progress.rejected, self.progress.rejected_in_all)
-        if to_tell:
-            self._tell(now=False)
+        self._tell(now=False)
         return out
 
     def tick(self, now_ms: float) -> Outcome:
@@ -204,7 +198,6 @@ class PartitionerStage:
         self.sweeper.close()
         self.log.close()
         self.lanes.close()
-        self._counter.close()
         self._tell(last=True)
 
     # -- sealing ------------------------------------------------------------------------------------------------
@@ -256,7 +249,8 @@ class PartitionerStage:
 
     def _tell(self, *, now: bool = True, last: bool = False) -> None:
         if self.dead_letters is not None:
-            self.dead_letters.tell(self.progress.reasons, self.progress.attrs, now=now, last=last)
+            progress, read = self.progress, self.accepted + self.progress.rejected
+            self.dead_letters.tell(progress.reasons, progress.attrs, read, now=now, last=last)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         self._is_stamped = True

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from operators.limits import RECORD_BYTES, RECORD_SPARE
 from operators.parser.dead_letters import DeadLetter, DeadLetterFile
@@ -17,6 +17,7 @@ from operators.record_lines import BLOCK_BYTES, LINE_END, line_of
 from operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
 
 STATUS_PREFIX = "letters-"
+_INTERVAL_MS = 100.0  # --max-rejected ends a run by what is told
 _KEPT_BYTES = 64 << 10
 _ERROR_LENGTH = 400
 _PARTICULARS = re.compile(
@@ -33,6 +34,18 @@ OTHER_REASONS = "other reasons"
 def reason_of(error: str) -> str:
     """What all errors of a kind have in common, without the value at hand: `x: expected 8 numbers`."""
     return _PARTICULARS.sub("", error)[:_REASON_LENGTH]
+
+
+class ReadCounts(NamedTuple):
+    """Counts since the job began; `rejected` is part of `read`."""
+
+    read: int = 0
+    rejected: int = 0
+
+    @property
+    def share(self) -> float:
+        """How much of what was read was rejected, from 0 to 1."""
+        return self.rejected / self.read if self.read else 0.0
 
 
 class LetterQueue:
@@ -102,9 +115,9 @@ class LetterBox:
     def __init__(self, target: DeadLetterFile | LetterQueue, out: Path | None = None, operator: str = "") -> None:
         """Without `out` nothing is told; with it the counts are in the status file of the operator."""
         self._target = target
-        self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}")
+        self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}", _INTERVAL_MS)
         self._reasons: Mapping[str, int] = {}
-        self._attrs = 0
+        self._attrs = self._read = 0
         before = {} if self._status is None else self._status.read()
         self._dropped_before, self._has_told = _dropped_in(before), bool(before)
 
@@ -118,15 +131,18 @@ class LetterBox:
         if self.dropped > dropped:  # told at once: nobody can count it later
             self._write(time.time() * 1e3, last=False)
 
-    def tell(self, reasons: Mapping[str, int], attrs: int = 0, *, now: bool = True, last: bool = False) -> None:
-        """Tell how many records were rejected for what reason, since the job began, and how many edges lost their attr.
+    def tell(
+        self, reasons: Mapping[str, int], attrs: int = 0, read: int = 0, *, now: bool = True, last: bool = False
+    ) -> None:
+        """Tell what was counted since the job began.
 
-        Where there never was any, nothing is told. `now`: not only if it is due.
+        `reasons`: how many records were rejected for what; `attrs`: how many edges lost their attr; `read`: how many
+        records came. Where nothing ever was rejected or lost, nothing is told. `now`: not only if it is due.
         """
         self._has_told = self._has_told or bool(reasons or attrs)
         if not self._has_told:
             return
-        self._reasons, self._attrs = reasons, attrs
+        self._reasons, self._attrs, self._read = reasons, attrs, read
         now_ms = time.time() * 1e3
         if self._status is not None and (now or self._status.is_due(now_ms)):
             self._write(now_ms, last)
@@ -142,12 +158,16 @@ class LetterBox:
 
     def _write(self, now_ms: float, last: bool) -> None:
         if self._status is not None:
-            told = {"reasons": self._reasons, "attrs": self._attrs, "dropped": self.dropped}
+            told = {"reasons": self._reasons, "attrs": self._attrs, "read": self._read, "dropped": self.dropped}
             self._status.write({**told, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
 
 
 def _dropped_in(status: Mapping[str, Any]) -> int:
-    found = status.get("dropped")
+    return _count_in(status, "dropped")
+
+
+def _count_in(status: Mapping[str, Any], name: str) -> int:
+    found = status.get(name)
     return found if type(found) is int else 0
 
 
@@ -160,9 +180,15 @@ def read_reasons(out: Path) -> dict[str, int]:
     return dict(counts.most_common())
 
 
+def read_counts(out: Path) -> ReadCounts:
+    """How many records were read and rejected; nothing is counted before the first one is rejected."""
+    read = sum(_count_in(status, "read") for status in read_statuses(out, REASONS_PREFIX))
+    return ReadCounts(read, sum(read_reasons(out).values())) if read else ReadCounts()
+
+
 def read_attrs(out: Path) -> int:
     """How many edges came with attr, which is checked and not kept."""
-    return sum(int(status.get("attrs", 0)) for status in read_statuses(out, REASONS_PREFIX))
+    return sum(_count_in(status, "attrs") for status in read_statuses(out, REASONS_PREFIX))
 
 
 def read_dropped(out: Path) -> int:

@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from gnn.model import save_model
-from job.folder.run_file import read_run
+from job.folder.run_file import read_run, update_run
 from job.options.config_file import load_run_config
 from job.run import runner
 from job.run.rejected import RejectWatch
-from operators.epochs.read_counts import ReadCounter, ReadCounts, read_counts
 from operators.parser import files
+from operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts
 from tests.support.models import IN_WIDTH, conv, make_model
 
 Run = Callable[..., int]
@@ -72,7 +72,7 @@ def test_too_many_rejected_end_a_run_that_can_go_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_LINES", 500)
-    monkeypatch.setattr("operators.epochs.read_counts._INTERVAL_MS", 0.0)
+    monkeypatch.setattr("operators.parser.letter_box._INTERVAL_MS", 0.0)
     assert run(edges(30_000, bad_every=10), max_rejected="5%", epoch_events=100) == 1
     said = capsys.readouterr().err
     assert "records were rejected (10.0%): weight: expected a number" in said
@@ -97,21 +97,35 @@ def test_too_many_of_a_few_are_judged_at_the_end(run: Run, tmp_path: Path) -> No
     [(2000, 0, 0, 0), (2000, 100, 0, 0), (2000, 101, 0, 1), (2000, 2000, 0, 1), (2000, 2000, 143, 143), (0, 0, 0, 0)],
 )
 def test_the_verdict(tmp_path: Path, read: int, rejected: int, code: int, expected: int) -> None:
-    counter = ReadCounter(tmp_path)
-    counter.note(read, rejected)
-    counter.close()
+    partitioner(tmp_path).tell({"weight: expected a number": rejected} if rejected else {}, read=read)
     watch = RejectWatch(tmp_path, "letters.jsonl", 0.05)
-    assert watch.is_too_much == (rejected > 100)
+    assert watch.is_too_much() == (rejected > 100)
     # of a topic that was stopped, no epoch tells of what was rejected
     assert watch.verdict({"events": 0, "rejected": 0, "reasons": {}}, code) == expected
 
 
+def test_a_run_that_was_stopped_for_it_fails_whatever_came_until_the_stop(tmp_path: Path) -> None:
+    """What is under way goes on to the end of its epoch: behind it, the share may be small again."""
+    box, watch = partitioner(tmp_path), RejectWatch(tmp_path, "letters.jsonl", 0.05)
+    box.tell({"op: missing": 60}, read=1_000)
+    assert watch.is_too_much()
+    box.tell({"op: missing": 60}, read=9_000)
+    assert watch.is_too_much(), "it stays so"
+    told = {"events": 9_000, "rejected": 60, "reasons": {"op: missing": 60}}
+    assert watch.verdict(told, 0) == 1
+    update_run(tmp_path, state="finished")
+    assert watch.verdict(told, 0) == 0, "it came to its end all the same"
+
+
 def test_what_is_accepted_since_counts_as_well(tmp_path: Path) -> None:
-    counter = ReadCounter(tmp_path)
-    counter.note(900, 0)
-    assert not (tmp_path / "status" / "read-partitioner.json").exists()
-    counter.note(1000, 100)
-    counter.note(5000, 100)
-    counter.close()
+    box = partitioner(tmp_path)
+    box.tell({}, read=900, now=False)
+    assert not (tmp_path / "status" / "letters-partitioner.json").exists()
+    box.tell({"op: missing": 100}, read=1000, now=False)
+    box.tell({"op: missing": 100}, read=5000, last=True)
     assert read_counts(tmp_path) == ReadCounts(5000, 100)
-    assert RejectWatch(tmp_path, "", None).is_too_much is False
+    assert RejectWatch(tmp_path, "", None).is_too_much() is False
+
+
+def partitioner(out: Path) -> LetterBox:
+    return LetterBox(LetterQueue(), out, "partitioner")

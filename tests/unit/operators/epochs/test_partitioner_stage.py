@@ -26,7 +26,7 @@ from operators.epochs.retention import Commits
 from operators.parser.core import Origin, Parser
 from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.file_stage import encoded_blocks
-from operators.parser.letter_box import LetterBox, LetterQueue, read_reasons
+from operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts, read_reasons
 from operators.parser.rejects import Refusals
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
@@ -338,6 +338,7 @@ def test_reasons_are_as_many_as_what_was_rejected_whatever_was_killed(tmp_path: 
     assert sum(read_reasons(tmp_path).values()) == 6
     again = Job(log, kept, letters=box())
     assert sum(read_reasons(tmp_path).values()) == 2, "as the state has it"
+    assert read_counts(tmp_path) == ReadCounts(3, 2)
     for block in blocks[1:]:
         again.keep(again.stage.receive(block, 0.0))
     again.keep(again.stage.finish())
