@@ -141,8 +141,8 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
         found.differences.append((epoch, difference))
         found.duplicates = state.duplicates  # of all rows up to this epoch
     tell("reading the input to its end")
-    found.faults += replay.faults + _of_the_rest(has_finished(question.run), replay)
-    found.events, found.rejected = replay.accepted + replay.rejected, replay.rejected
+    found.faults += replay.faults
+    found.events, found.rejected = _read_to_the_end(question, replay, found)
     found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question.out, found)
     return found
 
@@ -151,12 +151,23 @@ def _tell_behind(tell: Tell, size: str, where: str) -> None:
     tell(f"{size}: {where}")
 
 
-def _of_the_rest(finished: bool, replay: PlainReplay) -> list[str]:
-    """Read the input to its end: a run that has finished has left no event of it out."""
-    if not finished and replay.has_more:
-        say(f"the run stopped before the end of its input: checking what it applied, {replay.accepted:,} events")
-    left = replay.finish(finished)
-    return [f"epochs/: {left:,} events of the input are in no epoch, of a run that has finished"] if left else []
+def _read_to_the_end(question: Question, replay: PlainReplay, found: Findings) -> tuple[int, int]:
+    """Read what no epoch has; returns how many records the run has taken or rejected, and how many it has rejected.
+
+    A run that has finished has left no event of it out. One that was stopped has rejected records behind its last
+    epoch, too, which are in its summary and its letters.
+    """
+    if has_finished(question.run):
+        if left := replay.finish():
+            found.faults.append(f"epochs/: {left:,} events of the input are in no epoch, of a run that has finished")
+        return replay.accepted + replay.rejected, replay.rejected
+    accepted, rejected = replay.accepted, replay.rejected
+    if replay.has_more:
+        say(f"the run stopped before the end of its input: checking what it applied, {accepted:,} events")
+    told = sum(read_reasons(question.out).values())
+    replay.read_on(told)
+    rejected = max(rejected, min(told, replay.rejected))
+    return accepted + rejected, rejected
 
 
 def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], found: Findings) -> list[str]:

@@ -151,18 +151,26 @@ class PlainReplay:
                     self._apply(piece)
         yield from waiting
 
-    def finish(self, ended: bool) -> int:
-        """Read on to the end of the input; returns how many events are in no epoch. `ended`: the run took in all of it.
+    def finish(self) -> int:
+        """Read on to the end of the input; returns how many events are in no epoch.
 
         Of a topic that the run did not read to an end, nothing more is read.
         """
         left = 0
-        for name, source in self._sources.items() if ended else ():
+        for name, source in self._sources.items():
             for partition in source.bounded:
                 for _ in self._lane(name, partition).rest():
                     left += 1
                     self._count()
         return left
+
+    def read_on(self, rejected: int) -> None:
+        """Read what no epoch has, until so many records were rejected: a run that was stopped had read further."""
+        for name, source in self._sources.items():
+            for partition in source.bounded:
+                rest = self._lane(name, partition).rest()
+                while self.rejected < rejected and next(rest, None) is not None:
+                    self._count()
 
     @property
     def faults(self) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnn.errors import InputError
-from operators.parser.formats import SUFFIXES, begins_wrong, format_of
+from operators.parser.formats import SUFFIXES, begins_wrong, format_of, hint
 
 _SOURCES_MAX = 32_767  # the source of an event is an int16
 _STREAMS = ("/dev/", "/proc/")
@@ -83,7 +83,7 @@ def _event_file(path: Path, name: str, source: int) -> EventFile:
         raise EventFileError(msg)
     kind, start = format_of(path), _start_of(path, name)
     if kind is None:
-        msg = f"{name}: got suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}{_hint(start)}"
+        msg = f"{name}: got suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}{hint(start)}"
         raise EventFileError(msg)
     if (why := begins_wrong(path, start)) is not None:
         msg = f"{name}: {why}"
@@ -98,10 +98,3 @@ def _start_of(path: Path, name: str) -> bytes:
     except OSError as error:
         msg = f"{name}: cannot be read: {error.strerror}"
         raise EventFileError(msg) from error
-
-
-def _hint(start: bytes) -> str:
-    """What to do about a name, by how its file begins."""
-    if start.lstrip().startswith((b"{", b"\xef\xbb\xbf{")):
-        return "; if it has one JSON object a line, name it .jsonl"
-    return "; it begins as Parquet does: name it .parquet" if start.startswith(b"PAR1") else ""

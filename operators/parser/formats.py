@@ -43,10 +43,27 @@ def compression_of(name: str) -> str | None:
 
 def begins_wrong(path: Path, start: bytes) -> str | None:
     """Say why a file can't be of the format in its name, and what to do, by its first bytes; None where it can be."""
-    expected = compression_of(path.name) or format_of(path)
-    found = next((kind for kind, starts in _STARTS.items() if start.startswith(starts)), None)
+    expected, found = compression_of(path.name) or format_of(path), _kind_of(start)
     if found == expected or (found is None and expected == JSONL):
         return None
+    if not start:
+        return f"an empty file, which is no {expected} file; write it again, or leave it out"
     if found is None:
         return f"begins with {start!r}, which is no {expected} file; name it after its format"
-    return f"begins with {start!r}, as {found} does, which is no {expected} file; {_ADVICE.get(found, 'decompress it')}"
+    return f"begins with {start!r}, as {found} does, which is no {expected} file; {_advice(found)}"
+
+
+def hint(start: bytes) -> str:
+    """Say what to do about a file whose name says no format, by its first bytes; nothing where these don't tell."""
+    if start.removeprefix(BOM).lstrip().startswith(b"{"):
+        return "; if it has one JSON object a line, name it .jsonl"
+    found = _kind_of(start)
+    return "" if found is None else f"; it begins as {found} does: {_advice(found)}"
+
+
+def _kind_of(start: bytes) -> str | None:
+    return next((kind for kind, starts in _STARTS.items() if start.startswith(starts)), None)
+
+
+def _advice(kind: str) -> str:
+    return _ADVICE.get(kind, "decompress it")

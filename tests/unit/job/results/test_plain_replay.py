@@ -56,7 +56,7 @@ def test_epochs_are_made_in_order(tmp_path):
     ]
     assert (replay.faults, replay.accepted, replay.rejected) == ([], 5, 3)
     assert not replay.has_more
-    assert replay.finish(ended=True) == 0
+    assert replay.finish() == 0
 
 
 def test_a_count_that_is_wrong_is_told_and_the_place_decides(tmp_path):
@@ -66,8 +66,7 @@ def test_a_count_that_is_wrong_is_told_and_the_place_decides(tmp_path):
     first = "the first: epoch 1 has 1 events of a.jsonl up to 3, where 2 are"
     assert replay.faults == [f"epochs/: 2 counts of events are wrong; {first}"]
     assert replay.has_more
-    assert replay.finish(ended=False) == 0
-    assert replay.finish(ended=True) == 1
+    assert replay.finish() == 1
     assert (replay.accepted, replay.rejected) == (5, 3)
 
 

@@ -12,6 +12,7 @@ import pytest
 from gnn.model import save_model
 from job.folder.run_file import read_run, update_run
 from job.options.config_file import load_run_config
+from job.results import check as checking
 from job.run import runner
 from job.run.rejected import RejectWatch
 from operators.parser import files
@@ -80,6 +81,12 @@ def test_too_many_rejected_end_a_run_that_can_go_on(
     stopped = read_run(tmp_path / "out")
     assert stopped["state"] == "stopped"
     assert 1_000 <= read_counts(tmp_path / "out").read < 30_000, "asked from the 1,000th record on"
+    letters = (tmp_path / "out" / "dead_letters.jsonl").read_bytes().splitlines()
+    assert checking.check(tmp_path / "model", [str(tmp_path / "events.jsonl")], tmp_path / "out", oracle="own") == 0
+    checked = orjson.loads(capsys.readouterr().out.splitlines()[-1])
+    summary = stopped["summary"]
+    assert (checked["events"], checked["rejected"]) == (summary["events"], summary["rejected"])
+    assert checked["rejected"] == sum(summary["reasons"].values()) == len(letters)
     assert run(resume="latest") == 1, "the option holds until another value is given"
     assert run(resume="latest", max_rejected="20%") == 0
     ended = read_run(tmp_path / "out")
