@@ -80,10 +80,9 @@ def check_out(out: Path, resume: str | None) -> None:
         from job.run.job_states import at_work
 
         if (found := what_is_in(out)) is not None:
-            msg = (
-                f"--out {out}: not empty: {found}; give a new folder, or --resume latest to go on with the run that is "
-                "in it"
-            )
+            resumed = ", or --resume latest to go on with the run that is in it"
+            has_run = any((out / name).exists() for name in (layout.SAVED_JOB, layout.RUN))
+            msg = f"--out {out}: not empty: {found}; give a new folder{resumed if has_run else ''}"
             raise UsageError(msg)
         if (worker := at_work(out, read_run(out))) is not None:  # a cluster, where its process has gone
             msg = f"--out {out}: {worker} is still working on it; give a new folder, or end it: freshet stop {out}"

@@ -114,7 +114,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
     starts = _starts(config, positions, found)
     sources = plan_sources(found, starts, config, known_topics(positions))
     if not config.events_map:
-        tell_schemas(found.files, plan.in_width, config.id_kind, say)
+        known = config.id_kind if config.snapshot is None else _snapshot(config, plan).id_kind
+        tell_schemas(found.files, plan.in_width, known, say)
     outputs = plan_outputs(config, job_id, say)
     id_kind = _id_kind(config, plan, sources)
     refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)

@@ -181,7 +181,10 @@ def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[Topic
         )
         raise UsageError(msg)
     if not same or tuple(found.topics) != former.topics:
-        msg = f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed"
+        msg = (
+            f"--events: not the files that the job in {out} reads ({', '.join(former.sources)}), or they changed; give "
+            "those, as they were, or start a new job with a new --out"
+        )
         raise UsageError(msg)
     files = [file.at(now.path) for file, now in zip(was.files, found.files, strict=True)]
     topics = [_moved_topic(config, topic, found.topics[topic.index], out) for topic in was.topics]

@@ -139,6 +139,10 @@ def test_the_output_folder_is_empty_unless_resumed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing in --out"):
         check_out(out, "latest")
     check_out(out, None)
+    write(out / "notes.txt")
+    with pytest.raises(UsageError, match=r"not empty: it has notes\.txt; give a new folder$"):
+        check_out(out, None)
+    (out / "notes.txt").unlink()
     write(out / "run.json")
     with pytest.raises(UsageError, match=r"not empty: it has run\.json.*--resume latest"):
         check_out(out, None)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gnn.model import save_model
@@ -57,6 +59,18 @@ def test_an_edge_that_the_partitioner_refuses_stands_in_its_letter_as_it_came(ru
     assert run([edge % b", 2", b"", edge % b"", edge % b", 3"]) == 0
     (letter,) = map(orjson.loads, (tmp_path / "out" / "dead_letters.jsonl").read_bytes().splitlines())
     assert (letter["offset"], letter["raw"].encode()) == (2, edge % b"")
+
+
+def test_the_snapshots_kind_of_ids_is_held_against_the_columns_before_the_start(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "S").mkdir()
+    rows = pa.array([[0.0] * IN_WIDTH], pa.list_(pa.float32(), IN_WIDTH))
+    pq.write_table(pa.table({"id": ["a"], "x": rows}), tmp_path / "S" / "vertices.parquet")
+    pq.write_table(pa.table({"src": ["a"], "dst": ["b"]}), tmp_path / "S" / "edges.parquet")
+    pq.write_table(pa.table({"op": ["add_edge"], "src": [1], "dst": [2]}), tmp_path / "e.parquet")
+    assert run(events=[str(tmp_path / "e.parquet")], snapshot=tmp_path / "S") == 1
+    assert "column src is int64: expected strings, as the job's ids: they will be rejected" in capsys.readouterr().err
 
 
 def test_without_a_record_nothing_is_rejected(run: Run) -> None:
