@@ -14,7 +14,7 @@ from job.errors import UsageError
 from job.kafka.client import ClientProperties
 from job.options.input_options import InputOptions
 from job.options.marks import Options, flag_of
-from job.options.run_config import RunConfig, option_names
+from job.options.run_config import RunConfig, option_fields, option_names
 
 _Kind = TypeVar("_Kind", bound=Options)
 
@@ -100,6 +100,12 @@ def _key(problem: Mapping[str, Any]) -> str:
     return str(problem["loc"][0]) if problem["loc"] else ""
 
 
+def _named(key: str) -> str:
+    """An option as people write it: its flag, or its key where it stands in the file alone."""
+    found = option_fields().get(key)
+    return flag_of(key) if found is None or found[1].panel else key.replace("_", "-")
+
+
 def _explain(problem: Mapping[str, Any], where: str) -> str:
     """Word one of pydantic's problems: the option, what it got, what was expected."""
     key, text = _key(problem), str(problem["msg"])
@@ -109,5 +115,5 @@ def _explain(problem: Mapping[str, Any], where: str) -> str:
         return f"{where}{flag_of(key)}: unknown option; see `freshet run --help`"
     if problem["type"] == "value_error":
         own = text.removeprefix("Value error, ")
-        return f"{where}{flag_of(key)}: {own}" if key else own
-    return f"{where}{flag_of(key)}: got {problem['input']!r}, expected {text.removeprefix('Input should be ')}"
+        return f"{where}{_named(key)}: {own}" if key else own
+    return f"{where}{_named(key)}: got {problem['input']!r}, expected {text.removeprefix('Input should be ')}"

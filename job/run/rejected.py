@@ -63,14 +63,14 @@ class RejectWatch:
             say("freshet: no record was accepted")
             return EXIT_CHECK_FAILED
         # what came between the look that stopped it and the stop may have made the share small again
-        was_stopped = self._was_too_much and not has_finished(read_run(self._out))
+        has_ended = has_finished(read_run(self._out))
+        was_stopped = self._was_too_much and not has_ended
         if self._share_max is None or (counts.share <= self._share_max and not was_stopped):
             return code
-        most = format_share_or_off(self._share_max)
-        say(
-            f"freshet: more was rejected than --max-rejected {most}; the state is kept: --resume latest goes on, with "
-            "a higher --max-rejected or off"
-        )
+        how = "the state is kept: --resume latest goes on, with a higher --max-rejected or off"
+        if has_ended:
+            how = "the run has taken in all of its input"
+        say(f"freshet: more was rejected than --max-rejected {format_share_or_off(self._share_max)}; {how}")
         return EXIT_CHECK_FAILED
 
     def _say(self, counts: ReadCounts, reasons: Mapping[str, int]) -> None:

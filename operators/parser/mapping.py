@@ -27,7 +27,7 @@ class EventMap:
     def __init__(self, expressions: Mapping[str, str]) -> None:
         unknown = sorted(set(expressions) - set(FIELDS))
         if unknown:
-            msg = f"events_map: expected fields among {', '.join(FIELDS)}, got {', '.join(unknown)}"
+            msg = f"expected fields among {', '.join(FIELDS)}, got {', '.join(unknown)}"
             raise ValueError(msg)
         self._compiled = {}
         for field, expression in expressions.items():
@@ -37,7 +37,8 @@ class EventMap:
                     warnings.simplefilter("ignore", PendingDeprecationWarning)
                     self._compiled[field] = jmespath.compile(expression)
             except (JMESPathError, TypeError) as error:
-                msg = f"events_map: {field}: {expression!r} is no JMESPath expression: {error}"
+                why = " ".join(str(error).split()) if isinstance(expression, str) else "expected text"
+                msg = f"{field}: {expression!r} is no JMESPath expression: {why}"
                 raise ValueError(msg) from error
         self._refuse_other_ops()
         self._compiled.pop("ts", None)  # nothing reads it
@@ -49,18 +50,18 @@ class EventMap:
             ValueError: it has no expression, or one that is never an operation, such as its name without backquotes.
         """
         if "op" not in self._compiled:
-            msg = 'events_map: op: missing; give a field, or an operation for all records, such as "`add_edge`"'
+            msg = 'op: missing; give a field, or an operation for all records, such as "`add_edge`"'
             raise ValueError(msg)
         parsed = self._compiled["op"].parsed
         kind, value, expression = parsed["type"], parsed.get("value"), self._compiled["op"].expression
         if kind == "field" and value in OP_NAMES:
             msg = (
-                f"events_map: op: {expression!r} is the field {value} of a record; for the operation write it in "
+                f"op: {expression!r} is the field {value} of a record; for the operation write it in "
                 f'backquotes: "`{value}`"'
             )
             raise ValueError(msg)
         if kind == "literal" and value not in OP_NAMES:
-            msg = f"events_map: op: {expression!r} is always {value!r}, expected one of {', '.join(OP_NAMES)}"
+            msg = f"op: {expression!r} is always {value!r}, expected one of {', '.join(OP_NAMES)}"
             raise ValueError(msg)
 
     def explain(self, error: str) -> str:

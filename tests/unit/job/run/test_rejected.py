@@ -107,8 +107,9 @@ def test_too_many_rejected_end_a_run_that_can_go_on(
     assert (ended["state"], ended["summary"]["events"], ended["summary"]["rejected"]) == ("finished", 30_000, 3_000)
 
 
-def test_too_many_of_a_few_are_judged_at_the_end(run: Run, tmp_path: Path) -> None:
+def test_too_many_of_a_few_are_judged_at_the_end(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(edges(400, bad_every=10), max_rejected="5%") == 1
+    assert capsys.readouterr().err.endswith("than --max-rejected 5%; the run has taken in all of its input\n")
     assert read_run(tmp_path / "out")["state"] == "finished"
     assert run(resume="latest", max_rejected="off") == 0
 
