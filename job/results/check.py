@@ -33,7 +33,7 @@ from job.results.plain_rules import ID_BYTES_MAX
 from job.run.rejected import SAID_ABOVE, in_words
 from job.run.sources import load_starts
 from job.units import readable
-from operators.parser.letter_box import ReadCounts, read_reasons
+from operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.status_file import read_statuses
 from partitioner.reference_graph import GraphArrays
@@ -143,7 +143,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     tell("reading the input to its end")
     found.faults += replay.faults
     found.events, found.rejected = _read_to_the_end(question, replay, found)
-    found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question.out, found)
+    found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question, found)
     return found
 
 
@@ -182,12 +182,14 @@ def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], fo
     ]
 
 
-def _of_rejected(out: Path, found: Findings) -> list[str]:
+def _of_rejected(question: Question, found: Findings) -> list[str]:
     """Say what was rejected, which is no fault of the run; but where nothing was accepted, nothing was checked."""
     counts = ReadCounts(found.events, found.rejected)
+    if not has_finished(question.run):  # it may have accepted what is in no epoch yet
+        counts = max(counts, read_counts(question.out))
     if counts.share <= SAID_ABOVE:
         return []
-    told = in_words(counts, read_reasons(out))
+    told = in_words(counts, read_reasons(question.out))
     if counts.rejected == counts.read:
         return [f"no record was accepted: {told}"]
     say(told)

@@ -107,6 +107,19 @@ def test_too_many_rejected_end_a_run_that_can_go_on(
     assert (ended["state"], ended["summary"]["events"], ended["summary"]["rejected"]) == ("finished", 30_000, 3_000)
 
 
+def test_a_run_that_was_stopped_before_its_first_epoch_has_accepted_what_it_has(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("operators.parser.letter_box._INTERVAL_MS", 0.0)
+    assert run(edges(30_000, bad_every=10), max_rejected="5%", epoch_events=1_000_000, epoch_ms=0) == 1
+    summary = orjson.loads(capsys.readouterr().out)
+    assert checking.check(tmp_path / "model", [str(tmp_path / "events.jsonl")], tmp_path / "out", oracle="own") == 0
+    said = capsys.readouterr()
+    checked = orjson.loads(said.out)
+    assert checked["events"] == checked["rejected"] == summary["rejected"] == summary["events"] >= 100
+    assert "records were rejected (10.0%)" in said.err
+
+
 def test_too_many_of_a_few_are_judged_at_the_end(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(edges(400, bad_every=10), max_rejected="5%") == 1
     assert capsys.readouterr().err.endswith("than --max-rejected 5%; the run has taken in all of its input\n")
