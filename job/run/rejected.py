@@ -61,7 +61,7 @@ class RejectWatch:
             return code
         if counts.rejected == counts.read:
             say("freshet: no record was accepted")
-            return EXIT_CHECK_FAILED
+            code = EXIT_CHECK_FAILED
         # what came between the look that stopped it and the stop may have made the share small again
         has_ended = has_finished(read_run(self._out))
         was_stopped = self._was_too_much and not has_ended

@@ -107,6 +107,17 @@ def test_too_many_rejected_end_a_run_that_can_go_on(
     assert (ended["state"], ended["summary"]["events"], ended["summary"]["rejected"]) == ("finished", 30_000, 3_000)
 
 
+def test_a_run_that_accepts_nothing_and_was_stopped_for_it_says_both(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_LINES", 500)
+    monkeypatch.setattr("operators.parser.letter_box._INTERVAL_MS", 0.0)
+    assert run(edges(30_000, bad_every=1), max_rejected="5%") == 1
+    *_, nothing, why = capsys.readouterr().err.splitlines()
+    assert nothing == "freshet: no record was accepted"
+    assert "than --max-rejected 5%; the state is kept" in why
+
+
 def test_a_run_that_was_stopped_before_its_first_epoch_has_accepted_what_it_has(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
