@@ -26,7 +26,7 @@ def export(
     This is how one changes the number of parts, or takes the graph for retraining. S gets vertices.parquet,
     edges.parquet, and snapshot.json with the positions up to which the graph covers each source:
     `freshet run --snapshot S` with the same --events begins behind them. Prints a JSON line (vertices, edges, epoch,
-    positions). The job must be stopped (or killed). One that runs on Flink is exported with --from: from that savepoint;
+    positions). The job must be stopped or killed. One that runs on Flink is exported with --from, from that savepoint;
     for `latest` and checkpoints, from one that the job is asked for and that is removed afterwards.
 
     [bold]Examples[/bold]
