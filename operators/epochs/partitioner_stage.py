@@ -137,6 +137,7 @@ class PartitionerStage:
     def tick(self, now_ms: float) -> Outcome:
         """Seal what is due, if the log does not say otherwise; in a pause, an empty epoch that ends what is open."""
         out, following = Outcome(), self.epoch + 1
+        self._tell_rest()
         if self._cutter.is_decided(following):
             self._cutter.remind(following, now_ms)
         elif (epoch := self._cutter.cut_by_clock(following, now_ms)) is not None:
@@ -145,12 +146,15 @@ class PartitionerStage:
 
     def is_due(self, now_ms: float) -> bool:
         """Whether a tick would find anything to do."""
+        if self.dead_letters is not None and self.dead_letters.is_behind:
+            return True
         if not self.holds_back:
             return self.waiting
         return self._cutter.pace.events_due(self.lanes.waiting, now_ms) > 0
 
     def look(self, now_ms: float) -> None:
         """Log from time to time that the next epoch waits for events that the cut log names."""
+        self._tell_rest()
         self._cutter.remind(self.epoch + 1, now_ms)
 
     def finish(self) -> Outcome:
@@ -251,6 +255,11 @@ class PartitionerStage:
         if self.dead_letters is not None:
             progress, read = self.progress, self.accepted + self.progress.rejected
             self.dead_letters.tell(progress.reasons, progress.attrs, read, now=now, last=last)
+
+    def _tell_rest(self) -> None:
+        """Tell of the last blocks before a pause, too: somebody may wait for that."""
+        if self.dead_letters is not None and self.dead_letters.is_behind:
+            self._tell(now=False)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         self._is_stamped = True

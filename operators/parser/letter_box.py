@@ -118,6 +118,7 @@ class LetterBox:
         self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}", _INTERVAL_MS)
         self._reasons: Mapping[str, int] = {}
         self._attrs = self._read = 0
+        self.is_behind = False  # what was told is not all in the file
         before = {} if self._status is None else self._status.read()
         self._dropped_before, self._has_told = _dropped_in(before), bool(before)
 
@@ -144,6 +145,7 @@ class LetterBox:
             return
         self._reasons, self._attrs, self._read = reasons, attrs, read
         now_ms = time.time() * 1e3
+        self.is_behind = self._status is not None
         if self._status is not None and (now or self._status.is_due(now_ms)):
             self._write(now_ms, last)
 
@@ -158,6 +160,7 @@ class LetterBox:
 
     def _write(self, now_ms: float, last: bool) -> None:
         if self._status is not None:
+            self.is_behind = False
             told = {"reasons": self._reasons, "attrs": self._attrs, "read": self._read, "dropped": self.dropped}
             self._status.write({**told, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
 

@@ -28,6 +28,7 @@ from operators.parser.dead_letters import DeadLetterFile
 from operators.parser.file_stage import encoded_blocks
 from operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts, read_reasons
 from operators.parser.rejects import Refusals
+from operators.telemetry.status_file import StatusFile
 from partitioner.config import PartitionerConfig
 from partitioner.core import Partitioner
 from partitioner.event_builder import events_of
@@ -350,6 +351,25 @@ def test_reasons_are_as_many_as_what_was_rejected_whatever_was_killed(tmp_path: 
     del old["reasons"]
     older = Job(log, {**again.entries, SEALED_KEY: orjson.dumps(old)}, letters=box())
     assert older.stage.progress.reasons == {OF_BEFORE: 8}
+
+
+@pytest.mark.parametrize("by_clock", [True, False])
+def test_what_was_rejected_before_a_pause_is_told_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_clock: bool
+) -> None:
+    """It was told with the next block alone: --max-rejected would have waited for that."""
+    bad = Parser(WIDTH, None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
+    job = Job(CutLog(), letters=LetterBox(LetterQueue(), tmp_path, "partitioner"))
+    monkeypatch.setattr(StatusFile, "is_due", lambda _self, _now_ms: False)
+    job.keep(job.stage.receive(bad, 0.0))
+    assert (read_counts(tmp_path), job.stage.is_due(1.0)) == (ReadCounts(), True)
+    monkeypatch.setattr(StatusFile, "is_due", lambda _self, _now_ms: True)
+    if by_clock:
+        job.keep(job.stage.tick(1.0))
+    else:
+        job.stage.look(1.0)
+    assert (read_counts(tmp_path), job.stage.is_due(2.0)) == (ReadCounts(2, 2), False)
+    assert job.sent == {}, "no epoch comes of it"
 
 
 def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
