@@ -158,7 +158,7 @@ def sources_of(file: Path, project: Path = _PROJECT) -> list[Path]:
 
 @cache
 def cache_folder(file: str) -> Path | None:
-    """Where kernels of a source file are written to, the first of `cache_folders` that can be; None: there is none.
+    """Return the first of `cache_folders` that kernels of a source file can be written to; None without one.
 
     What no process has used for some days is taken away when a new folder is made beside it.
     """
@@ -171,7 +171,7 @@ def cache_folder(file: str) -> Path | None:
 
 @cache
 def cache_folders(file: str) -> list[Path]:
-    """Where the kernels of a source file may lie: by `NUMBA_CACHE_DIR` or beside the file, then in the user's cache.
+    """Return the folders for kernels of a source file: `NUMBA_CACHE_DIR` or beside the file, then the user's cache.
 
     They are read from wherever they are, so that a user who can't write to an installation has what was compiled there.
     """
@@ -199,7 +199,7 @@ class Stamps(NamedTuple):
 
 
 def ready_stamps() -> Stamps:
-    """Where it stands, or would, that all kernels are compiled as these sources say."""
+    """Return the path of the file which marks that all kernels of these sources are compiled."""
     target = (numba.__version__, llvmlite.__version__, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
     digest = hashlib.sha256(" ".join(map(str, target)).encode())
     for source in sorted({source for path in kernel_modules() for source in sources_of(path)}):

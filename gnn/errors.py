@@ -1,4 +1,4 @@
-"""What users see as one line that says all that they need to know: the root of all errors, and warnings."""
+"""The root of all errors that users see as one line, and warnings."""
 
 from __future__ import annotations
 

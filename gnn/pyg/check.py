@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 TOLERANCE = 1e-4
-"""How far float32 may be off, of a value's own scale."""
+"""Largest error of float32, as a share of a value's own scale."""
 _TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
 _SIZES = (1.0, 1e-4, 0.01, 100.0, 1e4)
 _SMALLEST = 1e-30  # near the smallest normal float32, below which it has no digits
@@ -47,7 +47,7 @@ class _Module(NamedTuple):
     head: str | None
 
     def rows(self, graph: Graph) -> Rows:
-        """What it gives in float32.
+        """Return the result in float32.
 
         Raises: ExportError where it fails.
         """
