@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import orjson
 
 from job.console import say
 from job.machine.processes import die_with_parent
+from job.machine.signals import STOPS
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
 from job.serving.served_job import TailsHere, plan_of
@@ -55,9 +56,9 @@ def main() -> int:
     """Answer until SIGTERM, or until the process that keeps the table ends."""
     faulthandler.enable()
     work = Work.load(sys.stdin.buffer.read())
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended, tell = os.pipe()  # not an Event: one signal amid another would wait for its lock for ever
+    for number in STOPS:
+        signal.signal(number, lambda *_: os.write(tell, b"."))
     die_with_parent(signal.SIGTERM)
     if os.getppid() != work.parent:  # it ended before we could ask to be told
         return 0
@@ -69,8 +70,9 @@ def main() -> int:
     answering.start()
     gc.freeze()
     say(f"worker {work.number}: Flight at {doors.flights[work.number]}")
-    os.write(1, READY)
-    ended.wait()
+    with suppress(BrokenPipeError):  # the parent has died: the signal comes
+        os.write(1, READY)
+    os.read(ended, 1)
     answering.stop()
     os._exit(0)  # gRPC would wait for streams that clients keep open
 
