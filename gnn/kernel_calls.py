@@ -14,13 +14,15 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numba
 
 NOTE_VARIABLE = "FRESHET_NOTE_CALLS"
+CHECKED_FIRST, CHECK_EACH = 32, 1024  # direct calls whose types are compared: the first ones, then one in each 1,024
 
 
 class Call(NamedTuple):
@@ -37,7 +39,7 @@ class Call(NamedTuple):
 
 
 _noted: dict[Call, None] = {}
-_checks = False  # whether direct calls are held against the types of the first one
+_checks = False  # whether every direct call is compared with the types of the first one
 _thread = threading.local()
 
 
@@ -87,41 +89,53 @@ class Direct:
     """A kernel for one caller, whose arguments have the same types at every call.
 
     numba looks at every array in every argument, at each call, to find the code for their types: some 10 microseconds
-    where a kernel gets whole tables, which is more than most take in a small epoch. Here it does so once. No array may
-    be a part of the columns of another one: with one row it is contiguous, and with more it is not.
-    After `check_calls`, as in tests, each call is held against the types of the first one.
+    where a kernel gets whole tables, which is more than most take in a small epoch. Here the code is found once, and
+    arrays of another type or layout would make it read and write at wrong places. So the types are compared with those
+    of the first call at the next 31 calls, then at each 1,024th; after `check_calls`, as in tests, at every call. No
+    array may be a part of the columns of another one: with one row it is contiguous, and with more it is not.
 
     Raises:
-        TypeError: they differ, and calls are checked.
+        TypeError: the types differ at a call that is checked; the kernel has not run.
     """
 
     def __init__(self, kernel: Callable[..., Any]) -> None:
         self._kernel = kernel
-        self._call = self._first
+        self._call: Callable[..., Any] = kernel
+        self._types: tuple[Any, ...] | None = None
+        self._until_check = 0  # calls
+        self._checked = 0  # calls
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the kernel."""
+        if self._until_check:
+            self._until_check -= 1
+            return self._call(*arguments)
+        if self._types is None:
+            return self._first(*arguments)
+        self._check(arguments)
         return self._call(*arguments)
 
     def _first(self, *arguments: Any) -> Any:
-        result, types = self._kernel(*arguments), _types_of(arguments)
-        found = getattr(self._kernel, "overloads", {}).get(types)  # none where kernels run as plain Python
-        if _checks:
-            self._call = partial(self._checked, types)
-        else:
-            self._call = self._kernel if found is None else found.entry_point
+        result = self._kernel(*arguments)
+        self._types, self._checked = _types_of(arguments), 1
+        found = getattr(self._kernel, "overloads", {}).get(self._types)  # none where kernels run as plain Python
+        self._call = self._kernel if found is None else found.entry_point
         return result
 
-    def _checked(self, types: tuple[Any, ...], *arguments: Any) -> Any:
-        if (others := _types_of(arguments)) != types:
-            differing = [(one, other) for one, other in zip(types, others, strict=True) if one != other]
-            msg = f"{self._kernel.__name__}: types of arguments differ from those of the first call: {differing}"
+    def _check(self, arguments: tuple[Any, ...]) -> None:
+        assert self._types is not None
+        if (others := _types_of(arguments)) != self._types:
+            pairs = zip_longest(self._types, others)
+            differing = [(place, one, other) for place, (one, other) in enumerate(pairs) if one != other]
+            name = getattr(self._kernel, "__name__", self._kernel)
+            msg = f"{name}: arguments differ in type from those of the first call (place, expected, got): {differing}"
             raise TypeError(msg)
-        return self._kernel(*arguments)
+        self._checked += 1
+        self._until_check = 0 if _checks or self._checked < CHECKED_FIRST else CHECK_EACH - 1
 
 
 def check_calls(check: bool = True) -> None:
-    """Have kernels that are called directly from now on check the types of their arguments."""
+    """Have kernels that are called directly check the types of their arguments at every call."""
     global _checks
     _checks = check
 

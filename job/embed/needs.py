@@ -16,7 +16,7 @@ from operators.embed.engine import EngineOptions
 from operators.embed.id_numbers import dictionary_bytes
 from operators.embed.memory_plan import (
     CONTEXT_BYTES,
-    MemoryError,
+    BudgetError,
     Shape,
     held_passes,
     layer_memory,
@@ -121,12 +121,12 @@ def memory_lines(
     lines = [f"memory: {readable(options.memory)}, beside what Python and its libraries take"]
     try:
         if options.memory < needs.prepare_memory:
-            raise MemoryError
+            raise BudgetError
         lines.append(f"  reading and sorting: up to {readable(min(options.memory, preparing))}")
         for number, shape in enumerate(needs.shapes, 1):
             of_layer = of_pass if passes is None else replace(of_pass, passes=passes[number - 1])
             lines.append(f"  layer {number}{spread}: {_layer_line(needs, of_layer, shape)}")
-    except MemoryError:
+    except BudgetError:
         msg = (
             f"--memory {format_size(options.memory)}: too little for {needs.vertices:,} vertices and "
             f"{needs.edges:,} edges; give {format_size(-(-least // _MIB) * _MIB)} or more"

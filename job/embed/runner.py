@@ -26,7 +26,7 @@ from job.local.malloc import give_freed_memory_back
 from job.machine.signals import handled
 from operators.embed.engine import EngineOptions
 from operators.embed.files import EmbedError
-from operators.embed.memory_plan import MemoryError
+from operators.embed.memory_plan import BudgetError
 from operators.factory import load_plan
 from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from state.memory.machine_memory import available_memory
@@ -91,7 +91,7 @@ def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snap
     folder.take_back(work.parent, (layout.EMBEDDINGS,))
     try:
         report, more = serving.make_embeddings(options.model, plan, snapshot, work, serve, needs)
-    except MemoryError as error:
+    except BudgetError as error:
         msg = f"--memory: {error}; give more"
         raise UsageError(msg) from None
     _finish(work, snapshot, _info(plan, snapshot, SERVING, report.vertices, serve.undirected))

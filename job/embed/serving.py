@@ -19,7 +19,7 @@ from operators.embed.embedding import Embedding, EmbeddingReport
 from operators.embed.engine import EngineOptions, layer_name
 from operators.embed.files import EmbedError
 from operators.embed.journal import Journal
-from operators.embed.memory_plan import MemoryError, Shape, file_block_rows, held_passes, passes_without_cold_store
+from operators.embed.memory_plan import BudgetError, Shape, file_block_rows, held_passes, passes_without_cold_store
 from operators.snapshot.reader import Snapshot
 
 _PASSES_MAX = 64  # that are drawn for a layer
@@ -48,7 +48,7 @@ class Serve:
 def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
     """Say what it will need; refuse what is not there."""
     drawn = None
-    with suppress(MemoryError), _clear_ends():  # of too little memory `memory_lines` says more
+    with suppress(BudgetError), _clear_ends():  # of too little memory `memory_lines` says more
         drawn = None if serve.spread is None else drawn_passes(needs, serve, Journal(work))
     for line in memory_lines(needs, serve.engine, serve.side_by_side, drawn):
         say(line)
@@ -68,7 +68,7 @@ def make_embeddings(
     """Write the embeddings into the work folder, or go on with that; on Flink if it is spread.
 
     Returns what it came to, and more for the JSON line.
-    Raises: SnapshotError for bad rows; MemoryError for a small budget; JobFailed for a full disk or a damaged file.
+    Raises: SnapshotError for bad rows; BudgetError for a small budget; JobFailed for a full disk or a damaged file.
     """
     with Progress("embed") as bar, _clear_ends():
         if serve.spread is None:

@@ -56,7 +56,7 @@ class Embedding:
     """Embeds a snapshot's graph into `out`; `work` holds all that is only needed until it is done.
 
     It is made in steps: the graph is prepared, then come the passes of each layer, then the embeddings' files.
-    Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file; MemoryError for a small budget;
+    Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file; BudgetError for a small budget;
     UnsupportedModelError for a model that this can't embed.
     """
 

@@ -21,7 +21,7 @@ _SORTED_EDGE_BYTES = 80  # of an edge while a bucket is sorted
 _PASSES_MAX = 64  # of a layer whose destinations must fit, unless more are asked for
 
 
-class MemoryError(InputError):  # of this module alone
+class BudgetError(InputError):
     """The budget is too small for the graph; the message says what would do."""
 
 
@@ -108,7 +108,7 @@ def layer_memory(
     """Divide the budget among the arrays of a layer in so many passes.
 
     `block_rows`: of its output's file; `reading_rows`: of the file that it reads, if another budget has decided them.
-    Raises: MemoryError when too little is left for the hot store.
+    Raises: BudgetError when too little is left for the hot store.
     """
     blocks = -(-vertices // block_rows)
     destinations = min(vertices, -(-blocks // passes) * block_rows)
@@ -134,8 +134,8 @@ def layer_memory(
     return LayerMemory(passes, destinations, slots, chunk_rows, chunk_edges, block, update_rows, total)
 
 
-def _too_little(memory: int, vertices: int, passes: int) -> MemoryError:
-    return MemoryError(f"{memory:,} bytes are too few for {vertices:,} vertices in {passes} passes")
+def _too_little(memory: int, vertices: int, passes: int) -> BudgetError:
+    return BudgetError(f"{memory:,} bytes are too few for {vertices:,} vertices in {passes} passes")
 
 
 def _held_memory(memory: int, vertices: int, shape: Shape, given: LayerMemory) -> LayerMemory:
@@ -158,13 +158,13 @@ def _held_memory(memory: int, vertices: int, shape: Shape, given: LayerMemory) -
 def held_passes(memory: int, vertices: int, shape: Shape, least: int) -> int:
     """The fewest passes, from `least` on, whose destinations all fit in memory.
 
-    Raises: MemoryError where no number of passes does.
+    Raises: BudgetError where no number of passes does.
     """
     for passes in range(least, max(least, _PASSES_MAX) + 1):
         block_rows = output_block_rows(memory, vertices, shape, passes)
         try:
             layer_memory(memory, vertices, shape, passes, block_rows, next_use=False)
-        except MemoryError:
+        except BudgetError:
             continue
         return passes
     raise _too_little(memory, vertices, max(least, _PASSES_MAX))
@@ -181,7 +181,7 @@ def passes_without_cold_store(memory: int, vertices: int, shape: Shape, block_ro
         try:
             if not layer_memory(memory, vertices, shape, passes, block_rows, next_use=False).needs_cold_store:
                 return passes
-        except MemoryError:
+        except BudgetError:
             continue
     return 0
 
@@ -204,7 +204,7 @@ def _fits(memory: int, vertices: int, shape: Shape) -> bool:
         layer_memory(
             memory, vertices, shape, passes, output_block_rows(memory, vertices, shape, passes), next_use=False
         )
-    except MemoryError:
+    except BudgetError:
         return False
     return True
 

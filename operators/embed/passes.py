@@ -11,7 +11,7 @@ import numpy as np
 
 from gnn.plan import Context, LayerPlan
 from operators.embed.cold_store import ColdStore
-from operators.embed.memory_plan import MemoryError, Shape, layer_memory, passes_without_cold_store
+from operators.embed.memory_plan import BudgetError, Shape, layer_memory, passes_without_cold_store
 from operators.embed.orchestrator import PassCounts
 from operators.embed.rows_file import RowsFile
 from operators.embed.topology import Topology
@@ -119,7 +119,7 @@ def cheapest(engine: Trier, number: int, layer: LayerPlan, shape: Shape, block_r
         seconds = passes * rows.size / speeds.read_bytes_s
         try:
             planned = layer_memory(memory, vertices, shape, passes, block_rows, next_use=False)
-        except MemoryError:
+        except BudgetError:
             continue
         if planned.needs_cold_store:
             last = min(vertices, planned.destinations)

@@ -15,7 +15,7 @@ from gnn.synopses import Synopsis
 from operators.embed.embedding import Embedding
 from operators.embed.engine import EngineOptions, UnsupportedModelError
 from operators.embed.files import EmbedError
-from operators.embed.memory_plan import MemoryError, file_block_rows, layer_memory, shape_of
+from operators.embed.memory_plan import BudgetError, file_block_rows, layer_memory, shape_of
 from operators.snapshot.reader import SnapshotError, open_snapshot
 from operators.snapshot.writer import write_snapshot
 from tests.support.data import data_set
@@ -108,7 +108,7 @@ def test_held_layers_take_more_passes_where_memory_is_small_and_say_when_there_i
     report = embed(model, snapshot, tmp_path, EngineOptions(3 * SMALL))
     assert report.layers[0].passes > 1
     assert_is_oracles(model, graph, np.stack(list(read_rows(tmp_path).values())))
-    with pytest.raises(MemoryError, match="too few for 400 vertices"):
+    with pytest.raises(BudgetError, match="too few for 400 vertices"):
         embed(model, snapshot, tmp_path / "less", EngineOptions(20_000))
 
 
@@ -273,7 +273,7 @@ def test_a_synopsis_that_is_no_sum_is_refused_by_name(snapshot: Path, tmp_path: 
 
 def test_a_budget_that_is_too_small_is_refused(snapshot: Path, tmp_path: Path) -> None:
     model = make_model(3, [conv("sage_conv", IN_WIDTH, 4)])
-    with pytest.raises(MemoryError, match="too few for 400 vertices"):
+    with pytest.raises(BudgetError, match="too few for 400 vertices"):
         embed(model, snapshot, tmp_path, EngineOptions(20_000))
 
 

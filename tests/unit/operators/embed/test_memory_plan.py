@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from operators.embed.memory_plan import (
-    MemoryError,
+    BudgetError,
     Shape,
     file_block_rows,
     layer_memory,
@@ -31,7 +31,7 @@ def test_no_layer_takes_more_than_the_budget(vertices: int, shape: Shape) -> Non
         rows = file_block_rows(memory, vertices, shape.out)
         try:
             found = layer_memory(memory, vertices, shape, passes, rows, next_use=False)
-        except MemoryError:
+        except BudgetError:
             assert memory < 4 * least_memory(vertices, [shape])
             continue
         planned += 1
@@ -47,7 +47,7 @@ def test_the_least_memory_is_enough_and_less_is_not() -> None:
         assert layer_memory(least, vertices, shape, 1, rows, next_use=False).slots
         if least > 1 << 20:
             less = least - (1 << 20)
-            with pytest.raises(MemoryError):
+            with pytest.raises(BudgetError):
                 layer_memory(less, vertices, shape, 1, file_block_rows(less, vertices, shape.out), next_use=False)
 
 
