@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, Required
 
 import numpy as np
 import orjson
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from gnn.errors import InputError
+from gnn.files.json_file import parse_json
+from gnn.files.whole import write_whole
 from state.codec import UnknownFormatError
 from state.memory.mapped_file import MappedFile
 from state.page_checksums import PAGE_BYTES, PageChecksums
@@ -31,12 +34,30 @@ IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)
 # What can be done with what another version has written.
 GO_ON = "Resume with the version that wrote it, or `freshet export` the graph with that one and start from the snapshot"
+_PUT_BACK = "put the folder back, or run again without --resume"
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
 # What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many.
 # Smaller ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page
 # costs some microseconds when it is first written to, as other threads' processors have to be told of it.
 _MAPPED_BYTES, _MAPPED_JOB_BYTES = 512 << 20, 3 << 30
 _MAPPED_TABLE_BYTES = 1 << 20  # of each part
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Entry(TypedDict, total=False):
+    dtype: Required[str]
+    shape: Required[list[int]]
+    rows: Required[int]
+    crc32s: str
+    crc32: int
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Manifest(TypedDict):
+    format: int
+    epoch: int
+    page_bytes: NotRequired[int]
+    tables: dict[str, _Entry]
 
 
 class DamagedImageError(InputError):
@@ -60,10 +81,7 @@ def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> No
         rows, crc32s = int(table.part_rows[part]), checksums.encode()
         entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32s": crc32s}
     told = {"format": IMAGE_FORMAT, "epoch": epoch, "page_bytes": PAGE_BYTES, "tables": entries}
-    manifest = orjson.dumps(told, option=orjson.OPT_INDENT_2)
-    aside = folder / ".image.json"
-    aside.write_bytes(manifest)
-    os.replace(aside, folder / "image.json")
+    write_whole(folder / "image.json", orjson.dumps(told, option=orjson.OPT_INDENT_2))
 
 
 def _written(table: Table, part: int) -> np.ndarray:
@@ -126,7 +144,11 @@ def _bytes_beside(folders: Iterable[Path]) -> int:
 
 
 def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
-    manifest: dict[str, Any] = orjson.loads(_manifest(folder))
+    try:
+        manifest: dict[str, Any] = dict(parse_json(_manifest(folder), _Manifest))
+    except ValueError as error:
+        msg = f"base image {folder}: image.json is damaged: {error}; {_PUT_BACK}"
+        raise DamagedImageError(msg) from None
     if manifest["format"] not in FORMATS_READ:
         known = " and ".join(map(str, FORMATS_READ))
         msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {known})"
@@ -156,8 +178,9 @@ def image_id(folder: Path) -> bytes:
 def _manifest(folder: Path) -> bytes:
     try:
         return (folder / "image.json").read_bytes()
-    except FileNotFoundError:
-        msg = f"base image {folder}: there is no image.json; put the folder back, or run again without --resume"
+    except OSError as error:
+        what = "there is no image.json" if isinstance(error, FileNotFoundError) else f"image.json: {error.strerror}"
+        msg = f"base image {folder}: {what}; {_PUT_BACK}"
         raise DamagedImageError(msg) from None
 
 

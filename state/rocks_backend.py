@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
+from gnn.files.json_file import DamagedFileError
 from state.sweep import Mutations
 from state.value_log import Pointer, ValueLog
+
+_CURRENT, _BINDING = "CURRENT", "rocksdict-config.json"
+_ADVICE = "put the folder back from a copy, or start the job again in a new --out"
 
 
 def _full_key(operator: str, key: str) -> bytes:
     return f"{operator}|{key}".encode()
+
+
+def _refuse_torn(folder: Path) -> None:
+    """Refuse a folder of which RocksDB would make an empty one.
+
+    Raises: DamagedFileError.
+    """
+    config = folder / _BINDING
+    with suppress(FileNotFoundError):
+        if not config.read_bytes().strip(b"\0"):
+            config.unlink()  # says how keys are encoded: `options` does, too
+    if not (folder / _CURRENT).exists() and any(folder.glob("MANIFEST-*")):
+        msg = f"{folder / _CURRENT}: is missing, and the files beside it mean nothing without it; {_ADVICE}"
+        raise DamagedFileError(msg)
 
 
 class RocksStore:
@@ -38,7 +57,12 @@ class RocksStore:
         options.set_enable_blob_files(True)
         options.set_min_blob_size(4096)
         options.set_enable_blob_gc(True)
-        self._db = Rdict(str(folder), options, access_type=AccessType.read_write())
+        _refuse_torn(folder)
+        try:
+            self._db = Rdict(str(folder), options, access_type=AccessType.read_write())
+        except Exception as error:  # it has no class of its own
+            msg = f"{folder}: RocksDB can't open it ({' '.join(str(error).split())}); {_ADVICE}"
+            raise DamagedFileError(msg) from None
         self._logged = _full_key(*logged) if logged else None
         found = self._from(self._logged) if self._logged else ()
         self._pointers = {key: Pointer.decode(data) for key, data in found}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from gnn.files.json_file import read_json
 from job.dev.broker_files import (
     CLIENT,
     HOST,
@@ -132,9 +133,8 @@ def start_broker(
 
 def _settings(data: Path, port: int, sasl: bool | None, tls: bool | None, password: str | None) -> Settings:
     """The settings of the folder where it has some, with what is asked for now, on ports that are free."""
-    try:
-        settings = Settings(**json.loads((data / SETTINGS).read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    settings = read_json(data / SETTINGS, Settings, "remove it: then the broker gets new ports and a new password")
+    if settings is None:
         settings = Settings(0, 0, 0, _cluster_id(), False, False, secrets.token_hex(16))
     try:
         wanted = server_port(port or settings.port)

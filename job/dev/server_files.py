@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from job.folder.run_file import write_json
+from gnn.files.json_file import read_json, write_json
 
 
 def servers_folder(kind: str) -> Path:
@@ -24,7 +23,8 @@ def remember(kind: str, port: int, **fields: Any) -> None:
 def remembered(kind: str) -> dict[int, dict[str, Any]]:
     """Return what is noted, by port; servers that have died since are among it."""
     files = servers_folder(kind).glob("[0-9]*.json")
-    return {int(file.stem): json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)}
+    found = {int(file.stem): read_json(file, dict[str, Any], "remove it") for file in sorted(files)}
+    return {port: fields for port, fields in found.items() if fields is not None}
 
 
 def forget(kind: str, port: int) -> None:

@@ -11,16 +11,18 @@ from typing import Any
 
 import orjson
 
+from gnn.files.json_file import read_json, write_json
+from gnn.files.whole import sync_folder, sync_tree, write_whole
 from job.errors import UsageError
 from job.folder import layout, lock
 from operators.embed.embedding import take_over
 from operators.embed.files import full_disk
-from operators.sink.direct_file import sync_folder
 
 WORK = ".embed"  # all that is needed until it is done
 TOLD = "told.json"
 SNAPSHOT = "snapshot.json"
 OF_EMBED = "embeddings"  # in snapshot.json, beside the model's SHA-256
+_ADVICE = "remove the folder and embed again"
 _GRAPH = ("vertices.parquet", "edges.parquet")
 
 
@@ -43,21 +45,17 @@ def taken(out: Path) -> Iterator[Path]:
 
 
 def is_finished(out: Path) -> bool:
-    """Whether a finished embedding is in the folder."""
-    try:
-        info = orjson.loads((out / SNAPSHOT).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return False
-    return isinstance(info, dict) and OF_EMBED in info
+    """Whether a finished embedding is in the folder.
+
+    Raises: DamagedFileError where what says so is damaged.
+    """
+    info = read_json(out / SNAPSHOT, dict[str, Any], "put it back from a copy, or embed again into a new folder")
+    return info is not None and OF_EMBED in info
 
 
 def told_before(out: Path) -> dict[str, Any]:
     """What an attempt that is to be gone on with was told; empty where there is none."""
-    try:
-        told: dict[str, Any] = orjson.loads((out / WORK / TOLD).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return told
+    return read_json(out / WORK / TOLD, dict[str, Any], _ADVICE) or {}
 
 
 def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
@@ -66,15 +64,13 @@ def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
     Raises: UsageError when that one was told something else, by name.
     """
     path = work / TOLD
-    if not path.exists():
-        aside = path.with_suffix(".tmp")
+    before = read_json(path, dict[str, Any], _ADVICE)
+    if before is None:
         try:
-            aside.write_bytes(orjson.dumps(told))
-            os.replace(aside, path)
+            write_json(path, told)
         except OSError as error:
-            raise full_disk(aside, error) from None
+            raise full_disk(path, error) from None
         return False
-    before = orjson.loads(path.read_bytes())
     for name, value in told.items():
         if before.get(name) != value:
             msg = (
@@ -92,34 +88,21 @@ def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[st
     """
     work = out / WORK
     take_over(snapshot, work)
-    for path in (path for name in also for path in (work / name).rglob("*")):
-        _sync(path)
+    for name in also:
+        try:
+            sync_tree(work / name)
+        except OSError as error:
+            raise full_disk(work / name, error) from None
     for name in (layout.EMBEDDINGS, *also):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (*_GRAPH, layout.EMBEDDINGS, *also):
         os.replace(work / name, out / name)
     sync_folder(out)
-    aside = work / SNAPSHOT
     try:
-        with aside.open("wb") as file:
-            file.write(orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        write_whole(out / SNAPSHOT, orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
     except OSError as error:
-        raise full_disk(aside, error) from None
-    os.replace(aside, out / SNAPSHOT)
-    sync_folder(out)
+        raise full_disk(out / SNAPSHOT, error) from None
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        raise full_disk(path, error) from None
-    finally:
-        os.close(opened)
 
 
 def take_back(out: Path, names: Sequence[str]) -> None:

@@ -7,11 +7,10 @@ own manifest goes to standard output: its name, and size and checksum of each fi
 from __future__ import annotations
 
 import fcntl
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gnn.errors import FreshetError, InputError
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 from job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from job.folder import layout
 from job.machine.processes import die_with_parent
@@ -30,7 +30,14 @@ from operators.initial.image import InitialImage
 from operators.settings import Settings
 from operators.snapshot.reader import Snapshot, open_snapshot
 
+_ADVICE = "remove the folder and embed again"
 STEPS, TOLD_FILE, FAILED_FILE = "steps", "steps.json", "failed.json"
+
+
+@dataclass(frozen=True)
+class _Failure:
+    exit: int
+    message: str
 
 
 @dataclass(frozen=True)
@@ -80,12 +87,22 @@ class Told:
 
     def write(self) -> None:
         """Write the file."""
-        self.path.write_bytes(orjson.dumps(self))
+        write_json(self.path, asdict(self))
 
     @staticmethod
     def read(path: Path) -> Told:
-        """Read such a file."""
-        return Told(**orjson.loads(path.read_bytes()))
+        """Read such a file.
+
+        Raises: EmbedError where it is damaged, or not there.
+        """
+        try:
+            found = read_json(path, Told, _ADVICE)
+        except DamagedFileError as error:
+            raise EmbedError(str(error)) from None
+        if found is None:
+            msg = f"{path}: is missing; {_ADVICE}"
+            raise EmbedError(msg)
+        return found
 
 
 class Steps(NamedTuple):
@@ -165,9 +182,13 @@ def _check_input(folder: Path, manifest: dict[str, Any]) -> None:
 def main() -> int:
     """Do the step that standard input names."""
     die_with_parent()
-    told, asked = Told.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
-    if told.failed.exists():
-        return int(orjson.loads(told.failed.read_bytes())["exit"])
+    try:
+        told, asked = Told.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
+    except EmbedError as error:
+        print(error, file=sys.stderr)
+        return exit_code(error)
+    if (failure := failure_of(told)) is not None:
+        return exit_code(failure)
     try:
         manifest = do_step(told, asked["step"], asked["inputs"])
     except FreshetError as error:
@@ -179,21 +200,20 @@ def main() -> int:
 
 
 def _note_failure(told: Told, error: FreshetError) -> None:
-    aside = told.failed.with_suffix(f".{os.getpid()}")
-    try:
-        aside.write_bytes(orjson.dumps({"exit": exit_code(error), "message": one_line(error)}))
-        os.replace(aside, told.failed)
-    except OSError:  # a full disk, most likely: then Flink tries again, and gives up by itself
-        aside.unlink(missing_ok=True)
+    with suppress(OSError):  # a full disk, most likely: then Flink tries again, and gives up by itself
+        write_json(told.failed, {"exit": exit_code(error), "message": one_line(error)})
 
 
 def failure_of(told: Told) -> FreshetError | None:
     """Why a step has said that no attempt will succeed."""
-    if not told.failed.exists():
+    try:
+        found = read_json(told.failed, _Failure, _ADVICE)
+    except DamagedFileError as error:
+        return JobFailed(str(error))
+    if found is None:
         return None
-    found = orjson.loads(told.failed.read_bytes())
-    error = JobFailed(found["message"])
-    return error if found["exit"] == exit_code(error) else InputError(found["message"])
+    failed = JobFailed(found.message)
+    return failed if found.exit == exit_code(failed) else InputError(found.message)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 from gnn.model import MAX_CONVS
+from job.errors import UsageError
 from job.flink.pipeline import groups_max
 from job.folder import layout
 from job.kafka.topic_specs import TopicInput, TopicOutput
@@ -126,15 +127,19 @@ class JobSpec(BaseModel):
 
     def save(self, path: Path) -> None:
         """Write the spec as JSON."""
-        path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        write_json(path, self.model_dump(mode="json"))
 
     @classmethod
     def load(cls, path: Path) -> JobSpec:
         """Read a spec from JSON.
 
-        Raises: pydantic.ValidationError naming the field that is wrong.
+        Raises: UsageError where there is none; DamagedFileError naming the field that is wrong.
         """
-        return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        found = read_json(path, cls, "give the file of a job, as `freshet run` leaves it beside the checkpoints")
+        if found is None:
+            msg = f"{path}: there is no such file; give the {layout.SPEC} of a job, beside its checkpoints"
+            raise UsageError(msg)
+        return found
 
 
 def after_former(spec: JobSpec, path: Path) -> JobSpec:
@@ -145,10 +150,10 @@ def after_former(spec: JobSpec, path: Path) -> JobSpec:
 def _has_stayed(path: Path) -> bool:
     """Whether the job whose spec is there, or one before it, was to stay; true where nobody knows."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return bool(found.get("stay") or found.get("has_stayed"))
-    except (OSError, ValueError, AttributeError):
+        found = read_json(path, dict[str, Any], "the next run writes it again")
+    except DamagedFileError:
         return True
+    return found is None or bool(found.get("stay") or found.get("has_stayed"))
 
 
 def savepoint_target(folder: Path | str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gnn.files.json_file import write_json
 from job.console import say
 from job.errors import JobFailed
 from job.flink import cluster
@@ -283,7 +284,7 @@ class FlinkRun:
         except FlinkRestError:
             return
         if since_ms is not None:
-            run_file.write_json(self.spec.checkpoints / layout.RETAINED, {"since_ms": since_ms})
+            write_json(self.spec.checkpoints / layout.RETAINED, {"since_ms": since_ms})
 
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)

@@ -5,18 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
-import orjson
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
+from gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
+from gnn.files.whole import sync_folder
 from job.errors import UsageError
 from job.folder import layout
-from job.folder.run_file import write_json
-from job.kafka.topic_specs import TopicInput, as_recorded, from_recorded
+from job.kafka.topic_specs import TopicInput, as_recorded
+from job.options.run_config import RunConfig
 from operators.factory import load_plan
 from operators.settings import Settings
 
 _RENAMED = {"epoch_events": "epoch_events_given"}  # options that had another name when the job was saved
+_ADVICE = (
+    "no other file has all of it: put it back from a copy, or start the job again in a new --out (from a snapshot of "
+    "its graph, where there is one)"
+)
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Settings(TypedDict):
+    """What is read here of a job's settings before they are known for whole ones."""
+
+    job_id: str
+    parts: int
+    sources: list[str]
+    model: str
+
+
+class _Content(TypedDict):
+    settings: _Settings
+    model_sha256: str
+    snapshot: str | None
+    runtime: str
+    topics: NotRequired[list[dict[str, Any]]]
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,16 +67,33 @@ class SavedJob:
             "options": dict(self.options),
         }
         write_json(out / layout.SAVED_JOB, content)
+        sync_folder(out)
 
     @staticmethod
     def read(out: Path) -> SavedJob | None:
-        """The job of an output folder, None where it holds none."""
+        """The job of an output folder, None where it holds none.
+
+        Raises: DamagedFileError where its file is damaged.
+        """
         content = _content(out)
-        if content is None:
-            return None
-        content["options"] = {_RENAMED.get(name, name): value for name, value in content["options"].items()}
-        settings, topics = Settings.from_dict(content.pop("settings")), content.pop("topics", [])
-        return SavedJob(settings, topics=tuple(from_recorded(topics)), **content)
+        return None if content is None else _from_content(out / layout.SAVED_JOB, content)
+
+    def run_fields(self) -> dict[str, Any]:
+        """What `run.json` says of the job for as long as it lives."""
+        return {
+            "model": self.settings.model,
+            "model_sha256": self.model_sha256,
+            "snapshot": self.snapshot,
+            "sources": list(self.settings.sources),
+            "topics": as_recorded(self.topics),
+            "events_map": dict(self.settings.parsing.events_map),
+            "parts": self.settings.parts,
+            "id_type": self.settings.id_kind,
+            "id_bytes_max": self.settings.parsing.id_bytes_max,
+            "undirected": self.settings.partitioning.undirected,
+            "runtime": self.runtime,
+            "processor": dict(self.settings.processor),
+        }
 
     def settings_at(self, out: Path, model: Path) -> Settings:
         """The settings at today's paths, for folders may have moved.
@@ -86,9 +129,28 @@ def job_of_state(state: Path) -> str | None:
     return None
 
 
-def _content(out: Path) -> dict[str, Any] | None:
+def _from_content(path: Path, content: dict[str, Any]) -> SavedJob:
     try:
-        content: dict[str, Any] = orjson.loads((out / layout.SAVED_JOB).read_bytes())
-    except FileNotFoundError:
-        return None
-    return content
+        settings = as_kind(Settings.from_dict(content["settings"]).to_dict(), Settings)
+        topics = as_kind(content.get("topics", []), tuple[TopicInput, ...])
+        options = {_RENAMED.get(name, name): value for name, value in content["options"].items()}
+        for name in options.keys() & RunConfig.model_fields.keys():
+            _check_option(name, options[name])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        problem = f"without {error}" if isinstance(error, KeyError) else str(error)
+        msg = f"{path}: damaged: {problem}; {_ADVICE}"
+        raise DamagedFileError(msg) from None
+    return SavedJob(settings, content["model_sha256"], content["snapshot"], content["runtime"], topics, options)
+
+
+def _check_option(name: str, value: Any) -> None:
+    try:
+        as_kind(value, RunConfig.model_fields[name].annotation or object)
+    except ValueError as error:
+        msg = f"options.{name}: {error}"
+        raise ValueError(msg) from None
+
+
+def _content(out: Path) -> dict[str, Any] | None:
+    found = read_json(out / layout.SAVED_JOB, _Content, _ADVICE)
+    return None if found is None else dict(found)

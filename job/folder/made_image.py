@@ -7,10 +7,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import orjson
+from typing_extensions import TypedDict
 
+from gnn.files.json_file import read_json
+from gnn.files.whole import write_whole
 from gnn.processor import told
 from job.errors import UsageError
 from job.folder import layout
@@ -28,7 +31,17 @@ _FLAGS = {
     "undirected": "--undirected",
     "id_kind": "--id-type",
 }
+_ADVICE = "embed the snapshot again"
 _FOLDERS = (layout.IMAGE, layout.EMBEDDINGS, layout.EPOCHS)
+
+
+class _Made(TypedDict):
+    format: NotRequired[int]
+    parts: int
+    partitioning: PartitionerConfig
+    processor: dict[str, str]
+    vertices: int
+    images: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -54,28 +67,24 @@ class MadeImage:
             "vertices": vertices,
             "images": images,
         }
-        (base / Path(MADE).name).write_bytes(orjson.dumps(told_of, option=orjson.OPT_INDENT_2))
+        write_whole(base / Path(MADE).name, orjson.dumps(told_of, option=orjson.OPT_INDENT_2))
 
     @staticmethod
     def of(snapshot: Path) -> MadeImage | None:
         """The image in a snapshot's folder; None where there is none.
 
-        Raises: UsageError for one of another format.
+        Raises: UsageError for one of another format; DamagedFileError.
         """
-        try:
-            content = orjson.loads((snapshot / MADE).read_bytes())
-        except FileNotFoundError:
+        path = snapshot / MADE
+        told_format = read_json(path, dict[str, Any], _ADVICE)
+        if told_format is None:
             return None
-        except (OSError, orjson.JSONDecodeError) as error:
-            msg = f"{snapshot / MADE}: can't be read: {error}; embed the snapshot again"
-            raise UsageError(msg) from error
-        if content.pop("format", None) not in FORMATS_READ:
-            msg = f"{snapshot / MADE}: of another version of Freshet; embed the snapshot again"
+        if told_format.get("format") not in FORMATS_READ:
+            msg = f"{path}: of another version of Freshet; {_ADVICE}"
             raise UsageError(msg)
-        given = content.pop("partitioning")
-        if given["edge_types"] is not None:
-            given["edge_types"] = tuple(given["edge_types"])
-        return MadeImage(snapshot, partitioning=PartitionerConfig(**given), **content)
+        content: dict[str, Any] = dict(read_json(path, _Made, _ADVICE) or {})
+        del content["format"]
+        return MadeImage(snapshot, **content)
 
     def options(self) -> dict[str, Any]:
         """The options that decide it, as those of a run, with their values."""

@@ -2,27 +2,113 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from gnn.files.json_file import DamagedFileError, read_json, write_json
+from job.console import say
 from job.folder.layout import RUN
 from job.machine.processes import Process, began_s
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 ENDED = frozenset({FINISHED, STOPPED, FAILED})
+_MADE_AGAIN = "`freshet run --resume latest` on this folder makes it again"
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Processes(TypedDict, total=False):
+    client: int
+    java: int | None
+    taskmanagers: list[int]
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Run(TypedDict, total=False):
+    """What is read of the file somewhere; all of it may be absent."""
+
+    state: str
+    runtime: str
+    host: str
+    pids: _Processes
+    client_began_s: float | None
+    started_ms: int
+    epoch: int | None
+    parts: int
+    savepoint: str | None
+    checkpoints: str
+    cluster: str | None
+    rest: str
+    job_id: str
+    error: str | None
+    summary: dict[str, Any]
+    serving: dict[str, Any] | None
+    model_sha256: str | None
+    snapshot: str | None
+    sources: list[str]
+    topics: list[dict[str, Any]]
+    events_map: dict[str, Any]
+    id_type: str | None
+    id_bytes_max: int
+    undirected: bool
+    processor: dict[str, str]
 
 
 def read_run(out: Path) -> dict[str, Any]:
-    """Return the content of `out/run.json`, empty when there is none."""
+    """Return the content of `out/run.json`; where it is damaged or gone, what the job's other files say of it.
+
+    Empty where there is no job. What only `run.json` knows is absent then: how the job ended, and who works on it.
+
+    Raises: DamagedFileError where it is damaged and nothing else tells of the job.
+    """
     try:
-        content: dict[str, Any] = json.loads((out / RUN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = told_run(out)
+    except DamagedFileError as error:
+        made = _of_job_file(out)
+        if not made:
+            raise
+        _say_once(f"{error}; until then job/job.json stands in for it")
+        return made
+    return found or _of_job_file(out)
+
+
+def told_run(out: Path) -> dict[str, Any]:
+    """Return the content of `out/run.json` alone, empty when there is none.
+
+    Raises: DamagedFileError where it is damaged.
+    """
+    return dict(read_json(out / RUN, _Run, _MADE_AGAIN) or {})
+
+
+def glimpse_run(out: Path) -> dict[str, Any]:
+    """The same for who looks again and again: empty, too, where it is damaged, which is said once."""
+    try:
+        return told_run(out)
+    except DamagedFileError as error:
+        _say_once(str(error))
         return {}
-    return content
+
+
+def _of_job_file(out: Path) -> dict[str, Any]:
+    """What of a run the job's own file says; empty where there is none of use."""
+    from job.folder.job_file import SavedJob  # what it needs takes long to load
+
+    try:
+        saved = SavedJob.read(out)
+    except DamagedFileError:
+        return {}
+    return {} if saved is None else saved.run_fields()
+
+
+@lru_cache(maxsize=256)
+def _say_once(text: str) -> None:
+    say(text)
 
 
 def has_finished(run: Mapping[str, Any]) -> bool:
@@ -31,18 +117,16 @@ def has_finished(run: Mapping[str, Any]) -> bool:
 
 
 def update_run(out: Path, **fields: Any) -> dict[str, Any]:
-    """Set fields of `out/run.json`, keep the others, and return all; a reader sees the old file or the new one."""
-    content = {**read_run(out), **fields}
+    """Set fields of `out/run.json`, keep the others, and return all; a reader sees the old file or the new one.
+
+    A file that is damaged is written anew.
+    """
+    try:
+        content = {**read_run(out), **fields}
+    except DamagedFileError:
+        content = fields
     write_json(out / RUN, content)
     return content
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def this_process() -> dict[str, Any]:
@@ -52,7 +136,7 @@ def this_process() -> dict[str, Any]:
 
 def running_process(out: Path) -> int | None:
     """The process on this machine that works on `out`; None when it has ended, or was killed."""
-    run = read_run(out)
+    run = glimpse_run(out)
     pid = run.get("pids", {}).get("client")
     if pid is None or pid == os.getpid() or run.get("host") != socket.gethostname():
         return None

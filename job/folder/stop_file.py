@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from gnn.files.json_file import DamagedFileError, read_json, write_json
+from job.console import say
 from job.folder.layout import STOP
-from job.folder.run_file import write_json
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Request(TypedDict, total=False):
+    job_id: str
+    savepoint_dir: str
+    before: list[str]
+    savepoint: str
 
 
 def read_stop(out: Path) -> dict[str, Any]:
-    """Return the request by which another process stops the job that writes to `out`, empty when there is none."""
+    """Return the request by which another process stops the job that writes to `out`, empty when there is none.
+
+    One that is damaged is none: it is said, and removed.
+    """
     try:
-        request: dict[str, Any] = json.loads((out / STOP).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return dict(read_json(out / STOP, _Request, "it is taken for none; `freshet stop` writes another one") or {})
+    except DamagedFileError as error:
+        say(str(error))
+        forget_stop(out)
         return {}
-    return request
 
 
 def write_stop(out: Path, request: dict[str, Any]) -> None:

@@ -191,7 +191,7 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     """The job in a folder; `running`: it may still run."""
     saved = SavedJob.read(job)
     if saved is None:
-        msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
+        msg = f"{job}: no job in it ({layout.SAVED_JOB}); give the --out folder of a `freshet run`"
         raise UsageError(msg)
     run = run_file.read_run(job)
     worker = at_work(job, run)
@@ -204,7 +204,10 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
         raise UsageError(msg)
     settings = saved.settings_at(job, folder)
     if not (job / layout.IMAGE_DONE).exists():
-        msg = f"{job}: its run was killed before it had begun; the snapshot that it was given is all there is"
+        msg = (
+            f"{job}: there is no {layout.IMAGE_DONE}: its run was killed before it had begun, and the snapshot that it "
+            "was given is all there is (or that file was lost: `freshet run --resume latest` makes it again)"
+        )
         raise UsageError(msg)
     stopped = Stopped(job, settings, saved, run, properties, worker is not None and saved.runtime != "local")
     if run.get("state") in run_file.ENDED:  # its process is about to end

@@ -13,7 +13,7 @@ from operators.sink.change_log_reader import ChangeLogReader
 
 SUMMARY = "summary"  # of run.json: what the run printed at its end
 _HELD = ("events", "rejected", "rows")
-STATUS_FIELDS = ("epoch", "visible", *_HELD)  # what is read of a status here
+STATUS_FIELDS = dict.fromkeys(("epoch", "visible", *_HELD), int)  # what is read of a status here
 _SUSPECTS_MAX = 16
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gnn.files.whole import sync_tree, write_whole
 from gnn.plan import Plan
 from job.console import say
 from job.errors import JobFailed, UsageError
@@ -228,7 +229,8 @@ def make_image(settings: Settings, config: RunConfig) -> None:
     else:
         vertices = _build_from_snapshot(settings, config, folder / _WORK)
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
-    (out / layout.IMAGE_DONE).touch()
+    sync_tree(folder)
+    write_whole(out / layout.IMAGE_DONE, b"")
 
 
 def _build_from_snapshot(settings: Settings, config: RunConfig, work: Path) -> int:

@@ -39,7 +39,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     """
     saved = SavedJob.read(out)
     if saved is None:
-        msg = f"--resume: {out} holds no job; start one without --resume, in a new folder"
+        msg = f"--resume: {out} holds no job ({layout.SAVED_JOB}); start one without --resume, in a new folder"
         raise UsageError(msg)
     _refuse_running(out)
     config = _with_former_options(config, saved)

@@ -34,7 +34,7 @@ from job.run.lag import Lag
 from job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
 from job.run.rejected import RejectWatch
 from job.run.resume import has_finished, resume, state_to_resume
-from job.run.summary import closing_summary, profile, progress
+from job.run.summary import closing_summary, complete_epoch, profile, progress
 from job.run.topic_start import put_start
 from job.serving.embedded import server_of_run
 from operators.factory import load_plan
@@ -190,7 +190,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
         """End the process at a signal, whatever is at work."""
         try:
             bar.close()
-            epoch, ended = progress(out)["complete"], {"ended_ms": _now_ms(), "startup_seconds": clock.seconds}
+            epoch, ended = complete_epoch(out), {"ended_ms": _now_ms(), "startup_seconds": clock.seconds}
             run_file.update_run(out, state=run_file.STOPPED, epoch=epoch, **ended)
             say(f"stopped amid an epoch; {_go_on_after(epoch)}, which computes that epoch again")
             _sum_up(out)
@@ -213,7 +213,7 @@ def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
             run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
             raise JobFailed(one_line(error)) from error
     seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
-    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, progress(out)["complete"]
+    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, complete_epoch(out)
     ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
     run_file.update_run(out, state=state, epoch=epoch, sums=runtime.sums, **ended)
     if not finished:
@@ -247,7 +247,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
         except JobFailed as error:
             run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
             raise JobFailed(one_line(error)) from error
-    epoch = progress(out)["complete"]
+    epoch = complete_epoch(out)
     run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
     if result.state == run_file.STOPPED:
         how = f"with savepoint {result.savepoint}" if result.savepoint else "by someone else"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NotRequired, Protocol
 
-import orjson
+from typing_extensions import TypedDict
 
+from gnn.files.json_file import DamagedFileError, read_json, write_json
+from job.console import say
 from job.errors import UsageError
 from job.folder.layout import CHUNKS, START
-from job.folder.run_file import write_json
 from job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from job.kafka.client import ClientProperties
 from job.kafka.topic_specs import Identity, TopicInput
@@ -30,6 +31,14 @@ from operators.settings import Settings
 from partitioner.events import Events
 
 Offsets = Mapping[int, int]  # by partition; a file has one, 0
+_ADVICE = "put it back from a copy, or start the job again in a new --out"
+
+
+class _Starts(TypedDict):
+    """What START holds: by source, the first record; and whether the plan beside it says where it ends."""
+
+    files: dict[int, int]
+    plan_has_end: NotRequired[bool]
 
 
 class Source(Protocol):
@@ -159,7 +168,7 @@ class Sources:
     def save(self, out: Path) -> None:
         """Write down what is read of the files (the topics are recorded with the job), before the job is recorded."""
         write_plan(self.chunks, out / CHUNKS)
-        write_json(out / START, {"files": {str(file.index): file.first for file in self.files}})
+        write_json(out / START, {"files": {str(file.index): file.first for file in self.files}, "plan_has_end": True})
 
     def __str__(self) -> str:
         """What there is to read, for people."""
@@ -195,7 +204,10 @@ def load_sources(settings: Settings, topics: Sequence[TopicInput], properties: C
     """
     names = settings.sources
     by_file: dict[int, list[Chunk]] = {k: [] for k in range(len(names))}
-    for chunk in read_plan(Path(settings.chunks)):
+    for chunk in _load_plan(Path(settings.out), Path(settings.chunks)):
+        if chunk.source not in by_file:
+            msg = f"{settings.chunks}: damaged: it has files of source {chunk.source}, the job {len(names)}; {_ADVICE}"
+            raise DamagedFileError(msg)
         by_file[chunk.source].append(chunk)
     starts, streams = load_starts(Path(settings.out)), {topic.source for topic in topics}
     return Sources(
@@ -205,9 +217,30 @@ def load_sources(settings: Settings, topics: Sequence[TopicInput], properties: C
 
 
 def load_starts(out: Path) -> dict[int, int]:
-    """By source, the first record that a job has read of each file; jobs of earlier versions have saved none."""
+    """By source, the first record that a job has read of each file; jobs of earlier versions have saved none.
+
+    Where the file is damaged or gone, the reading plan says the same.
+    """
     try:
-        content = orjson.loads((out / START).read_bytes())
-    except FileNotFoundError:
-        return {}
-    return {int(source): int(first) for source, first in content["files"].items()}
+        found = read_json(out / START, _Starts, _ADVICE)
+    except DamagedFileError as error:
+        say(f"{error.args[0].partition(';')[0]}; {CHUNKS} says the same")
+        found = None
+    if found is not None:
+        return found["files"]
+    starts: dict[int, int] = {}
+    for chunk in read_plan(out / CHUNKS) if (out / CHUNKS).is_file() else ():
+        starts.setdefault(chunk.source, chunk.first)
+    return starts
+
+
+def _load_plan(out: Path, path: Path) -> list[Chunk]:
+    """The reading plan, which is the one that was written, as far as that was noted.
+
+    Raises: DamagedFileError where it is not.
+    """
+    try:
+        noted = read_json(out / START, _Starts, _ADVICE)
+    except DamagedFileError:  # which `load_starts` says
+        noted = None
+    return read_plan(path, has_end=noted is not None and noted.get("plan_has_end", False))

@@ -20,7 +20,7 @@ from job.flink.runtime import LAST_STATUS_S
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, write_stop
 from job.machine.processes import Process
-from job.run.summary import progress
+from job.run.summary import complete_epoch
 from operators.telemetry.status_file import await_last
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -38,7 +38,7 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     Raises: UsageError when no job runs there; JobFailed when it can't be stopped, or fails meanwhile.
     """
     out = out.absolute()
-    run = run_file.read_run(out)
+    run = run_file.told_run(out)
     if run.get("runtime") == "local" and savepoint is not None:
         msg = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
         raise UsageError(msg)
@@ -49,7 +49,7 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     else:
         path = stop_job(out, savepoint, timeout_s)
         state = run_file.FINISHED if path is None else run_file.STOPPED
-    epoch = progress(out)["complete"]
+    epoch = complete_epoch(out)
     again = path if savepoint is not None else "latest"
     end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
     print(f"{end}; the output is complete up to epoch {epoch}", file=sys.stderr)
@@ -89,6 +89,9 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         _refuse_ended(out)
     if run.get("state") != run_file.RUNNING or "job_id" not in run:
         msg = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
+        raise NothingToStopError(msg)
+    if lacking := [name for name in ("rest", "checkpoints", "started_ms") if name not in run]:
+        msg = f"{out / layout.RUN}: does not say {' and '.join(lacking)} of the job; end the process that it names"
         raise NothingToStopError(msg)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/{layout.SAVEPOINTS}")
     before = savepoints_in(target)
@@ -134,6 +137,9 @@ def _process_of(out: Path) -> int:
     run = _refuse_ended(out)
     if run.get("host") != socket.gethostname():
         msg = f"{out}: its job runs on the machine {run.get('host')}; stop it there"
+        raise NothingToStopError(msg)
+    if pid is None and run.get("pids", {}).get("client") is None:
+        msg = f"{out / layout.RUN}: does not say which process works there; go on with --resume latest if none does"
         raise NothingToStopError(msg)
     if pid is None:
         process = run.get("pids", {}).get("client")

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
+from job.console import say
+from job.folder.run_file import has_finished, read_run
+from operators.output_folders import STATUS
 from operators.parser.letter_box import read_dropped, read_reasons
-from operators.sink.change_log_reader import ChangeLogReader
+from operators.sink import log_proof
+from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from operators.telemetry.latency import KINDS, percentiles
 from operators.telemetry.profile import read_profiles
-from operators.telemetry.status_file import BUCKETS, read_statuses
+from operators.telemetry.status_file import BUCKETS, SINK_PREFIX, read_statuses
 
-_NEEDED = ("events", "rejected", "epoch", "visible", "seconds", "vertices", "rows")
+_NEEDED = {name: int for name in ("part", "events", "rejected", "epoch", "visible", "vertices", "rows")}
+_Buckets = tuple[list[Annotated[int, Field(ge=0, lt=BUCKETS)]], list[int]]
+
+_STATUS: dict[str, Any] = {**_NEEDED, "seconds": float, **{f"{name}_counts": _Buckets for name in KINDS}}
+_VISIBLE = {"part": int, "visible": int}
+_SUMMARY = {"events", "rejected", "reasons", "letters_dropped", "epochs", "seconds", "vertices", "rows"}
 
 
 def progress(out: str | Path) -> dict[str, Any]:
-    """Figures of all sink parts together: `epoch` is the last that all have passed, `complete` the last in all files.
+    """Figures of all sink parts together: `epoch` is the last that all have passed.
 
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """
-    statuses = read_statuses(Path(out), needs=(*_NEEDED, *(f"{name}_counts" for name in KINDS)))
+    return _figures(read_statuses(Path(out), needs=_STATUS))
+
+
+def _figures(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     latencies: dict[str, float | None] = {}
     for name in KINDS:
         counts = np.zeros(BUCKETS, np.int64)
@@ -38,7 +52,6 @@ def progress(out: str | Path) -> dict[str, Any]:
         "rejected": most("rejected"),
         "epochs": most("epoch"),
         "epoch": min((status["epoch"] for status in statuses), default=0),
-        "complete": min((status["visible"] for status in statuses), default=0),
         "seconds": most("seconds", 0.0),
         "vertices": most("vertices"),
         "rows": sum(status["rows"] for status in statuses),
@@ -46,13 +59,31 @@ def progress(out: str | Path) -> dict[str, Any]:
     }
 
 
+def complete_epoch(out: str | Path) -> int:
+    """The last epoch that is whole in the change log, in the files of all parts."""
+    out = Path(out)
+    run, told = read_run(out), {one["part"]: one["visible"] for one in read_statuses(out, needs=_VISIBLE)}
+    parts = run.get("parts") or len(told) or 1
+    return max(0, log_proof.complete_epoch(out, parts, told, has_finished=has_finished(run), noted=run.get("epoch")))
+
+
 def closing_summary(out: str | Path) -> dict[str, Any]:
     """What `freshet run` prints at its end; latencies are null where no epoch brought an event.
 
     `latency_ms`: from the arrival of an epoch's first event at the Parser to its rows being in the tail or a file.
-    `applied_ms`: to their being computed, in the Sink.
+    `applied_ms`: to their being computed, in the Sink. Where a part's status is lost, the change log has the counts.
     """
-    figures, reasons = progress(out), read_reasons(Path(out))
+    out = Path(out)
+    run, statuses = read_run(out), read_statuses(out, needs=_STATUS)
+    lost = sorted(set(range(run.get("parts", 0))) - {one["part"] for one in statuses})
+    former = run.get("summary") or {}
+    if lost and has_finished(run) and former.keys() >= _SUMMARY:
+        return dict(former)
+    figures, reasons = _figures(statuses), read_reasons(out)
+    if lost:
+        names = ", ".join(f"{STATUS}/{SINK_PREFIX}{part}.json" for part in lost)
+        say(f"{out}: {names}: lost or damaged; what the summary says of them comes from the change log")
+        figures |= _of_log(out, figures, sum(reasons.values()))
     # Of a run that was stopped, no epoch has told of the newest ones.
     rejected = sum(reasons.values()) or figures["rejected"]
     seconds, events = figures["seconds"], figures["events"] - figures["rejected"] + rejected
@@ -63,7 +94,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "events": events,
         "rejected": rejected,
         "reasons": reasons,
-        "letters_dropped": read_dropped(Path(out)),
+        "letters_dropped": read_dropped(out),
         "epochs": figures["epochs"],
         "seconds": seconds,
         "events_per_s": round(events / seconds, 1) if seconds > 0 else None,
@@ -71,6 +102,20 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "rows": figures["rows"],
         **{name: figure for name, figure in figures.items() if name.startswith(tuple(KINDS))},
     }
+
+
+def _of_log(out: Path, figures: Mapping[str, Any], rejected: int) -> dict[str, Any]:
+    """What can be counted in the change log."""
+    try:
+        log = ChangeLogReader(out)
+        last = log.last_epoch() or 0
+    except NoChangeLogError:
+        return {}
+    found = log.scan()
+    accepted = int(log.positions().events.sum())
+    rejected = max(rejected, figures["rejected"])
+    counts = {"rejected": rejected, "events": max(accepted + rejected, figures["events"]), "vertices": 0}
+    return {**counts, "epochs": last, "rows": int(found.counts[found.epochs > 0].sum())}
 
 
 def profile(out: str | Path) -> dict[str, Any]:

@@ -14,20 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gnn.errors import FreshetError
 from job.folder import layout
 from job.serving.columns import ids_of_column, numbers, rows_of
-from operators.sink.change_log_reader import BASE_PREFIX, narrow_rows
+from operators.sink.change_log_reader import narrow_rows
+from operators.sink.log_proof import BASE_PREFIX, epoch_of_base, epochs_of, reading
 from state.served.ids import Ids, Texts, frozen
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 T = TypeVar("T")
 _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
-
-
-class DamagedFileError(FreshetError):
-    """A file of the change log, or a base, that was cut off or changed."""
 
 
 class LogRows(NamedTuple):
@@ -56,11 +52,6 @@ def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     return _again(lambda: _positions_at(out, upto, sources))
 
 
-def newest_base(out: Path) -> int:
-    """The epoch of the newest base; -1 where there is none."""
-    return max(map(_epoch_of, (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")), default=-1)
-
-
 def _again(read: Callable[[], T]) -> T:
     """Read; once more when compaction has removed a file meanwhile."""
     for _ in range(_TRIES):
@@ -76,13 +67,15 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     base = _base_of(out, upto)
     newest: dict[tuple[int, int], tuple[int, int]] = {}
     if base is not None:
-        told = (pq.read_schema(base).metadata or {}).get(POSITIONS)
+        with reading(base):
+            told = (pq.read_schema(base).metadata or {}).get(POSITIONS)
         if told is None:  # of an earlier version
             base = None
         else:
             newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
-    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else _epoch_of(base), upto):
-        table = pq.read_table(path, columns=["epoch", "source", "partition", "next_offset"])
+    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):
+        with reading(path):
+            table = pq.read_table(path, columns=["epoch", "source", "partition", "next_offset"])
         table = table.filter(pc.less_equal(table["epoch"], upto)).sort_by("epoch")
         last = table.group_by(["source", "partition"], use_threads=False).aggregate(
             [("next_offset", "last"), ("epoch", "last")]
@@ -96,12 +89,12 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
 
 def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
     base = _base_of(out, upto)
-    if base is not None and _epoch_of(base) <= after:
+    if base is not None and epoch_of_base(base) <= after:
         base = None
     if base is not None:
         epochs_of(base)  # is it whole?
     log = (path for path in (out / layout.EMBEDDINGS).glob("[!._]*.parquet") if not path.name.startswith(BASE_PREFIX))
-    paths = _past(log, after if base is None else _epoch_of(base), upto)
+    paths = _past(log, after if base is None else epoch_of_base(base), upto)
     paths = paths if base is None else [base, *paths]
     # Vectors are read once it is known which are wanted: most rows of a long log have been replaced.
     tables = [narrow_rows(path) for path in paths]
@@ -139,30 +132,27 @@ def _take_vectors(path: Path, at: np.ndarray, epochs: np.ndarray, rows: np.ndarr
     """
     if not len(at):
         return
-    file, begin, done = pq.ParquetFile(path), 0, 0
-    for group in range(file.num_row_groups):
-        end = begin + file.metadata.row_group(group).num_rows
-        upto = int(np.searchsorted(at, end))
-        if upto > done:
-            read = file.read_row_group(group, columns=["epoch", "embedding"])
-            mine = at[done:upto] - begin
-            if not np.array_equal(read["epoch"].to_numpy()[mine], epochs[done:upto]):
-                break
-            rows[done:upto] = rows_of(read["embedding"].combine_chunks())[mine]
-            done = upto
-        begin = end
+    begin = done = 0
+    with reading(path), pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            end = begin + file.metadata.row_group(group).num_rows
+            upto = int(np.searchsorted(at, end))
+            if upto > done:
+                read = file.read_row_group(group, columns=["epoch", "embedding"])
+                mine = at[done:upto] - begin
+                if not np.array_equal(read["epoch"].to_numpy()[mine], epochs[done:upto]):
+                    break
+                rows[done:upto] = rows_of(read["embedding"].combine_chunks())[mine]
+                done = upto
+            begin = end
     if done < len(at):
         raise FileNotFoundError(path)
 
 
 def _base_of(out: Path, upto: int) -> Path | None:
     """The newest base up to an epoch: it has all that came before it."""
-    bases = [path for path in (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet") if _epoch_of(path) <= upto]
+    bases = [path for path in (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet") if epoch_of_base(path) <= upto]
     return max(bases, default=None)
-
-
-def _epoch_of(base: Path) -> int:
-    return int(base.stem.removeprefix(BASE_PREFIX))
 
 
 def in_series(paths: Iterable[Path]) -> list[list[Path]]:
@@ -185,22 +175,3 @@ def _past(paths: Iterable[Path], after: int, upto: int) -> list[Path]:
             if first <= upto:
                 found.append(path)
     return sorted(found)
-
-
-def epochs_of(path: Path) -> tuple[int, int]:
-    """The first and the last epoch of a file; bounds of all where it does not say.
-
-    Raises: DamagedFileError for a file that is no whole one.
-    """
-    try:
-        metadata = pq.read_metadata(path)
-    except pa.ArrowInvalid as error:
-        msg = f"{path} is damaged ({str(error)[:80]}): restore it from a copy"
-        if path.name.startswith(BASE_PREFIX):
-            msg += "; where all files of the change log were kept (--keep-changes all) it may be removed instead"
-        raise DamagedFileError(msg) from error
-    column = metadata.schema.names.index("epoch")
-    found = [metadata.row_group(k).column(column).statistics for k in range(metadata.num_row_groups)]
-    if any(one is None or not one.has_min_max for one in found) or not found:
-        return 0, np.iinfo(np.int64).max
-    return min(one.min for one in found), max(one.max for one in found)

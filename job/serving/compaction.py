@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.lock import locked
-from job.serving.change_log_rows import POSITIONS, epochs_of, in_series, positions_at, rows_between
+from job.serving.change_log_rows import POSITIONS, in_series, positions_at, rows_between
 from job.serving.columns import column_of_ids, numbers, spans_of, vectors
 from job.serving.served_job import ServedJob
 from operators.sink.change_log import embeddings_schema
-from operators.sink.change_log_reader import BASE_PREFIX
 from operators.sink.direct_file import DirectFile, replace_whole
+from operators.sink.log_proof import BASE_PREFIX, epochs_of
 from state.served.ids import slice_of
 
 # A restore may begin at the marker before the last, and then files from there on are written again: those of the last
@@ -51,7 +51,11 @@ def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = No
     """
     job = ServedJob.read(out)
     if job is None:
-        msg = f"{out}: no job in it, or one that prepares itself; give the --out folder of a `freshet run`"
+        lacking = next(name for name in (layout.SAVED_JOB, layout.IMAGE_DONE) if not (out / name).exists())
+        msg = (
+            f"{out}: no job in it, or one that prepares itself: there is no {lacking}; give the --out folder of a "
+            "`freshet run`"
+        )
         raise UsageError(msg)
     folder = out / layout.EMBEDDINGS
 
@@ -64,7 +68,7 @@ def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = No
 
 
 def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:
-    upto = job.complete_epoch()
+    upto = max(0, job.complete_epoch())
     folder = job.out / layout.EMBEDDINGS
     series = in_series(folder.glob("[!._]*.parquet"))
     bases = {path for files in series for path in files if path.name.startswith(BASE_PREFIX)}

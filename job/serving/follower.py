@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from gnn.files.json_file import DamagedFileError
 from job.console import say
 from job.serving import place
-from job.serving.change_log_rows import DamagedFileError, newest_base, positions_at, rows_between
+from job.serving.change_log_rows import positions_at, rows_between
 from job.serving.part_tails import PartTails
 from job.serving.served_job import ServedJob
+from operators.sink.log_proof import newest_base
 from operators.sink.tail.reader import Beat, TailEpoch
 from state.served.ids import Ids, Texts, slice_of, text_bytes
 from state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, Shape
@@ -63,7 +65,7 @@ class Follower:
         While there is no space for it, or a file of the change log is damaged, it is tried again, until told to end.
         """
         while not self._tried(self._begin) and not until():
-            pass
+            time.sleep(_POLL_S)
         began = time.monotonic()
         while self._shown is None and not until():
             if not self._tried(self.step):
@@ -82,6 +84,8 @@ class Follower:
                 self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
                 if not self._positions:
                     self._read_positions(found.epoch)
+            elif self._knows_log and self.job.complete_epoch() < 0:  # not even epoch 0 is there yet
+                return False
             else:
                 self._load()
             self._offer()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from gnn.files.json_file import DamagedFileError, read_json, write_json
+from job.console import say
 from job.errors import UsageError
-from job.folder.run_file import write_json
 from job.serving.served_job import ServedJob
 from operators.sink.tail.layout import boot_word
 from state.served.layout import SHM, T_BEAT_US, T_BOOT, T_JOB, Shape
@@ -27,6 +31,16 @@ if TYPE_CHECKING:
 _LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
 _SPARE = 1.2  # of what is free in memory, for others
 _DEAD_US = 60_000_000  # a server beats several times a second
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Told(TypedDict, total=False):
+    """What is read of `table.json` and `server.json`."""
+
+    path: str
+    pid: int
+    flight: str
+    http: str
 
 
 @contextmanager
@@ -48,7 +62,7 @@ def only_server(tables: Path) -> Iterator[None]:
 
 def write_server(tables: Path, **fields: Any) -> None:
     """Say where the server is."""
-    write_json(tables / _SERVER, fields)
+    write_json(tables / _SERVER, fields, synced=False)
 
 
 def read_server(tables: Path) -> dict[str, Any]:
@@ -76,7 +90,7 @@ def new_table(job: ServedJob, tables: Path, shape: Shape) -> TableWriter:
 
 def show(job: ServedJob, tables: Path, table: TableWriter) -> None:
     """Have readers take this table, and remove every other one of the job."""
-    write_json(tables / _TABLE, {"path": str(table.path), "job_id": job.job_id, "model": job.model})
+    write_json(tables / _TABLE, {"path": str(table.path), "job_id": job.job_id, "model": job.model}, synced=False)
     _remove(job, tables, keep=table.path)
 
 
@@ -163,8 +177,14 @@ def _fits(size: int) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The content of a file that a server writes anew at its start; empty where there is none, or a damaged one."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+        return dict(read_json(path, _Told, "a server that is started writes it again") or {})
+    except DamagedFileError as error:
+        _say_once(str(error))
         return {}
-    return found
+
+
+@lru_cache(maxsize=64)
+def _say_once(text: str) -> None:
+    say(text)

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import orjson
+from pydantic import Field
 
+from gnn.files.json_file import DamagedFileError, read_json
 from job.errors import UsageError
 from job.folder import layout
-from job.folder.run_file import ENDED, FINISHED, STOPPED, read_run, running_process
+from job.folder.run_file import ENDED, FINISHED, STOPPED, glimpse_run, has_finished, running_process, told_run
 from operators.output_folders import tails_of
 from operators.sink.tail.layout import beat_name, job_word
 from state.served import layout as served
@@ -39,6 +40,40 @@ def _plan_of(model: str) -> Plan:
 def plan_of(model: str) -> Callable[[], Plan]:
     """What gives the compiled model of a folder, once it is needed."""
     return lambda: _plan_of(model)
+
+
+@dataclass(frozen=True)
+class _Partitioning:
+    id_kind: Literal["int", "string"]
+
+
+@dataclass(frozen=True)
+class _Tail:
+    tables_folder: str = ""
+    begins_empty: bool = False
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What is read here of a job's settings."""
+
+    job_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]  # it becomes part of the names of tables
+    parts: Annotated[int, Field(ge=1)]
+    sources: list[str]
+    model: str
+    tail: _Tail = _Tail()
+    partitioning: _Partitioning | None = None
+    partitioner: _Partitioning | None = None  # its name in earlier versions
+
+    def __post_init__(self) -> None:
+        if self.partitioning is None and self.partitioner is None:
+            msg = "partitioning: missing"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    settings: _Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +109,16 @@ class ServedJob:
     @staticmethod
     def read(out: Path) -> ServedJob | None:
         """The job of an output folder; None where it holds none yet, or one that still prepares itself."""
-        try:
-            told = orjson.loads((out / layout.SAVED_JOB).read_bytes())["settings"]
-        except FileNotFoundError:
-            return None
-        if not (out / layout.IMAGE_DONE).exists():
-            return None
         # Not by `Settings`: loading what all operators need would take most of the time that a server needs to start.
-        strings = (told.get("partitioning") or told["partitioner"])["id_kind"] == "string"
-        tail = told.get("tail") or {}
-        more = tail.get("tables_folder", ""), tail.get("begins_empty", False)
-        return ServedJob(out, told["job_id"], told["parts"], strings, tuple(told["sources"]), told["model"], *more)
+        found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
+        if found is None or not (out / layout.IMAGE_DONE).exists():
+            return None
+        told = found.settings
+        partitioning = told.partitioning or told.partitioner
+        assert partitioning is not None
+        more = told.tail.tables_folder, told.tail.begins_empty
+        strings = partitioning.id_kind == "string"
+        return ServedJob(out, told.job_id, told.parts, strings, tuple(told.sources), told.model, *more)
 
     @property
     def plan(self) -> Plan:
@@ -124,27 +158,31 @@ class ServedJob:
         return [read_beat(self.tails / beat_name(part), self.word) for part in range(self.parts)]
 
     def complete_epoch(self) -> int:
-        """The last epoch up to which the change log shows all rows of all parts."""
-        from operators.sink.change_log_reader import BASE_PREFIX
+        """The last epoch up to which the change log shows all rows of all parts; negative before epoch 0 is there."""
+        from operators.sink import log_proof
         from operators.telemetry.status_file import read_statuses
 
-        visible = dict.fromkeys(range(self.parts), 0)
-        for status in read_statuses(self.out, needs=("part", "visible")):
-            if status["part"] in visible:
-                visible[status["part"]] = int(status["visible"])
+        told = {one["part"]: one["visible"] for one in read_statuses(self.out, needs={"part": int, "visible": int})}
         for part, beat in enumerate(self.beats()):
             if beat is not None:
-                visible[part] = max(visible[part], beat.visible)
-        bases = (self.out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")  # each has all up to its epoch
-        return max([min(visible.values()), *(int(path.stem.removeprefix(BASE_PREFIX)) for path in bases)])
+                told[part] = max(told.get(part, log_proof.NOTHING), beat.visible)
+        run = glimpse_run(self.out)
+        found = log_proof.complete_epoch(
+            self.out, self.parts, told, has_finished=has_finished(run), noted=run.get("epoch")
+        )
+        return max(found, 0) if self.begins_empty else found
 
     def how_ended(self) -> int:
         """Whether it came to its end, or was stopped: what it left is complete. Else it runs, as far as is known."""
-        return {FINISHED: served.ENDED, STOPPED: served.STOPPED}.get(str(read_run(self.out).get("state")), served.RUNS)
+        state = str(glimpse_run(self.out).get("state"))
+        return {FINISHED: served.ENDED, STOPPED: served.STOPPED}.get(state, served.RUNS)
 
     def is_over(self) -> bool:
         """Whether nobody works on it any more: it has ended, failed, or was killed on this machine."""
-        run = read_run(self.out)
+        try:
+            run = told_run(self.out)
+        except DamagedFileError:  # nobody can say that somebody does
+            return True
         died = run.get("host") == socket.gethostname() and running_process(self.out) is None
         return run.get("state") in ENDED or ("pids" in run and died)
 
@@ -168,9 +206,11 @@ def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -
     deadline = time.monotonic() + timeout_s
     while (found := find()) is None:
         if time.monotonic() >= deadline:
+            lacking = [name for name in (layout.SAVED_JOB, layout.IMAGE_DONE) if not (tables.parent / name).exists()]
+            which = f" (there is no {lacking[0]})" if lacking else ""
             msg = (
-                f"--tables {tables}: {tables.parent} holds no job after {timeout_s:g} s; give the {layout.TABLES} of "
-                "the --out folder of a `freshet run`"
+                f"--tables {tables}: {tables.parent} holds no job after {timeout_s:g} s{which}; give the "
+                f"{layout.TABLES} of the --out folder of a `freshet run`"
             )
             raise UsageError(msg)
         time.sleep(_POLL_S)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 from operators.embed.files import EmbedError, full_disk
 
-FORMAT = 2
+FORMAT = 3
 NAME = "journal.json"
 
 
@@ -23,13 +21,12 @@ class Journal:
         self.steps: dict[str, Any] = self._read()
 
     def _read(self) -> dict[str, Any]:
-        if not self.path.exists():
-            return {"format": FORMAT}
         try:
-            steps: dict[str, Any] = orjson.loads(self.path.read_bytes())
-        except (OSError, orjson.JSONDecodeError) as error:
-            msg = f"{self.path}: can't be read ({error}); remove the folder and embed again"
-            raise EmbedError(msg) from error
+            steps = read_json(self.path, dict[str, Any], "remove the folder and embed again")
+        except DamagedFileError as error:
+            raise EmbedError(str(error)) from None
+        if steps is None:
+            return {"format": FORMAT}
         if steps.get("format") != FORMAT:
             msg = f"{self.path}: of another version of Freshet; remove the folder and embed again"
             raise EmbedError(msg)
@@ -41,15 +38,10 @@ class Journal:
 
     def put(self, name: str, value: Any) -> None:
         """Note a step; other processes may have noted theirs meanwhile."""
-        aside = self.path.with_suffix(".tmp")
         try:
             with self.path.with_suffix(".lock").open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
                 self.steps = self._read() | {name: value}
-                with aside.open("wb") as file:
-                    file.write(orjson.dumps(self.steps))
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(aside, self.path)
+                write_json(self.path, self.steps)
         except OSError as error:
-            raise full_disk(aside, error) from None
+            raise full_disk(self.path, error) from None

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnn.files.whole import sync_folder
 from operators.embed.files import full_disk
 from operators.embed.id_numbers import SavedIds
 from operators.embed.rows_file import RowsFile
 from operators.sink.change_log import embeddings_schema
-from operators.sink.direct_file import sync_folder
 from partitioner.events import INT, Ids
 
 FILE_BYTES = 256 << 20

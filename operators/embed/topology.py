@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 
+from gnn.files.whole import write_whole
 from gnn.plan import Context
-from operators.embed.files import DiskFile
+from operators.embed.files import DiskFile, EmbedError, full_disk
 
 OFFSETS, DST, WEIGHT, FOLLOWING, FIRST_USE = "offsets", "dst", "weight", "following", "first_use"
 COUNT, DEGREE, LOOP = "count", "degree", "loop"
@@ -55,7 +55,11 @@ class Topology:
             self._make_following(first_use)
         if self._following is None:
             self._following = DiskFile(self.folder / FOLLOWING)
-        return np.fromfile(first_use, np.int32)
+        found = np.fromfile(first_use, np.int32)
+        if len(found) != self.vertices:
+            msg = f"{first_use}: has {len(found):,} numbers, not {self.vertices:,}; remove the folder and embed again"
+            raise EmbedError(msg)
+        return found
 
     def _make_following(self, first_use: Path) -> None:
         from operators.embed.order_kernels import follow
@@ -70,10 +74,12 @@ class Topology:
             following = np.empty(len(dst), np.int32)
             follow(first, ends - ends[0], dst, latest, following)
             out.write(4 * int(ends[0]), following)
+        out.sync()
         out.close()
-        aside = first_use.with_suffix(".tmp")  # what is there after a kill is whole
-        latest.tofile(aside)
-        os.replace(aside, first_use)
+        try:
+            write_whole(first_use, latest.data)
+        except OSError as error:
+            raise full_disk(first_use, error) from None
 
     def contexts(self) -> Context:
         """What every vertex knows of its in-edges."""

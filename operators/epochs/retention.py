@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import orjson
+from gnn.files.json_file import DamagedFileError, read_json
 
 TOLD_FILE = "retained.json"
 CLOCKS_MS = 600_000
@@ -77,10 +77,10 @@ class ToldCheckpoints:
         """Whether all retained checkpoints were surely begun later."""
         assert isinstance(note, float)
         try:
-            since_ms = float(orjson.loads(self._file.read_bytes())["since_ms"])
-        except (OSError, ValueError, KeyError, TypeError):
+            found = read_json(self._file, dict[str, float], "the process that started the job writes it again")
+        except DamagedFileError:
             return False
-        return since_ms > note + CLOCKS_MS
+        return found is not None and found.get("since_ms", 0.0) > note + CLOCKS_MS
 
 
 class Commits:

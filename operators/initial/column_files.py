@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +9,22 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
-import orjson
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 from operators.embed.files import EmbedError, full_disk
 from state.codec import Block, Header
 from state.image import file_crc32
 from state.memory.mapped_file import mapped
 
 _COLUMNS = "columns.json"
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Columns(TypedDict):
+    columns: dict[str, tuple[str, int | None]]
+    sums: dict[str, int]
 
 
 class ColumnWriter:
@@ -52,13 +59,11 @@ class ColumnWriter:
         except OSError as error:
             raise full_disk(self.folder, error) from None
         sums = {name: file_crc32(self.folder / f"{name}.bin") for name in self._files}
-        told = {"columns": self._kinds, "crc32": sums, **(meta or {})}
-        aside = self.folder / ".columns.tmp"  # what is there after a kill is whole
+        told = {"columns": self._kinds, "sums": sums, **(meta or {})}
         try:
-            aside.write_bytes(orjson.dumps(told))
+            write_json(self.folder / _COLUMNS, told)
         except OSError as error:
-            raise full_disk(aside, error) from None
-        os.replace(aside, self.folder / _COLUMNS)
+            raise full_disk(self.folder / _COLUMNS, error) from None
 
     def __enter__(self) -> ColumnWriter:
         return self
@@ -87,14 +92,13 @@ def read_meta(folder: Path) -> dict[str, Any]:
     Raises: EmbedError when it is not there, or damaged.
     """
     try:
-        told: dict[str, Any] = orjson.loads((folder / _COLUMNS).read_bytes())
-    except FileNotFoundError:
-        msg = f"{folder}: is missing; remove the folder above it and embed again"
-        raise EmbedError(msg) from None
-    except orjson.JSONDecodeError as error:
-        msg = f"{folder / _COLUMNS}: can't be read ({error}); remove the folder above it and embed again"
-        raise EmbedError(msg) from None
-    return told
+        told = read_json(folder / _COLUMNS, _Columns, "remove the folder above it and embed again")
+    except DamagedFileError as error:
+        raise EmbedError(str(error)) from None
+    if told is None:
+        msg = f"{folder / _COLUMNS}: is missing; remove the folder above it and embed again"
+        raise EmbedError(msg)
+    return dict(told)
 
 
 def check_columns(folder: Path) -> None:
@@ -102,7 +106,7 @@ def check_columns(folder: Path) -> None:
 
     Raises: EmbedError naming the one that is not.
     """
-    for name, crc32 in read_meta(folder)["crc32"].items():
+    for name, crc32 in read_meta(folder)["sums"].items():
         path = folder / f"{name}.bin"
         if not path.is_file() or file_crc32(path) != crc32:
             msg = f"{path}: does not match its checksum; remove the folder and embed again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
+from gnn.files.json_file import DamagedFileError, parse_json
+from gnn.files.whole import write_whole
 from operators.parser.columns import all_columns
 from operators.parser.core import Parser
 from operators.parser.dead_letters import DeadLetter
@@ -22,19 +26,48 @@ from operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
 from operators.parser.records import records, to_json
 from partitioner.events import Events
 
+_CRC32 = "crc32"
+_PUT_BACK = "put it back from a copy, or start the job again in a new --out"
 BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8000
 
 
 def write_plan(chunks: Sequence[Chunk], path: Path) -> None:
-    """Keep the reading plan of a job's input."""
+    """Keep the reading plan of a job's input: a line for each chunk, and one that says how many there are."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"\n".join(chunk.encode() for chunk in chunks))
+    lines = b"".join(chunk.encode() + b"\n" for chunk in chunks)
+    write_whole(path, lines + orjson.dumps({"chunks": len(chunks), _CRC32: zlib.crc32(lines)}) + b"\n")
 
 
-def read_plan(path: Path) -> list[Chunk]:
-    """The inverse of `write_plan`."""
-    data = path.read_bytes()
-    return [Chunk.decode(line) for line in data.split(b"\n")] if data else []
+def read_plan(path: Path, *, has_end: bool = False) -> list[Chunk]:
+    """The inverse of `write_plan`; `has_end`: no version wrote it that left the last line out.
+
+    Raises: DamagedFileError when it is not what was written.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        msg = f"{path}: can't be read: {error.strerror}; {_PUT_BACK}"
+        raise DamagedFileError(msg) from None
+    try:
+        return _chunks_in(data, has_end)
+    except ValueError as error:
+        msg = f"{path}: damaged: {error}; {_PUT_BACK}"
+        raise DamagedFileError(msg) from None
+
+
+def _chunks_in(data: bytes, has_end: bool) -> list[Chunk]:
+    begin = data[:-1].rfind(b"\n") + 1
+    lines, end = data[:begin], data[begin:]
+    if end.startswith(b'{"chunks":'):
+        if parse_json(end, dict[str, int])[_CRC32] != zlib.crc32(lines):
+            msg = "its lines do not match their checksum"
+            raise ValueError(msg)
+    elif has_end:
+        msg = "its last line is missing"
+        raise ValueError(msg)
+    else:
+        lines = data
+    return parse_json(b"[" + lines.strip().replace(b"\n", b",") + b"]", list[Chunk])
 
 
 class Originals:

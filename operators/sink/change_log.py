@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from gnn.files.whole import LEFT_BEHIND
 from operators.output_folders import EMBEDDINGS, EPOCHS
-from operators.sink.direct_file import LEFT_BEHIND, replace_whole
+from operators.sink.direct_file import replace_whole
 from operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
 from operators.sink.epoch_rows import EpochRows, LogFile
 

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from gnn.errors import InputError
 from operators.output_folders import EMBEDDINGS, EPOCHS
-
-BASE_PREFIX = "base-"  # of a file that repeats the newest rows of others (`freshet compact`)
+from operators.sink.log_proof import BASE_PREFIX, reading
 
 
 class NoChangeLogError(InputError):
@@ -84,8 +83,11 @@ def narrow_rows(path: Path) -> pa.Table:
     """The columns `id`, `epoch` and `deleted` of a file of the log, or of a base.
 
     Ids are int64 or large_string, whatever wrote the file: bases of earlier versions have 32-bit offsets.
+
+    Raises: DamagedFileError for a file that is no whole one.
     """
-    table = pq.read_table(path, columns=["id", "epoch", "deleted"])
+    with reading(path):
+        table = pq.read_table(path, columns=["id", "epoch", "deleted"]).select(["id", "epoch", "deleted"])
     if not pa.types.is_string(table["id"].type):
         return table
     return table.set_column(table.schema.get_field_index("id"), "id", table["id"].cast(pa.large_string()))
@@ -132,7 +134,7 @@ class ChangeLogReader:
 
     @cached_property
     def _positions(self) -> Positions:
-        tables = [_with_input(pq.read_table(path)) for path in _visible(self.out / EPOCHS)]
+        tables = [_with_input(_epochs_in(path)) for path in _visible(self.out / EPOCHS)]
         columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
         sources = [np.empty(0, object)]
         for table in tables:
@@ -155,7 +157,7 @@ class ChangeLogReader:
 
     @cached_property
     def _epochs(self) -> np.ndarray:
-        files = [pq.read_table(path, columns=["epoch"])["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
+        files = [_epochs_in(path)["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
         return np.concatenate([np.empty(0, np.int64), *files])
 
     def scan(self) -> Scan:
@@ -192,7 +194,8 @@ class ChangeLogReader:
         """The embeddings of these rows of all files, in that order."""
         if not self.files:
             return np.empty((0, 0), np.float32)
-        width = pq.read_schema(self.files[0]).field("embedding").type.list_size
+        with reading(self.files[0]):
+            width = pq.read_schema(self.files[0]).field("embedding").type.list_size
         out = np.empty((len(rows), width), np.float32)
         order = np.argsort(rows)
         ascending = rows[order]
@@ -201,20 +204,20 @@ class ChangeLogReader:
             if begin == end:
                 continue
             at = int(ends[number])
-            file = pq.ParquetFile(path)
-            for group in range(file.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                begin, end = np.searchsorted(ascending, (at, at + count))
-                if begin < end:
-                    values = _embeddings_in(file, group)
-                    out[order[begin:end]] = values[ascending[begin:end] - at]
-                at += count
+            with reading(path), pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    count = file.metadata.row_group(group).num_rows
+                    begin, end = np.searchsorted(ascending, (at, at + count))
+                    if begin < end:
+                        values = _embeddings_in(file, group)
+                        out[order[begin:end]] = values[ascending[begin:end] - at]
+                    at += count
         return out
 
 
 def _embeddings_of(path: Path) -> Iterator[np.ndarray]:
     """The embeddings of a file by row groups."""
-    with pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
             yield _embeddings_in(file, group)
 
@@ -223,6 +226,15 @@ def _embeddings_in(file: pq.ParquetFile, group: int) -> np.ndarray:
     column = file.read_row_group(group, columns=["embedding"])["embedding"].combine_chunks()
     flat = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     return flat.flatten().to_numpy().reshape(-1, flat.type.list_size)
+
+
+def _epochs_in(path: Path) -> pa.Table:
+    """A file of `epochs/`.
+
+    Raises: DamagedFileError for one that is no whole one.
+    """
+    with reading(path):
+        return pq.read_table(path).select(["epoch", "source", "partition", "next_offset", "events"])
 
 
 def _with_input(epochs: pa.Table) -> pa.Table:

@@ -17,9 +17,10 @@ from types import TracebackType
 
 import numpy as np
 
+from gnn.files.whole import LEFT_BEHIND, sync_folder
+
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20
-LEFT_BEHIND = ".tmp"  # how the name of a file ends that is not whole yet; it starts with a dot
 
 
 def replace_whole(path: Path, write: Callable[[DirectFile], None], unless: Callable[[], bool] = lambda: False) -> None:
@@ -50,15 +51,6 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(opened)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names in it survive a power loss."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
     finally:
         os.close(opened)
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from gnn.errors import InputError
+from gnn.files.json_file import DamagedFileError, read_json
 from operators.limits import ID_BYTES_MAX
 from operators.parser.core import Origin, Parser
 from operators.parser.parquet_file import open_parquet
@@ -31,6 +33,15 @@ _OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
 
 class SnapshotError(InputError):
     """A snapshot folder that cannot be used; the message names the file, the row (from 0) and why."""
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Info(TypedDict, total=False):
+    """What is read of snapshot.json, where there is one."""
+
+    undirected: bool
+    model_sha256: str
+    positions: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -155,17 +166,10 @@ def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) ->
 
 def _read_info(folder: Path) -> dict[str, Any]:
     path = folder / "snapshot.json"
-    if not path.exists():
-        return {}
     try:
-        info = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        msg = f"{path}: cannot be read as JSON: {error}"
-        raise SnapshotError(msg) from error
-    if not isinstance(info, dict):
-        msg = f"{path}: expected a JSON object, got {type(info).__name__}"
-        raise SnapshotError(msg)
-    return info
+        return dict(read_json(path, _Info, "put it back from a copy, or make the snapshot again") or {})
+    except DamagedFileError as error:
+        raise SnapshotError(str(error)) from None
 
 
 def _blocks(path: Path, name: str, parser: Parser, block_rows: int, mapped: bool) -> Iterator[Events]:

@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnn.files.whole import write_whole
 from partitioner.events import DEFAULT_TYPE, INT, Ids
 from partitioner.live_graph import LiveGraph
 
@@ -26,7 +27,7 @@ def write_live_graph(folder: Path, graph: LiveGraph, x: np.ndarray, info: dict[s
     """
     _write_vertices(folder / "vertices.parquet", graph.ids, x)
     _write_edges(folder / "edges.parquet", graph)
-    (folder / "snapshot.json").write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
+    write_whole(folder / "snapshot.json", orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def _write_vertices(path: Path, ids: Ids, x: np.ndarray) -> None:
@@ -102,7 +103,7 @@ def write_snapshot(
     pq.write_table(pa.table(vertices), folder / "vertices.parquet")
     pq.write_table(pa.table(edges), folder / "edges.parquet")
     if info is not None:
-        (folder / "snapshot.json").write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2))
+        write_whole(folder / "snapshot.json", orjson.dumps(info, option=orjson.OPT_INDENT_2))
 
 
 def _plain_ids(ids: Sequence[int] | Sequence[str] | np.ndarray, kind: pa.DataType | None = None) -> pa.Array:

@@ -19,6 +19,14 @@ PREFIX = "profile-"
 SECONDS = ("stage", "hand_over", "state", "emit")
 COUNTS = ("acts", "bytes_in", "bytes_out", "bytes_away", "bytes_state")
 
+_NEEDED: dict[str, Any] = {
+    "operator": str,
+    **dict.fromkeys(SECONDS, float),
+    **dict.fromkeys(COUNTS, int),
+    "memory_bytes": dict[str, int],
+    "levels": dict[str, dict[str, int | None]],
+}
+
 
 class ProfiledStage(Protocol):
     """What the profile asks of a stage."""
@@ -99,13 +107,14 @@ def input_ended(out: Path, *, bounded: bool) -> bool:
 
     The Partitioner of an attempt that goes on from a state past the end of a `bounded` input has nothing to begin with.
     """
-    found = [one for one in read_statuses(out, PREFIX, needs=("input_ended", "acts")) if one["operator"] == PARTITIONER]
+    needs = {"operator": str, "input_ended": bool, "acts": int}
+    found = [one for one in read_statuses(out, PREFIX, needs) if one["operator"] == PARTITIONER]
     return any(one["input_ended"] or (bounded and not one["acts"]) for one in found)
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
     """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
-    found = read_statuses(out, PREFIX, needs=("operator", *SECONDS, *COUNTS))
+    found = read_statuses(out, PREFIX, _NEEDED)
     sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: rank(fields["operator"])):
         total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))

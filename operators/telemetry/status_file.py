@@ -6,13 +6,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
+from gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
 from operators.output_folders import STATUS
 
 _LOG = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ LAST_STATUS = "last"  # a field: whether this attempt of the part writes no more
 SINK_PREFIX, REASONS_PREFIX = "sink-", "letters-partitioner"
 _LASTING = SINK_PREFIX, REASONS_PREFIX  # statuses of which one is the last
 _POLL_S = 0.02
+_ADVICE = "what it told is left out until its part writes another one"
+Fields = Mapping[str, Any]  # of a status, by name: the type of the value
 
 
 def bucket_of(latency_ms: float) -> int:
@@ -65,11 +67,9 @@ class StatusFile:
         return not 0 <= now_ms - self._written_ms < self._interval_ms
 
     def write(self, fields: Mapping[str, Any], now_ms: float) -> None:
-        """Replace the file; a reader sees the old one or the new one."""
+        """Replace the file; a reader sees the old one or the new one. The last one of a part survives a power loss."""
         self._written_ms = now_ms
-        aside = self.path.with_name(f".{self.path.name}.tmp")
-        aside.write_bytes(orjson.dumps(dict(fields)))
-        os.replace(aside, self.path)
+        write_json(self.path, fields, synced=bool(fields.get(LAST_STATUS)))
 
     def read(self) -> dict[str, Any]:
         """What an earlier attempt wrote last; a file that was damaged since is set aside, with a warning."""
@@ -84,22 +84,31 @@ class StatusFile:
 def _read(path: Path) -> dict[str, Any] | None:
     """A status, or None where there is none to be read: no file, or not what `write` makes."""
     try:
-        found = orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
+        return read_json(path, dict[str, Any], _ADVICE)
+    except DamagedFileError:
         return None
-    return found if isinstance(found, dict) else None
 
 
-def read_statuses(out: Path, prefix: str = SINK_PREFIX, needs: Collection[str] = ()) -> list[dict[str, Any]]:
+def _has(status: Mapping[str, Any], fields: Fields) -> bool:
+    """Whether a status has these fields, each of its type."""
+    try:
+        for name, kind in fields.items():
+            as_kind(status[name], kind)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
+def read_statuses(out: Path, prefix: str = SINK_PREFIX, needs: Fields | None = None) -> list[dict[str, Any]]:
     """The status files of all parts, in no particular order; empty before the first is written.
 
-    Damaged ones, and those that lack a field that the caller `needs`, are left out, with a warning: what they told is
-    lost, and nothing depends on it.
+    Damaged ones, and those that lack a field that the caller `needs` or have something else in it, are left out, with a
+    warning: what they told is lost, and nothing depends on it.
     """
     statuses = []
     for path in (out / STATUS).glob(f"{prefix}*.json"):
         found = _read(path)
-        if found is not None and found.keys() >= set(needs):
+        if found is not None and _has(found, needs or {}):
             statuses.append(found)
         elif path.exists():
             _LOG.warning("%s: not a status file, left out", path)
@@ -116,7 +125,7 @@ def await_last(out: Path, since_ms: float, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while True:
         told = [one for prefix in _LASTING for one in read_statuses(out, prefix)]
-        now = [one for one in told if one.get("time", 0.0) * 1e3 >= since_ms]
+        now = [one for one in told if _has(one, {"time": float}) and one["time"] * 1e3 >= since_ms]
         if all(one.get(LAST_STATUS) for one in now):
             return True
         if time.monotonic() > deadline:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from job.folder.run_file import read_run
-from job.run.summary import progress
+from job.run.summary import complete_epoch, progress
 from tests.support.jobs import Input, Job, make_input, read_log
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_what_came_before_a_pause_is_readable(job: Make, tmp_path: Path) -> None
     epoch = 10
     one.until_epoch(epoch)
     began = time.monotonic()
-    one.until(lambda: last_readable(one.out) >= epoch <= progress(one.out)["complete"], timeout_s=60)
+    one.until(lambda: last_readable(one.out) >= epoch <= complete_epoch(one.out), timeout_s=60)
     took_s = time.monotonic() - began
     print(f"readable after {took_s:.1f} s")
     assert took_s < PUBLISH_WITHIN_S + SLACK_S
@@ -55,7 +55,7 @@ def test_a_kill_after_the_end_of_the_input(job: Make, tmp_path: Path) -> None:
     one.start(*SHAPE)
     epoch = 10
     one.until_epoch(epoch)
-    one.until(lambda: progress(one.out)["complete"] >= epoch)  # in the files of both parts
+    one.until(lambda: complete_epoch(one.out) >= epoch)  # in the files of both parts
     seen = read_log(one.out)
     time.sleep(5)  # a checkpoint that has the end of the input behind it
     one.kill()
@@ -64,7 +64,7 @@ def test_a_kill_after_the_end_of_the_input(job: Make, tmp_path: Path) -> None:
         path.unlink()
     one.start("--stay", "--resume", "latest")
     one.until(lambda: read_run(one.out)["state"] == "running")
-    one.until(lambda: progress(one.out)["complete"] >= epoch and all(path.exists() for path in newest))
+    one.until(lambda: complete_epoch(one.out) >= epoch and all(path.exists() for path in newest))
     again = read_log(one.out)
     assert again.id.tolist() == seen.id.tolist()
     assert again.vector.tobytes() == seen.vector.tobytes()

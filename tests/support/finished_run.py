@@ -8,10 +8,10 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
+from gnn.files.json_file import write_json
 from gnn.model import save_model
 from gnn.oracles import oracle
 from gnn.plan import compile_plan
-from job.folder.run_file import write_json
 from job.results.check import check
 from operators.parser.core import Origin, Parser
 from operators.sink.change_log import ChangeLog

@@ -21,7 +21,7 @@ from job.serving.served_job import ServedJob
 from operators.control import ARRIVAL_MS
 from operators.limits import TAIL_BYTES
 from operators.settings import TailConfig
-from operators.sink.change_log_reader import BASE_PREFIX
+from operators.sink.log_proof import BASE_PREFIX
 from operators.sink.tail.layout import TailName
 from state.served.layout import T_HEAP_AT
 from tests.support.hand_job import HandJob

@@ -13,10 +13,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 from gnn.model import ModelError
 from job.console import say
 from job.errors import UsageError
-from job.folder.run_file import write_json
 from job.serving.feeds.checked import job_fields, parsed, whole_batches
 from job.serving.feeds.sent_model import folder_of, take
 from job.serving.lookup import EPOCH, ROW
@@ -86,8 +86,9 @@ class FedJob(ServedJob):
     def read(tables: Path) -> FedJob | None:
         """By what `write` left beside a table; None where there is nothing, or what a loss of power has torn."""
         try:
-            return FedJob.of(parsed((tables / _JOB).read_bytes()), tables)
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+            told = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server tells")
+            return None if told is None else FedJob.of(told, tables)
+        except (DamagedFileError, ValueError):
             return None
 
     @staticmethod

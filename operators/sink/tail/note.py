@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 
 _NAME = "job.json"
 
@@ -30,19 +29,13 @@ class TailNote:
         Raises:
             OSError: there is no space for it.
         """
-        aside = folder / f".{_NAME}.{secrets.token_hex(4)}"
-        try:
-            aside.write_bytes(orjson.dumps(asdict(self)))
-            aside.replace(folder / _NAME)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
+        write_json(folder / _NAME, asdict(self), synced=False)
 
     @staticmethod
     def read(folder: Path) -> dict[str, Any] | None:
         """What it says, by name; None where there is none, or one that a loss of power has torn."""
         try:
-            told: dict[str, Any] = orjson.loads((folder / _NAME).read_bytes())
-        except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
+            found = read_json(folder / _NAME, TailNote, "the job writes another one")
+        except DamagedFileError:
             return None
-        return told
+        return None if found is None else asdict(found)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnn.files.json_file import write_json
 from gnn.model import save_model
 from job.errors import UsageError
 from job.folder import run_file
@@ -161,7 +162,7 @@ def test_without_a_state_the_events_are_taken_in_again(
     shutil.copytree(done.folder / "O", job)
     shutil.rmtree(job / "state")
     saved = orjson.loads((job / "job" / "job.json").read_bytes())
-    run_file.write_json(job / "job" / "job.json", {**saved, "runtime": "flink"})
+    write_json(job / "job" / "job.json", {**saved, "runtime": "flink"})
     assert exported(done, "S2", job, capsys) == expected
     assert read(done.folder / "S2") == done.truth(EVENTS)
     run_file.update_run(job, epoch=expected["epoch"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gnn.files.json_file import write_json
 from job.errors import UsageError
 from job.flink.rest import FlinkRest, FlinkRestError
 from job.folder import run_file
@@ -45,7 +46,7 @@ def stopped(tmp_path: Path) -> Stopped:
     """A job that runs, as far as its folder says."""
     settings = Settings(model="M", out=str(tmp_path), parts=1, partitioning=PartitionerConfig(), job_id=JOB)
     run = {"state": run_file.RUNNING, "checkpoints": f"file://{tmp_path}/checkpoints", "rest": "h:1", "job_id": "f"}
-    run_file.write_json(tmp_path / "run.json", run)
+    write_json(tmp_path / "run.json", run)
     return Stopped(
         tmp_path, settings, SavedJob(settings, "", None, "flink", (), {}), run, ClientProperties(), is_live=True
     )

@@ -1,0 +1,1 @@
+"""Small files that Freshet writes and later believes."""

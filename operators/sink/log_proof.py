@@ -1,0 +1,114 @@
+"""What the files of a change log prove, which are synced before they are seen: up to which epoch all of it is there.
+
+Status files and heartbeats say so sooner, and may be lost or torn in a power cut. Where they are, the files stand in
+for them; where they say more than any file has, the files hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnn.files.json_file import DamagedFileError
+from operators.output_folders import EMBEDDINGS, EPOCHS
+
+BASE_PREFIX = "base-"  # of a file that repeats the newest rows of others (`freshet compact`)
+NOTHING = -1  # not even epoch 0
+_ANY = np.iinfo(np.int64).max
+
+
+def complete_epoch(out: Path, parts: int, told: Mapping[int, int], *, has_finished: bool, noted: int | None) -> int:
+    """The last epoch up to which the change log shows all rows of all parts; NOTHING where none is proven.
+
+    `told`: by part, what status and heartbeat say; `has_finished`: every part has written all that it had; `noted`:
+    what was noted of the log when a run ended.
+
+    Raises: DamagedFileError where a file that decides is no whole one.
+    """
+    recorded, base = last_recorded(out), newest_base(out)
+    if has_finished and recorded > NOTHING:
+        return max(recorded, base)
+    claimed = min((told[part] if part in told else last_of_part(out, part) for part in range(parts)), default=NOTHING)
+    claimed = max(claimed, NOTHING if noted is None else noted)
+    if claimed > recorded:  # epochs/ may wait for further files of the log
+        claimed = min(claimed, max(recorded, *(last_of_part(out, part) for part in range(parts))))
+    return max(claimed, base)
+
+
+def last_recorded(out: Path) -> int:
+    """The last epoch that `epochs/` has."""
+    return _last(sorted((out / EPOCHS).glob("[!._]*.parquet")))
+
+
+def last_of_part(out: Path, part: int) -> int:
+    """The last epoch in the files of a part, which come in order."""
+    return _last(sorted((out / EMBEDDINGS).glob(f"part-{part}-*.parquet")))
+
+
+def newest_base(out: Path) -> int:
+    """The epoch of the newest base, which has all up to it."""
+    return max(map(epoch_of_base, (out / EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")), default=NOTHING)
+
+
+def epoch_of_base(base: Path) -> int:
+    """The epoch that a base is of, by its name."""
+    return int(base.stem.removeprefix(BASE_PREFIX))
+
+
+def _last(paths: list[Path]) -> int:
+    if not paths:
+        return NOTHING
+    last = epochs_of(paths[-1])[1]
+    return last if last < _ANY else _last_row(paths[-1])
+
+
+def _last_row(path: Path) -> int:
+    with reading(path):
+        epochs = pq.read_table(path, columns=["epoch"])["epoch"].to_numpy()
+    return int(epochs.max(initial=NOTHING))
+
+
+def epochs_of(path: Path) -> tuple[int, int]:
+    """The first and the last epoch of a file; bounds of all where it does not say.
+
+    Raises: DamagedFileError for a file that is no whole one.
+    """
+    with reading(path):
+        metadata = pq.read_metadata(path)
+    names = metadata.schema.names
+    if "epoch" not in names:
+        raise _damaged(path, f"it has the columns {', '.join(names[:9])}")
+    column = names.index("epoch")
+    found = [metadata.row_group(k).column(column).statistics for k in range(metadata.num_row_groups)]
+    if any(one is None or not one.has_min_max for one in found) or not found:
+        return 0, _ANY
+    return min(one.min for one in found), max(one.max for one in found)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Read a file of the log, or a base.
+
+    Raises: DamagedFileError for a file that is no whole one.
+    """
+    try:
+        yield
+    except (pa.ArrowException, KeyError, AttributeError) as error:
+        raise _damaged(path, str(error)) from error
+    except OSError as error:
+        if error.errno is not None:  # of the disk
+            raise
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, what: str) -> DamagedFileError:
+    """What is said of a file of the log that can't be read."""
+    advice = "put it back from a copy"
+    if path.name.startswith(BASE_PREFIX):
+        advice += "; where all files of the change log were kept (--keep-changes all) it may be removed instead"
+    return DamagedFileError(f"{path} is damaged ({' '.join(what.split())[:80]}): {advice}")
