@@ -1,0 +1,55 @@
+"""Bodies of requests: their length is known before anything of them is taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from job.serving.health import Health
+from job.serving.http_front import BODY_BYTES_MAX, Front
+
+
+def answered(headers: list[tuple[bytes, bytes]], path: str = "/embeddings") -> int:
+    """The status of a request; 200 where it came to the application behind."""
+    sent: list[int] = []
+
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        sent.append(200)
+
+    async def receive() -> MutableMapping[str, Any]:
+        raise AssertionError("no body is taken")
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            sent.append(message["status"])
+
+    health: Health = None  # type: ignore[assignment]  # not asked, as the application is there
+    scope = {"type": "http", "path": path, "headers": headers}
+    asyncio.run(Front(health, None, behind)(scope, receive, send))
+    [status] = sent
+    return status
+
+
+@pytest.mark.parametrize("path", ["/embeddings", "/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"transfer-encoding", b"chunked")],
+        [(b"transfer-encoding", b"gzip, chunked")],
+        [(b"content-length", b"7"), (b"transfer-encoding", b"chunked")],
+        [(b"content-length", b"%d" % (BODY_BYTES_MAX + 1))],
+        [(b"content-length", b"-1")],
+        [(b"content-length", b"1e3")],
+        [(b"content-length", b"")],
+    ],
+)
+def test_a_body_of_unknown_length_or_too_long_is_refused(headers: list[tuple[bytes, bytes]], path: str) -> None:
+    assert answered(headers, path) == 413
+
+
+@pytest.mark.parametrize("headers", [[], [(b"content-length", b"0")], [(b"content-length", b"%d" % BODY_BYTES_MAX)]])
+def test_a_body_that_may_come_passes(headers: list[tuple[bytes, bytes]]) -> None:
+    assert answered(headers) == 200
