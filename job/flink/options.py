@@ -68,9 +68,7 @@ def _work_options(spec: JobSpec) -> dict[str, str]:
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
         "io.tmp.dirs": str(spec.tmp),
-        # No outside address: the embedded cluster talks to itself.
-        "rest.bind-address": LOOPBACK,
-        "rest.address": LOOPBACK,
+        **_loopback_addresses(),
         # Metrics that are asked for are as old at most (in ms); nobody asks by himself.
         "metrics.fetcher.update-interval": "1000",
     }
@@ -114,22 +112,30 @@ def _processes_options(spec: JobSpec) -> dict[str, str]:
     }
 
 
+def _loopback_addresses() -> dict[str, str]:
+    """No outside address: an embedded cluster talks to itself."""
+    return {
+        "jobmanager.rpc.address": LOOPBACK,
+        "jobmanager.bind-host": LOOPBACK,  # the BlobServer goes by it, too, which asks nobody who he is
+        "taskmanager.bind-host": LOOPBACK,
+        "taskmanager.host": LOOPBACK,
+        "rest.address": LOOPBACK,
+        "rest.bind-address": LOOPBACK,
+        "web.submit.enable": "false",  # nobody brings a jar
+    }
+
+
 def loopback_options(rest_port: int) -> dict[str, str]:
     """Options of a cluster of processes on this machine, which nobody outside can reach."""
     return {
-        "jobmanager.rpc.address": LOOPBACK,
+        **_loopback_addresses(),
         "jobmanager.rpc.port": str(server_port()),
-        "jobmanager.bind-host": LOOPBACK,
         # A TaskManager misses a killed JobManager only by this (default: 50 s), and then looks for the next one.
         "heartbeat.interval": f"{_HEARTBEAT_MS} ms",
         "heartbeat.timeout": "10 s",
         # TaskManagers find a JobManager that was started again at once, not after 10 s or 30 s.
         "cluster.registration.error-delay": "500 ms",
         "cluster.registration.max-timeout": "2 s",
-        "taskmanager.bind-host": LOOPBACK,
-        "taskmanager.host": LOOPBACK,
-        "rest.address": LOOPBACK,
-        "rest.bind-address": LOOPBACK,
         "rest.port": str(rest_port),
         "rest.bind-port": str(rest_port),
     }
