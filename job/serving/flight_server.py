@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -20,16 +20,32 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gnn.errors import FreshetError
+from job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
+from job.serving.bounds.sizes import parsed
 from job.serving.columns import ids_of_column, numbers, pieces_of, whole
 from job.serving.health import Health
-from job.serving.lookup import NOTHING_SPECIAL, ROW, Answer, BadRequestError, Lookup, NotReadyError, NotYetError, Wanted
-from job.serving.requests import kind_of, nearest_of, request_of, wanted_of
+from job.serving.lookup import (
+    FEW,
+    K_MAX,
+    NOTHING_SPECIAL,
+    ROW,
+    Answer,
+    BadRequestError,
+    Lookup,
+    NotReadyError,
+    NotYetError,
+)
+from job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
 from job.serving.served_job import TailsHere
 from job.serving.tls import Certificate
-from state.served.ids import Ids
+from state.served.ids import Ids, text_bytes
+from state.served.layout import T_USED
+from state.served.plain import PlainReader
 
 ALL = b'{"all":true}'
 _NUMBERS = pa.schema({"id": pa.int64()})
+TEXT_BYTES_MAX = 16 << 20  # of the string ids of a lookup
+T = TypeVar("T")
 
 
 class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]
@@ -59,20 +75,17 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         certificates = [certificate.pair] if certificate is not None else []
         super().__init__(location, middleware=middleware, tls_certificates=certificates)
         self._lookup, self._health = lookup, health
+        lookup.as_server()
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Answer one request as a stream of batches, all at one epoch."""
         try:
-            request = request_of(ticket.ticket)
-            if request.get("changes") is True:
-                return self._changes(context, request)
-            if "tails" in request:
-                return self._tails(context, request)
-            table = self._table(request)
+            raw = ticket.ticket
+            check_size(raw)
+            with self._lookup.budget.hold(parsed(raw), "a ticket"):
+                return self._stream(context, request_of(raw))
         except FreshetError as error:
             raise _as_flight(error) from error
-        pieces = (piece for batch in table.to_batches() for piece in pieces_of(batch))
-        return flight.GeneratorStream(table.schema, pieces)
 
     def shutdown(self) -> None:
         """End, and what other servers feed from as well."""
@@ -106,32 +119,72 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             for change, told in change_stream.changes(self._lookup, self._until_end(context)):
                 yield from change_stream.batches_of(change, told)
 
-        return flight.GeneratorStream(change_stream.schema_of(table.strings, table.width), pieces())
+        return flight.GeneratorStream(change_stream.schema_of(table.strings, table.width), _said(pieces()))
+
+    def _stream(self, context: Any, request: dict[str, Any]) -> flight.FlightDataStream:
+        if request.get("changes") is True:
+            return self._changes(context, request)
+        if "tails" in request:
+            return self._tails(context, request)
+        wanted, logits = wanted_of(request), bool(request.get("logits"))
+        lookup, gone = self._lookup, context.is_cancelled
+        if "nearest" not in request and request.get("all") is True:
+            lookup.wait(wanted, gone)
+            return self._all(logits)
+        if "nearest" in request:
+            asked = request["nearest"]
+            k = asked.get("k") if isinstance(asked, dict) else 0
+            held = self._held(min(k, K_MAX) if type(k) is int else 0, None, logits)
+            answer, scores = nearest_of(lookup, asked, wanted, gone)
+            table = lookup.as_table(answer, logits=logits).append_column("score", numbers(scores))
+            return flight.GeneratorStream(table.schema, _held_until_sent(table, held))
+        if "ids" not in request:
+            msg = 'a ticket: expected {"ids": [...]}, {"all": true} or {"nearest": {...}}'
+            raise BadRequestError(msg)
+        ids = lookup.ids_of(request["ids"])
+        lookup.wait(wanted, gone)
+        held = self._held(len(ids), ids, logits)
+        table = lookup.as_table(lookup.get(ids), logits=logits)
+        return flight.GeneratorStream(table.schema, _held_until_sent(table, held))
+
+    def _held(self, count: int, ids: Ids | None, logits: bool) -> Held:
+        """Room for an answer of so many rows."""
+        size = count * self._lookup.row_shape(logits=logits).in_arrow + (0 if ids is None else text_bytes(ids))
+        return self._lookup.budget.hold(size, f"the answer of {count:,} rows")
+
+    def _all(self, logits: bool) -> flight.FlightDataStream:
+        from job.serving.bounds.whole_table import WholeTable
+
+        lookup, table = self._lookup, self._lookup.table
+        if isinstance(table, PlainReader):  # for a moment, while a server takes over what another one left
+            if table.word(T_USED) * lookup.row_shape(logits=logits).in_arrow > ONE_BYTES_MAX:
+                msg = "the table is being taken over; try again in a moment"
+                raise NotReadyError(msg)
+            held = self._held(table.word(T_USED), None, logits)
+            found = lookup.as_table(lookup.all(), logits=logits)
+            return flight.GeneratorStream(found.schema, _held_until_sent(found, held))
+        whole = WholeTable(table, lookup.budget)
+
+        def pieces() -> Iterator[pa.RecordBatch]:
+            for part in whole:
+                answer = Answer(whole.epoch, part.ids, part.own, part.rows, len(part.own))
+                if len(part.own):
+                    yield from pieces_of(lookup.as_batch(answer, logits=logits))
+
+        schema = self._nothing(logits).schema.with_metadata({"epoch": str(whole.epoch)} | lookup.more)
+        return flight.GeneratorStream(schema, _said(pieces()))
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
         try:
-            logits = bool(request_of(descriptor.command or b"").get("logits"))
+            logits = bool(request_of(descriptor.command or b"", OPTIONS_BYTES_MAX).get("logits"))
             nothing = self._nothing(logits)
+            writer.begin(nothing.schema)
+            exchange = _Exchange(self._lookup, logits, nothing, context.is_cancelled)
+            while exchange.step(reader, writer):  # which keeps nothing of one request until the next one comes
+                pass
         except FreshetError as error:
             raise _as_flight(error) from error
-        writer.begin(nothing.schema)
-        more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in self._lookup.more.items())
-        before, wanted = b"", NOTHING_SPECIAL
-        for chunk in _chunks(reader):
-            try:
-                metadata = chunk.app_metadata
-                raw = metadata.to_pybytes() if metadata else b""
-                if raw != before:  # most requests want the epoch that the one before them did
-                    wanted = wanted_of(request_of(raw))
-                    before = raw
-                epoch, batch = self._looked_up(chunk.data, wanted, logits)
-                *pieces, last = pieces_of(batch)
-                for piece in pieces:
-                    writer.write_with_metadata(piece, b'{"more":true}')
-                writer.write_with_metadata(last, b'{"epoch":%d%s}' % (epoch, more))
-            except FreshetError as error:
-                writer.write_with_metadata(nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """The one flight that there is: all embeddings."""
@@ -179,25 +232,86 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL
         try:
+            check_size(command)
             schema, live = self._nothing(False).schema, self._lookup.table.live
         except FreshetError as error:
             raise _as_flight(error) from error
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, self._locations)], live, -1)
 
-    def _looked_up(self, asked: pa.RecordBatch | None, wanted: Wanted, logits: bool) -> tuple[int, pa.RecordBatch]:
+    def _nothing(self, logits: bool) -> pa.RecordBatch:
+        """No rows."""
+        table = self._lookup.table
+        rows = np.empty((0, table.width), np.float32)
+        ids = self._lookup.ids_of([])
+        return self._lookup.as_batch(Answer(0, ids, np.empty(0, np.int64), rows, 0), logits=logits)
+
+
+class _Exchange:
+    """A stream of lookups, answered one after the other."""
+
+    def __init__(self, lookup: Lookup, logits: bool, nothing: pa.RecordBatch, gone: Callable[[], bool]) -> None:
+        """`nothing`: an answer without rows; `gone`: whether the client has gone."""
+        self._lookup, self._logits, self._nothing, self._gone = lookup, logits, nothing, gone
+        self._bytes = lookup.row_shape(logits=logits).in_arrow
+        self._more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in lookup.more.items())
+        self._before, self._wanted = b"", NOTHING_SPECIAL
+
+    def step(self, reader: Any, writer: Any) -> bool:
+        """Answer the next lookup; whether there was one.
+
+        Raises: ExhaustedError for one that is too large to be unpacked.
+        """
+        try:
+            chunk = reader.read_chunk()
+        except StopIteration:
+            return False
+        except MemoryError:
+            self._lookup.budget.refuse(f"a batch: expected at most {ONE_BYTES_MAX:,} bytes unpacked", again=False)
+        held = Held(self._lookup.budget)
+        try:
+            metadata = chunk.app_metadata
+            raw = metadata.to_pybytes() if metadata else b""
+            if raw != self._before:  # most requests want the epoch that the one before them did
+                self._wanted = wanted_of(request_of(raw, OPTIONS_BYTES_MAX))
+                self._before = raw
+            epoch, batch = self._looked_up(chunk.data, held)
+            *pieces, last = pieces_of(batch)
+            for piece in pieces:
+                writer.write_with_metadata(piece, b'{"more":true}')
+            writer.write_with_metadata(last, b'{"epoch":%d%s}' % (epoch, self._more))
+        except FreshetError as error:
+            writer.write_with_metadata(self._nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
+        finally:
+            held.release()
+        return True
+
+    def _looked_up(self, asked: pa.RecordBatch | None, held: Held) -> tuple[int, pa.RecordBatch]:
         if asked is not None:
+            taken = asked.get_total_buffer_size()
+            if taken > FREE_BYTES:
+                held.resize(taken, "a batch")
             try:
                 asked = whole(asked)
             except pa.ArrowInvalid as error:
                 expected = "a batch that fits its buffers"
                 raise _unfit(expected, error) from error
-        if asked is not None and not logits and asked.schema.equals(_NUMBERS):
-            column = asked.column(0)
-            found = None if column.null_count else self._lookup.few(column, wanted)
-            if found is not None:
-                return found
-        answer = self._lookup.get(self._ids(asked), wanted)
-        return answer.epoch, self._lookup.as_batch(answer, logits=logits)
+            if not self._logits and asked.schema.equals(_NUMBERS) and asked.num_rows <= FEW:
+                column = asked.column(0)
+                self._make_room(held, asked.num_rows)
+                found = None if column.null_count else self._lookup.few(column, self._wanted)
+                if found is not None:
+                    return found
+        ids = self._ids(asked)
+        self._lookup.check(ids)
+        self._lookup.wait(self._wanted, self._gone)
+        self._make_room(held, len(ids), text_bytes(ids))
+        answer = self._lookup.get(ids)
+        return answer.epoch, self._lookup.as_batch(answer, logits=self._logits)
+
+    def _make_room(self, held: Held, rows: int, text: int = 0) -> None:
+        size = rows * self._bytes + text
+        if size > FREE_BYTES:
+            held.resize(held.size + size, f"the answer of {rows:,} rows")
 
     def _ids(self, batch: pa.RecordBatch | None) -> Ids:
         if batch is None or batch.schema.names != ["id"]:
@@ -210,29 +324,28 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             msg = f"id: expected int64 or strings without nulls, got {column.type} with {column.null_count} nulls"
             raise BadRequestError(msg)
         try:
-            return ids_of_column(column)
+            ids = ids_of_column(column)
         except pa.ArrowInvalid as error:
             expected = "integers of 64 bits"
             raise _unfit(expected, error) from error
-
-    def _nothing(self, logits: bool) -> pa.RecordBatch:
-        """No rows."""
-        table = self._lookup.table
-        rows = np.empty((0, table.width), np.float32)
-        ids = self._lookup.ids_of([])
-        return self._lookup.as_batch(Answer(0, ids, np.empty(0, np.int64), rows, 0), logits=logits)
-
-    def _table(self, request: dict[str, Any]) -> pa.Table:
-        wanted, logits = wanted_of(request), bool(request.get("logits"))
-        if "nearest" in request:
-            answer, scores = nearest_of(self._lookup, request["nearest"], wanted)
-            return self._lookup.as_table(answer, logits=logits).append_column("score", numbers(scores))
-        if request.get("all") is True:
-            return self._lookup.as_table(self._lookup.all(wanted), logits=logits)
-        if "ids" not in request:
-            msg = 'a ticket: expected {"ids": [...]}, {"all": true} or {"nearest": {...}}'
+        if text_bytes(ids) > TEXT_BYTES_MAX:
+            msg = f"id: expected at most {TEXT_BYTES_MAX:,} bytes of text, got {text_bytes(ids):,}"
             raise BadRequestError(msg)
-        return self._lookup.as_table(self._lookup.get(self._lookup.ids_of(request["ids"]), wanted), logits=logits)
+        return ids
+
+
+def _held_until_sent(table: pa.Table, held: Held) -> Iterator[pa.RecordBatch]:
+    with held:
+        for batch in table.to_batches():
+            yield from pieces_of(batch)
+
+
+def _said(pieces: Iterator[T]) -> Iterator[T]:
+    """The pieces, and errors as Flight has them."""
+    try:
+        yield from pieces
+    except FreshetError as error:
+        raise _as_flight(error) from error
 
 
 def _unfit(expected: str, error: pa.ArrowInvalid) -> BadRequestError:
@@ -240,20 +353,14 @@ def _unfit(expected: str, error: pa.ArrowInvalid) -> BadRequestError:
 
 
 def _as_flight(error: FreshetError) -> Exception:
+    if isinstance(error, ExhaustedError):  # pyarrow can't send the status itself; of UNAVAILABLE clients know to retry
+        return (flight.FlightUnavailableError if error.again else flight.FlightServerError)(str(error))
     text = f"{kind_of(error)}: {error}"
     if isinstance(error, NotReadyError):
         return flight.FlightUnavailableError(text)
     if isinstance(error, NotYetError):
         return flight.FlightTimedOutError(text)
     return flight.FlightServerError(text)
-
-
-def _chunks(reader: Any) -> Iterator[Any]:
-    while True:
-        try:
-            yield reader.read_chunk()
-        except StopIteration:
-            return
 
 
 class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc, unused-ignore]

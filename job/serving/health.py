@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from job.serving.bounds.budget import Budget
 from job.serving.lookup import ROW, Lookup, NotReadyError
 from state.served.layout import (
     ENDED,
@@ -29,6 +30,16 @@ class Health:
     def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S) -> None:
         self._lookup, self._stale_after_s = lookup, stale_after_s
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
+
+    @property
+    def budget(self) -> Budget:
+        """What is in flight."""
+        return self._lookup.budget
+
+    def in_flight(self) -> dict[str, int]:
+        """Bytes in flight and their limit, requests refused, and calls of this process that wait."""
+        room = self._lookup.room
+        return {**self.budget.figures(), "waiting": len(room) if room is not None else 0}
 
     def figures(self) -> dict[str, Any]:
         """The figures; `ready` and, where it is not, `reason`.
@@ -66,6 +77,7 @@ class Health:
             "history_misses": table.misses,
             "ids_found": self._lookup.ids_found,
             "ids_missing": self._lookup.ids_missing,
+            **self.in_flight(),
         }
 
     def _positions(self) -> list[dict[str, Any]]:

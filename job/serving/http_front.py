@@ -1,4 +1,4 @@
-"""The HTTP server's first door: token, size and health; it opens before the application behind it is loaded."""
+"""The HTTP server's first door: token, body and health; it opens before the application behind it is loaded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import orjson
 
+from job.serving.bounds.budget import RETRY_S, ExhaustedError, Held
+from job.serving.bounds.sizes import parsed
 from job.serving.health import Health
 
 BODY_BYTES_MAX = 4 << 20
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token
 _POLL_S = 0.005
+BODY_S = 30.0  # until a body is there
+EXHAUSTED_STATUS, RETRY = 429, {"Retry-After": str(RETRY_S)}
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -41,14 +45,48 @@ class Front:
                 ready = figures["ready"] or scope["path"] == "/healthz"
                 await _answer(send, 200 if ready else 503, figures)
                 return
+            await self._within_budget(scope, receive, send)
+            return
+        await self._passed(scope, receive, send)
+
+    async def _passed(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         while self.app is None:
             await asyncio.sleep(_POLL_S)
         await self.app(scope, receive, send)
+
+    async def _within_budget(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Take the body, count it while the application works with it, and let the request pass."""
+        with Held(self._health.budget) as held:
+            try:
+                body = await asyncio.wait_for(_body(receive, held), BODY_S)
+                if body:
+                    held.resize(parsed(body), "the request's body")
+            except TimeoutError:
+                await _answer(send, 408, {"error": f"expected the whole body within {BODY_S:g} s"})
+                return
+            except ExhaustedError as error:
+                told = {"error": str(error), "kind": "RESOURCE_EXHAUSTED"}
+                await _answer(send, EXHAUSTED_STATUS, told, RETRY if error.again else {})
+                return
+            if body is None:
+                return
+            taken: list[bytes] = [body]
+            del body
+
+            async def again() -> Message:
+                if taken:
+                    return {"type": "http.request", "body": taken.pop(), "more_body": False}
+                return await receive()
+
+            await self._passed(scope, again, send)
 
     def _refused(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, dict[str, str]] | None:
         given = headers.get(b"authorization", b"")
         if self._token and path not in _OPEN_PATHS and not hmac.compare_digest(given, self._expected):
             return 401, {"error": "expected the header `Authorization: Bearer TOKEN`"}
+        coding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if coding not in (b"", b"identity"):
+            return 415, {"error": f"Content-Encoding: expected a body as it is, got {coding[:20].decode('latin-1')!r}"}
         length = headers.get(b"content-length", b"0")
         if b"transfer-encoding" in headers or not length.isdigit() or int(length) > BODY_BYTES_MAX:
             return 413, {"error": f"expected a body of at most {BODY_BYTES_MAX:,} bytes, with its length"}
@@ -60,9 +98,26 @@ def as_json(content: Any) -> bytes:
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY, default=_plain)
 
 
-async def _answer(send: Send, status: int, content: Any) -> None:
+async def _body(receive: Receive, held: Held) -> bytes | None:
+    """The body of a request, whose length is known to be no more than `BODY_BYTES_MAX`; None: the client has gone."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        piece = message.get("body", b"")
+        size += len(piece)
+        held.resize(2 * size, "the request's body")  # its pieces, and what they become together
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _answer(send: Send, status: int, content: Any, more: dict[str, str] | None = None) -> None:
     body = as_json(content)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += [(name.lower().encode(), value.encode()) for name, value in (more or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import re
-import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from gnn.errors import FreshetError
+from job.serving.bounds.budget import FREE_BYTES, ExhaustedError, Held
+from job.serving.bounds.feast import feast_bytes, feast_parts
+from job.serving.bounds.json_answers import INLINE_BYTES, JSON, Apart, ids_in, listed, object_of, rows_of, values_of
+from job.serving.bounds.sizes import OBJECT_BYTES
 from job.serving.health import Health
-from job.serving.http_front import as_json
-from job.serving.lookup import TIMEOUT_S, Answer, Lookup, Wanted
-from job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
-from state.served.ids import Texts
+from job.serving.http_front import EXHAUSTED_STATUS, RETRY, as_json
+from job.serving.lookup import K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
+from job.serving.requests import EXHAUSTED, TIMEOUT_MAX_S, kind_of, nearest_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
-_STATUS = {"bad-request": 400, "not-yet": 504, "not-ready": 503, "failed": 500}
-_POLL_S = 0.002
+_STATUS = {"bad-request": 400, "not-yet": 504, "not-ready": 503, "failed": 500, EXHAUSTED: EXHAUSTED_STATUS}
+_NO_JSON: list[Any] = [{"type": "json_invalid", "loc": (), "msg": "expected JSON"}]
 _NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NUMBERS = (
     "epoch",
@@ -38,7 +40,12 @@ _NUMBERS = (
     "history_misses",
     "ids_found",
     "ids_missing",
+    "bytes_in_flight",
+    "bytes_in_flight_limit",
+    "refused",
+    "waiting",
 )
+Form = TypeVar("Form", bound=BaseModel)
 
 
 class _AnyText(Convertor[str]):
@@ -78,6 +85,20 @@ class OnlineFeatures(BaseModel):
     features: list[str] = []
     full_feature_names: bool = False
 
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The view and the column of each feature."""
+        return [(view, column) for view, _, column in (one.rpartition(":") for one in self._asked)]
+
+    @property
+    def names(self) -> list[str]:
+        """What the answer calls them."""
+        return [f"{view}__{column}" if self.full_feature_names and view else column for view, column in self.columns]
+
+    @property
+    def _asked(self) -> list[str]:
+        return self.features or ["embeddings:embedding"]
+
 
 class Nearest(BaseModel):
     """Neighbours of a vertex, or of a vector."""
@@ -91,9 +112,9 @@ class Nearest(BaseModel):
 
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
     """The application behind the door."""
-    # Feast sends its JSON without a Content-Type.
     about = "Fresh embeddings of a changing graph: every answer is of one epoch."
-    app = FastAPI(title="Freshet", description=about, strict_content_type=False)
+    app = FastAPI(title="Freshet", description=about)
+    lookup.as_server()
     _refuse_by_kind(app)
     _add_lookups(app, lookup)
     _add_health(app, lookup, health)
@@ -104,7 +125,8 @@ def _refuse_by_kind(app: FastAPI) -> None:
     @app.exception_handler(FreshetError)
     async def refuse(_request: Request, error: FreshetError) -> Response:
         kind = kind_of(error)
-        return _json({"error": str(error), "kind": kind}, _STATUS[kind])
+        headers = RETRY if isinstance(error, ExhaustedError) and error.again else None
+        return _json({"error": str(error), "kind": kind}, _STATUS[kind], headers)
 
     @app.exception_handler(RequestValidationError)
     async def refuse_form(_request: Request, error: RequestValidationError) -> Response:
@@ -114,12 +136,21 @@ def _refuse_by_kind(app: FastAPI) -> None:
 
 
 def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
-    async def rows(values: list[Any], wanted: Wanted) -> Answer:
-        await _wait(lookup, wanted)
-        return lookup.get(lookup.ids_of(values))
+    apart = Apart()
 
-    def as_of(answer: Answer) -> dict[str, Any]:
-        return {"as_of": answer.epoch, **lookup.more}
+    async def form(model: type[Form], request: Request) -> tuple[Form, int]:
+        """What was sent, and how many bytes it had."""
+        raw = await request.body()
+        return await apart(len(raw) <= FREE_BYTES, _form, model, raw), len(raw)
+
+    async def found(values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
+        """The rows for an answer of `size` bytes, and the room that they take."""
+        lookup.budget.check(size, f"the answer for {len(values):,} ids")
+        await _wait(lookup, wanted)
+        return await apart(size <= INLINE_BYTES, _rows, lookup, values)
+
+    def size_of(count: int, sent: int) -> int:
+        return count * lookup.row_shape(logits=True).in_json + sent
 
     @app.get("/embeddings/{id:any}")
     @app.get("/embeddings")
@@ -133,34 +164,80 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         `?id=` takes any id, also `.` and `..`, which most clients leave out of a path.
         """
         value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
-        answer = await rows([value], Wanted(min_epoch, None, timeout))
-        if not len(answer.epochs):
-            return _json({"error": f"no vertex {value!r}", "kind": "unknown", **as_of(answer)}, 404)
-        return _json({**_listed(lookup, answer)[0], **as_of(answer)})
+        answer, held = await found([value], Wanted(min_epoch, None, timeout), size_of(1, len(id)))
+        with held:
+            if not len(answer.epochs):
+                return _json({"error": f"no vertex {value!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
+            return _json({**listed(lookup, answer)[0], **_as_of(lookup, answer)})
 
     @app.post("/embeddings/", include_in_schema=False)
-    @app.post("/embeddings")
-    async def embeddings(asked: Lookups) -> Response:
+    @app.post("/embeddings", openapi_extra=_body(Lookups))
+    async def embeddings(request: Request) -> Response:
         """The embeddings of many vertices, at one epoch."""
-        answer = await rows(asked.ids, asked.wanted)
-        found = _listed(lookup, answer)
-        known = {one["id"] for one in found}
-        return _json({**as_of(answer), "found": found, "unknown": [one for one in asked.ids if one not in known]})
+        asked, sent = await form(Lookups, request)
+        size = size_of(len(asked.ids), 2 * sent)
+        answer, held = await found(asked.ids, asked.wanted, size)
+        return apart.answer(_found_parts(lookup, answer, asked.ids), size, held)
 
-    @app.post("/get-online-features")
-    async def online_features(asked: OnlineFeatures) -> Response:
+    @app.post("/get-online-features", openapi_extra=_body(OnlineFeatures))
+    async def online_features(request: Request) -> Response:
         """As Feast's feature server answers: columns of values, with their statuses."""
+        asked, sent = await form(OnlineFeatures, request)
         name, values = next(iter(asked.entities.items()), ("id", []))
-        answer = await rows(values, Wanted())
-        return _json(_as_feast(name, values, asked, answer, as_of(answer)))
+        size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
+        answer, held = await found(values, Wanted(), size)
+        names = [name, *asked.names]
+        head = {"metadata": {"feature_names": names, **_as_of(lookup, answer)}}
+        return apart.answer(feast_parts(head, values, asked.columns, answer), size, held)
 
-    @app.post("/nearest")
-    async def nearest(asked: Nearest) -> Response:
+    @app.post("/nearest", openapi_extra=_body(Nearest))
+    async def nearest(request: Request) -> Response:
         """The k vertices whose embeddings are nearest, exactly."""
-        told = asked.model_dump(exclude_none=True)
-        answer, scores = await run_in_threadpool(nearest_of, lookup, told, Wanted())
-        found = [{**one, "score": score} for one, score in zip(_listed(lookup, answer), scores.tolist(), strict=True)]
-        return _json({**as_of(answer), "found": found})
+        asked, _ = await form(Nearest, request)
+        size = size_of(min(max(asked.k, 0), K_MAX), 0)
+        lookup.budget.check(size, f"the answer of {asked.k:,} rows")
+        parts, held = await apart(False, _nearest_parts, lookup, asked.model_dump(exclude_none=True))
+        return apart.answer(parts, size + held.size, held)
+
+
+def _form(model: type[Form], raw: bytes) -> Form:
+    try:
+        return model.model_validate(json.loads(raw))
+    except (ValueError, RecursionError) as error:  # a ValidationError is a ValueError
+        told = error.errors(include_url=False) if isinstance(error, ValidationError) else _NO_JSON
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in told]) from error
+
+
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    """What /docs says of a body that FastAPI does not read itself, which it would in the event loop."""
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
+
+
+def _rows(lookup: Lookup, values: list[Any]) -> tuple[Answer, Held]:
+    ids = lookup.ids_of(values)
+    row = lookup.row_shape(logits=True).in_arrow + OBJECT_BYTES
+    held = lookup.budget.hold(len(ids) * row, f"the rows of {len(ids):,} ids")
+    return lookup.get(ids), held
+
+
+def _found_parts(lookup: Lookup, answer: Answer, asked: list[Any]) -> Iterator[bytes]:
+    known = set(ids_in(answer))
+    unknown = [one for one in asked if one not in known]
+    of_each = lookup.row_shape(logits=True).in_json
+    lists = {"found": rows_of(lookup, answer, of_each), "unknown": values_of(unknown, OBJECT_BYTES)}
+    yield from object_of(_as_of(lookup, answer), lists)
+
+
+def _nearest_parts(lookup: Lookup, told: dict[str, Any]) -> tuple[Iterator[bytes], Held]:
+    shape = lookup.row_shape(logits=True)
+    held = lookup.budget.hold(min(max(told["k"], 0), K_MAX) * (shape.in_arrow + OBJECT_BYTES), "the nearest rows")
+    answer, scores = nearest_of(lookup, told, Wanted())
+    rows = rows_of(lookup, answer, shape.in_json, lambda at, end: scores[at:end].tolist())
+    return object_of(_as_of(lookup, answer), {"found": rows}), held
+
+
+def _as_of(lookup: Lookup, answer: Answer) -> dict[str, Any]:
+    return {"as_of": answer.epoch, **lookup.more}
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
@@ -194,7 +271,7 @@ class _Collector:
     def collect(self) -> list[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
 
-        figures = self._health.figures()
+        figures = self._health.in_flight() | self._health.figures()
         found = [GaugeMetricFamily("freshet_ready", "1: there is a table, and it is fresh", float(figures["ready"]))]
         for name in _NUMBERS:
             if figures.get(name) is not None:
@@ -206,46 +283,9 @@ class _Collector:
 
 
 async def _wait(lookup: Lookup, wanted: Wanted) -> None:
-    for _ in lookup.while_lacking(wanted):
-        await asyncio.sleep(_POLL_S)
+    if lookup.lacks_now(wanted) is not None and lookup.room is not None:
+        await lookup.room.wait_as_task(wanted)
 
 
-def _listed(lookup: Lookup, answer: Answer) -> list[dict[str, Any]]:
-    """The rows of an answer as JSON objects; numbers that are not finite become null."""
-    ids = answer.ids.decode() if isinstance(answer.ids, Texts) else answer.ids.tolist()
-    found = [
-        {"id": id_, "epoch": epoch, "embedding": row}
-        for id_, epoch, row in zip(ids, answer.epochs.tolist(), answer.rows, strict=True)
-    ]
-    if lookup.head_width and found:
-        logits = lookup.logits(answer.rows)
-        for one, row, winner in zip(found, logits, logits.argmax(1).tolist(), strict=True):
-            one |= {"logits": row, "class": winner}
-    return found
-
-
-def _as_feast(
-    name: str, values: list[Any], asked: OnlineFeatures, answer: Answer, as_of: dict[str, Any]
-) -> dict[str, Any]:
-    ids = answer.ids.decode() if isinstance(answer.ids, Texts) else answer.ids.tolist()
-    at = {id_: k for k, id_ in enumerate(ids)}
-    stamps = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())] * len(values)
-    names, results = [name], [{"values": values, "statuses": ["PRESENT"] * len(values), "event_timestamps": stamps}]
-    for feature in asked.features or ["embeddings:embedding"]:
-        view, _, column = feature.rpartition(":")
-        known = column in ("embedding", "epoch")
-        rows = [at.get(value) if known else None for value in values]
-        source: Any = answer.epochs.tolist() if column == "epoch" else answer.rows
-        names.append(f"{view}__{column}" if asked.full_feature_names and view else column)
-        results.append(
-            {
-                "values": [None if row is None else source[row] for row in rows],
-                "statuses": ["NOT_FOUND" if row is None else "PRESENT" for row in rows],
-                "event_timestamps": stamps,
-            }
-        )
-    return {"metadata": {"feature_names": names, **as_of}, "results": results}
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(as_json(content), status, media_type="application/json")
+def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(as_json(content), status, headers, media_type=JSON)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from gnn.errors import FreshetError
+from job.serving.bounds.budget import Budget
+from job.serving.bounds.neighbours import METRICS, Neighbours
+from job.serving.bounds.sizes import RowShape
+from job.serving.bounds.waiting import WaitingRoom
 from job.serving.columns import column_of_ids, numbers, row_columns, spans_of, taken, values_of, vectors
 from job.serving.place import read_table_file
 from state.served.ids import Ids, Texts, frozen, slice_of
@@ -30,8 +34,8 @@ TIMEOUT_S = 5.0
 _NAMES = ("id", "epoch", "embedding")
 _POLL_S = 0.001
 _LOOK_S = 0.2
+_ROWS_AT_ONCE = 8192
 Metric = str
-METRICS = ("cosine", "dot")
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"
 
@@ -46,6 +50,10 @@ class NotReadyError(FreshetError):
 
 class NotYetError(FreshetError):
     """What was asked for is not there in time."""
+
+
+class TooSlowError(FreshetError):
+    """The table no longer has the rows of an epoch that a client has not taken yet."""
 
 
 class Wanted(NamedTuple):
@@ -159,8 +167,13 @@ class Lookup:
         """
         self._table, self.sources, self._plan, self.consistency = table, sources, plan, consistency
         self.ids_found = self.ids_missing = 0
-        self._all: tuple[int, Ids, Found, np.ndarray] | None = None
-        self._all_lock = threading.Lock()
+        self._neighbours = Neighbours(lambda: self.table)
+        self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
+
+    def as_server(self, budget: Budget | None = None) -> None:
+        """Have calls wait in one room, and answers be counted in a budget, which other processes may share."""
+        self.budget = budget or self.budget
+        self.room = self.room or WaitingRoom(self)
 
     @property
     def more(self) -> dict[str, str]:
@@ -187,7 +200,7 @@ class Lookup:
 
         Raises: BadRequestError, NotReadyError, NotYetError.
         """
-        self._check(ids)
+        self.check(ids)
         self.wait(wanted)
         found = self.table.get(ids)
         return self._answer(ids, found)
@@ -198,21 +211,28 @@ class Lookup:
         ids, found = self.table.all()
         return Answer(found.epoch, ids, found.own, found.rows, len(found.own))
 
-    def wait(self, wanted: Wanted) -> None:
-        """Return when the table is as far as wanted.
+    def wait(self, wanted: Wanted, gone: Callable[[], bool] | None = None) -> None:
+        """Return when the table is as far as wanted; `gone`: whether the caller has gone.
 
-        Raises: NotYetError at the timeout, NotReadyError, BadRequestError.
+        Raises: NotYetError at the timeout, NotReadyError, BadRequestError; ExhaustedError of a server.
         """
-        for _ in self.while_lacking(wanted):
+        if self.room is not None:
+            self.room.wait(wanted, gone)
+            return
+        deadline = time.monotonic() + wanted.timeout_s
+        while self.lacks_now(wanted) is not None:
+            if time.monotonic() >= deadline:
+                self.expect(wanted)
+                return
             time.sleep(_POLL_S)
 
-    def while_lacking(self, wanted: Wanted) -> Iterator[None]:
-        """An item again and again until the table is as far as wanted: callers sleep meanwhile, each in its way.
+    def lacks_now(self, wanted: Wanted) -> str | None:
+        """As `lacks`, once it is known that waiting makes sense.
 
-        Raises: as `wait`.
+        Raises: BadRequestError where it makes none.
         """
         if wanted.min_epoch <= 0 and not wanted.min_position:
-            return
+            return None
         if self.consistency == ROW:
             asked = "min_position" if wanted.min_position else "min_epoch"
             msg = (
@@ -220,12 +240,14 @@ class Lookup:
                 "server that feeds from the job (`freshet serve --tables` or `--from`), or leave it out"
             )
             raise BadRequestError(msg)
-        deadline = time.monotonic() + wanted.timeout_s
-        while (reason := self.lacks(wanted)) is not None:
-            if time.monotonic() >= deadline:
-                msg = f"after {wanted.timeout_s:g} s: {reason}"
-                raise NotYetError(msg)
-            yield
+        return self.lacks(wanted)
+
+    def expect(self, wanted: Wanted) -> None:
+        """Raises: NotYetError where the table is not as far as wanted."""
+        reason = self.lacks_now(wanted)
+        if reason is not None:
+            msg = f"after {wanted.timeout_s:g} s: {reason}"
+            raise NotYetError(msg)
 
     def lacks(self, wanted: Wanted) -> str | None:
         """What is missing still; None when nothing is."""
@@ -258,20 +280,16 @@ class Lookup:
         if query.shape[0] != self.table.width or not np.isfinite(query).all():
             msg = f"vector: expected {self.table.width} finite numbers, got {query.shape[0]}"
             raise BadRequestError(msg)
-        epoch, ids, found, norms = self._whole()
-        scores = found.rows @ query
-        if metric == "cosine":
-            scores = scores / np.maximum(norms * float(np.linalg.norm(query)), 1e-30)
-        k = min(k, len(scores))
-        best = np.argpartition(-scores, k - 1)[:k] if k else np.empty(0, np.int64)
-        best = best[np.argsort(-scores[best], kind="stable")]
-        return Answer(epoch, taken(ids, best), found.own[best], found.rows[best], k), scores[best]
+        epoch, ids, own, rows, scores = self._neighbours.best(query, k, metric)
+        return Answer(epoch, ids, own, rows, len(own)), scores
 
     def logits(self, rows: np.ndarray) -> np.ndarray:
         """The head's output for rows, (n, 0) without a head."""
         if self._plan is None:
             return np.empty((len(rows), 0), np.float32)
-        return self._plan().logits(rows)
+        plan, some = self._plan(), range(0, max(len(rows), 1), _ROWS_AT_ONCE)  # what lies between may be much wider
+        parts = [plan.logits(rows[first : first + _ROWS_AT_ONCE]) for first in some]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
@@ -288,6 +306,10 @@ class Lookup:
             columns += [vectors(found), numbers(found.argmax(1) if found.size else np.empty(0, np.int64))]
             names += ["logits", "class"]
         return pa.RecordBatch.from_arrays(columns, names)
+
+    def row_shape(self, *, logits: bool = False) -> RowShape:
+        """What a row of an answer has."""
+        return RowShape(self.table.width, self.head_width if logits else 0)
 
     def ids_of(self, values: object) -> Ids:
         """The ids of a list, of the kind that the table has.
@@ -328,7 +350,8 @@ class Lookup:
         self.ids_found += len(ids)
         return epoch, pa.RecordBatch.from_arrays([ids, *columns], _NAMES)
 
-    def _check(self, ids: Ids) -> None:
+    def check(self, ids: Ids) -> None:
+        """Raises: BadRequestError for too many ids, or those of another kind."""
         if len(ids) > IDS_MAX:
             msg = f"ids: expected at most {IDS_MAX:,}, got {len(ids):,}; ask for all at once, or in several requests"
             raise BadRequestError(msg)
@@ -344,7 +367,10 @@ class Lookup:
         if count == len(ids):
             return Answer(found.epoch, ids, found.own, found.rows, count)
         at = np.flatnonzero(there)
-        return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[at], len(ids))
+        for first in range(0, count, _ROWS_AT_ONCE):  # where they are: a second copy would not be in the budget
+            some = at[first : first + _ROWS_AT_ONCE]
+            found.rows[first : first + len(some)] = found.rows[some]
+        return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[:count], len(ids))
 
     def _place(self, key: str) -> tuple[int | None, int]:
         """The source (None: the only one) and the partition that a key of `min_position` means."""
@@ -359,14 +385,6 @@ class Lookup:
             msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(self.sources)}"
             raise BadRequestError(msg)
         return (self.sources.index(source) if source else None), int(partition)
-
-    def _whole(self) -> tuple[int, Ids, Found, np.ndarray]:
-        """All rows at the newest epoch and their lengths, kept until the next one."""
-        with self._all_lock:
-            if self._all is None or self._all[0] != self.table.epoch:
-                ids, found = self.table.all()
-                self._all = found.epoch, ids, found, np.linalg.norm(found.rows, axis=1)
-            return self._all
 
 
 def _is_int64(value: object) -> bool:

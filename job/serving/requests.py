@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import orjson
 
 from gnn.errors import FreshetError
+from job.serving.bounds.budget import ExhaustedError
 from job.serving.lookup import (
     NOTHING_SPECIAL,
     TIMEOUT_S,
@@ -16,12 +18,17 @@ from job.serving.lookup import (
     Lookup,
     NotReadyError,
     NotYetError,
+    TooSlowError,
     Wanted,
 )
 
 _REQUEST_BYTES_MAX = 16 << 20
+OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
 TIMEOUT_MAX_S = 60.0
+EXHAUSTED = "RESOURCE_EXHAUSTED"
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (ExhaustedError, EXHAUSTED),
+    (TooSlowError, "too-slow"),
     (BadRequestError, "bad-request"),
     (NotYetError, "not-yet"),
     (NotReadyError, "not-ready"),
@@ -29,16 +36,21 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 _OPTIONS = frozenset({"min_epoch", "min_position", "timeout", "logits"})
 
 
-def request_of(raw: bytes) -> dict[str, Any]:
-    """The JSON object of a request; empty bytes are an empty one.
+def check_size(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> None:
+    """Raises: BadRequestError for a request of more bytes."""
+    if len(raw) > most:
+        msg = f"a request: expected at most {most:,} bytes, got {len(raw):,}"
+        raise BadRequestError(msg)
+
+
+def request_of(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> dict[str, Any]:
+    """The JSON object of a request of at most so many bytes; empty bytes are an empty one.
 
     Raises: BadRequestError.
     """
     if not raw:
         return {}
-    if len(raw) > _REQUEST_BYTES_MAX:
-        msg = f"a request: expected at most {_REQUEST_BYTES_MAX:,} bytes, got {len(raw):,}"
-        raise BadRequestError(msg)
+    check_size(raw, most)
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -71,8 +83,10 @@ def wanted_of(request: dict[str, Any]) -> Wanted:
     return Wanted(epoch, position, float(timeout))
 
 
-def nearest_of(lookup: Lookup, asked: Any, wanted: Wanted) -> tuple[Answer, np.ndarray]:
-    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine" or "dot"}.
+def nearest_of(
+    lookup: Lookup, asked: Any, wanted: Wanted, gone: Callable[[], bool] | None = None
+) -> tuple[Answer, np.ndarray]:
+    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine" or "dot"}; `gone`: whether the caller has gone.
 
     Raises: BadRequestError, NotReadyError, NotYetError.
     """
@@ -83,7 +97,7 @@ def nearest_of(lookup: Lookup, asked: Any, wanted: Wanted) -> tuple[Answer, np.n
     if type(k) is not int or not isinstance(metric, str):
         msg = "nearest: expected an integer k and the name of a metric"
         raise BadRequestError(msg)
-    lookup.wait(wanted)
+    lookup.wait(wanted, gone)
     if "id" in asked:
         found = lookup.get(lookup.ids_of([asked["id"]]))
         if not len(found.epochs):

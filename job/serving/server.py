@@ -19,6 +19,7 @@ from job.machine.ports import free_port
 from job.machine.processes import allow_many_files, began_s
 from job.machine.signals import stop_signals
 from job.serving import place
+from job.serving.bounds.budget import Budget, shared_memory
 from job.serving.feeds.feed import feed_of
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
@@ -125,11 +126,15 @@ class _Servers:
 
     def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job: ServedJob) -> None:
         self._doors = _doors(options, job)
+        processes = len(self._doors.flight_ports)
+        shared = shared_memory(processes)
+        budget = Budget(0, processes, shared)
+        lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
         common = lookup.sources, lookup.consistency, options.stale_after_s
-        work = Work(self._doors, 0, os.getpid(), str(lookup.folder), *common)
+        work = Work(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
         self._tables, self._workers, self._told = lookup.folder, list[int](), False
-        self._keeper = Keeper(work, self._changed)
+        self._keeper = Keeper(work, self._changed, budget.forget)
 
     def start(self) -> None:
         """Answer over HTTP, too; Flight does so already. Workers follow."""

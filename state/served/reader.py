@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -97,6 +98,19 @@ class TableReader(MappedTable):
             until = self._again(count, until)
         return out[:count].copy()
 
+    def part(self, epoch: int, first: int, count: int) -> tuple[int, Ids, Found]:
+        """The rows as of `epoch` of so many slots from `first` on that live, and their ids; before them 0 or MISSED.
+
+        Raises: WriterGoneError.
+        """
+        slots, own = np.empty(count, np.int64), np.empty(count, np.int64)
+        rows = np.empty((count, self.width), np.float32)
+        until = 0.0
+        while (got := read_slots(self.mem, self.floats, first, epoch, slots, own, rows)) == STUCK:
+            until = self._again(STUCK, until)
+        alive = max(got, 0)
+        return min(got, 0), self.ids_in(slots[:alive]), Found(epoch, own[:alive], rows[:alive])
+
     def _all(self) -> tuple[int, Ids, Found]:
         epoch, used = self.epoch, read_word(self.mem, T_USED)
         slots, own = np.empty(used, np.int64), np.empty(used, np.int64)
@@ -110,6 +124,15 @@ class TableReader(MappedTable):
                 return got, slots, Found(epoch, own, rows)
             count += got
         return 0, self.ids_in(slots[:count]), Found(epoch, own[:count], rows[:count])
+
+    def fitting(self, first: int, count: int, text_bytes: int) -> int:
+        """How many slots from `first` on, of so many, have ids with at most so much text together; one at least."""
+        if not self.strings or not count:
+            return count
+        words, at = int(self.mem[T_ID_WORDS]), int(self.mem[T_IDS_AT])
+        begin = at + first * words + I_BYTES
+        ends = np.cumsum(self.mem[begin : begin + count * words : words])
+        return max(1, int(np.searchsorted(ends, text_bytes, "right")))
 
     def ids_in(self, slots: np.ndarray) -> Ids:
         """The ids of these slots."""
@@ -175,20 +198,40 @@ class ChangeReader:
         self._from: _From | None = None
         self._later: _From | None = None
 
+    @property
+    def lost(self) -> bool:
+        """Whether all rows are to be taken, at first or because the ring has moved on: `next`, or `start_at`."""
+        return self._from is None
+
     def next(self) -> Change | None:
         """The next change, at first the whole table; None while there is none."""
-        if self._from is None:
-            return self._whole()
+        found = None if self.lost else self.newer()
+        return self._whole() if self.lost else found
+
+    def newer(self, room: Callable[[int], None] = lambda rows: None) -> Change | None:
+        """As `next`, but that None and `lost` stand for all rows; `room` hears how many rows are about to be read."""
+        assert self._from is not None
         word = self.table.word
         ring, used, epoch = word(T_RESERVED), word(T_USED), self.table.epoch
         if epoch <= self.epoch:
             self._later = _From(ring, used, _NOWHERE)
             return None
-        found = self._since(self._from, epoch, word(T_RESERVED), word(T_USED))
+        found = self._since(self._from, epoch, word(T_RESERVED), word(T_USED), room)
         if found is None:  # too slow: the ring has moved on
-            return self._whole()
+            self._from = None
+            return None
         self.epoch, self._from, self._later = epoch, self._later or self._from, None
         return found
+
+    def start_at(self, epoch: int) -> None:
+        """Go on behind an epoch that was the newest one just now, whose rows the caller has, or takes by himself."""
+        table = self.table
+        ring, used = table.word(T_RESERVED), table.word(T_USED)
+        # What is being applied already; the row of the last entry may not show it yet.
+        words, at = table.word(T_ROW_WORDS), table.word(T_ROWS_AT)
+        epochs = table.mem[at + R_EPOCH : at + used * words : words]
+        self._from = _From(max(0, ring - 1), used, np.flatnonzero(epochs > epoch))
+        self._later, self.epoch = None, epoch
 
     def nothing(self) -> Change:
         """No change."""
@@ -196,21 +239,16 @@ class ChangeReader:
         return Change(self.epoch, False, ids, _NOWHERE, np.empty((0, self.table.width), np.float32), ids)
 
     def _whole(self) -> Change:
-        table = self.table
-        ids, found = table.all()
-        ring, used = table.word(T_RESERVED), table.word(T_USED)
-        # What is being applied already; the row of the last entry may not show it yet.
-        words, at = table.word(T_ROW_WORDS), table.word(T_ROWS_AT)
-        epochs = table.mem[at + R_EPOCH : at + used * words : words]
-        self._from = _From(max(0, ring - 1), used, np.flatnonzero(epochs > found.epoch))
-        self._later, self.epoch = None, found.epoch
-        return Change(found.epoch, True, ids, found.own, found.rows, table.ids_in(_NOWHERE))
+        ids, found = self.table.all()
+        self.start_at(found.epoch)
+        return Change(found.epoch, True, ids, found.own, found.rows, self.table.ids_in(_NOWHERE))
 
-    def _since(self, begin: _From, epoch: int, ring: int, used: int) -> Change | None:
+    def _since(self, begin: _From, epoch: int, ring: int, used: int, room: Callable[[int], None]) -> Change | None:
         table, entries = self.table, np.empty(ring - begin.ring, np.int64)
         if slots_in_ring(table.mem, begin.ring, entries) < 0:
             return None
         slots = np.unique(np.concatenate([entries, begin.slots, np.arange(begin.used, used)]))
+        room(len(slots))
         own, rows = np.empty(len(slots), np.int64), np.empty((len(slots), table.width), np.float32)
         if read_these(table.mem, table.floats, slots, epoch, own, rows) < 0:
             return None

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from job.serving.bounds.budget import Held
+from job.serving.bounds.sizes import RowShape
+from job.serving.bounds.whole_table import WholeTable
 from job.serving.columns import column_of_ids, numbers, pieces_of, vectors
 from job.serving.lookup import Lookup, NotReadyError
 from state.served.ids import Ids, slice_of
@@ -49,21 +52,38 @@ class Told:
     positions: list[list[int]]
 
 
-def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, Told]]:
-    """All rows first, then changes as they come; an empty one as a heartbeat.
+def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, Told | None]]:
+    """All rows first, in parts of which the last has what is told, then changes as they come; an empty one as a beat.
 
-    Raises: NotReadyError while there is no table that is kept.
+    Raises: NotReadyError while there is no table that is kept; ExhaustedError, TooSlowError for a slow reader.
     """
     reading, sent = _reading(lookup), 0.0
+    row, held = RowShape(reading.table.width, 0).in_arrow, Held(lookup.budget)
     while not until():
         if lookup.table is not reading.table:
             reading = _reading(lookup)
-        change = reading.next()
-        if change is None and time.monotonic() - sent < BEAT_S:
-            time.sleep(_POLL_S)
+        if reading.lost:
+            whole = WholeTable(reading.table, lookup.budget)
+            reading.start_at(whole.epoch)
+            nothing, told, began = reading.nothing().ids, told_of(lookup), time.monotonic()  # told as of that epoch
+            for part in whole:
+                sent = time.monotonic()
+                later = told if told.behind_us is None else replace(told, behind_us=told.behind_us + _us(sent - began))
+                change = Change(whole.epoch, True, part.ids, part.own, part.rows, nothing)
+                yield change, later if part.last else None
+            continue
+        newer = reading.newer(lambda rows: held.resize(rows * row, "changes"))
+        if newer is None and (reading.lost or time.monotonic() - sent < BEAT_S):
+            time.sleep(0 if reading.lost else _POLL_S)
             continue
         sent = time.monotonic()
-        yield change if change is not None else reading.nothing(), told_of(lookup)
+        yield newer if newer is not None else reading.nothing(), told_of(lookup)
+        del newer
+        held.release()
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1e6)
 
 
 def _reading(lookup: Lookup) -> ChangeReader:
@@ -105,8 +125,8 @@ def schema_of(strings: bool, width: int) -> pa.Schema:
     return pa.schema([("id", kind), ("epoch", pa.int64()), ("embedding", pa.list_(pa.float32(), width))])
 
 
-def batches_of(change: Change, told: Told) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    """A change in pieces, each with how many of its rows live; the last one says what stands beside."""
+def batches_of(change: Change, told: Told | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    """A change in pieces, each with how many of its rows live; the last one says what stands beside, if anything."""
     width, live, dead = change.rows.shape[1], len(change.own), len(change.dead)
     parts = [(_batch(change.ids, change.own, change.rows, a), True) for a in range(0, live, _ROWS_AT_ONCE)]
     for at in range(0, dead, _ROWS_AT_ONCE):
@@ -118,7 +138,7 @@ def batches_of(change: Change, told: Told) -> Iterator[tuple[pa.RecordBatch, byt
     pieces = [(piece, lives) for batch, lives in parts for piece in pieces_of(batch)]
     for k, (batch, lives) in enumerate(pieces):
         head: dict[str, Any] = {"epoch": change.epoch, "whole": change.whole, "lives": lives}
-        yield batch, orjson.dumps(head | ({"told": told} if k == len(pieces) - 1 else {}))
+        yield batch, orjson.dumps(head | ({"told": told} if told is not None and k == len(pieces) - 1 else {}))
 
 
 def _batch(ids: Ids, own: np.ndarray, rows: np.ndarray, at: int) -> pa.RecordBatch:

@@ -23,9 +23,14 @@ _AGAIN_MAX_S = 30.0
 class Keeper:
     """The workers beside the process that keeps the table, numbered from 1."""
 
-    def __init__(self, work: Work, changed: Callable[[list[int]], None]) -> None:
-        """`work` is that of all, but for the number; `changed` is told the processes when they are others."""
-        self._work, self._changed = work, changed
+    def __init__(
+        self, work: Work, changed: Callable[[list[int]], None], ended: Callable[[int], None] = lambda number: None
+    ) -> None:
+        """`work` is that of all, but for the number; `changed` is told the processes when they are others.
+
+        `ended` is called with the number of a worker that has ended, before the next one starts.
+        """
+        self._work, self._changed, self._ended = work, changed, ended
         self._numbers = range(1, len(work.doors.flight_ports))
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._stop = threading.Event()
@@ -52,6 +57,7 @@ class Keeper:
                     wait_s = min(_AGAIN_S * 2 ** tries[number], _AGAIN_MAX_S)
                     say(f"worker {number} ended with {process.returncode}; it is started again in {wait_s:g} s")
                     due[number] = time.monotonic() + wait_s
+                    self._ended(number)
                     del self._running[number]
                 elif process is None and time.monotonic() >= due[number]:
                     try:
@@ -69,6 +75,7 @@ class Keeper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=python_environ(),
+            pass_fds=[self._work.budget] if self._work.budget is not None else [],
             start_new_session=True,  # Ctrl-C is for this process, which ends it then
         )
         assert process.stdin is not None

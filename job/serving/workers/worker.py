@@ -16,6 +16,7 @@ import orjson
 from job.console import say
 from job.machine.processes import die_with_parent
 from job.machine.signals import STOPS
+from job.serving.bounds.budget import Budget
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
 from job.serving.served_job import TailsHere, plan_of
@@ -36,6 +37,7 @@ class Work:
     sources: tuple[str, ...]
     consistency: str
     stale_after_s: float
+    budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
 
     def dump(self) -> bytes:
         """As JSON."""
@@ -66,6 +68,7 @@ def main() -> int:
     doors = work.doors
     plan = plan_of(doors.model) if doors.model else None
     lookup = Lookup(CurrentTable(Path(work.tables)), work.sources, plan, work.consistency)
+    lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
     answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))
     answering.start()
     gc.freeze()

@@ -1,0 +1,153 @@
+"""Bytes of the requests and answers in flight: one budget for HTTP and Flight, in all processes of a server."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from types import TracebackType
+from typing import NoReturn
+
+from gnn.errors import FreshetError
+
+ONE_BYTES_MAX = 256 << 20  # of one request, or of one answer
+ALL_BYTES_MAX = 1 << 30  # of all of them together
+FREE_BYTES = 64 << 10  # what takes less is not counted: its thread or connection takes more
+SMALL_BYTES = 1 << 20
+KEPT_FOR_SMALL = ALL_BYTES_MAX // 8  # which larger ones can't take: who reads nothing must not stop single lookups
+RETRY_S = 1  # after which a client may ask again
+_WORD = 8
+_BYTES, _REFUSED, _WORDS = 0, 1, 2
+
+
+class ExhaustedError(FreshetError):
+    """A request or an answer that is too large for one, or beside those in flight; `again`: later it may do."""
+
+    def __init__(self, text: str, again: bool) -> None:
+        super().__init__(f"RESOURCE_EXHAUSTED: {text}")
+        self.again = again
+
+
+class Budget:
+    """What is in flight, counted by whoever is about to make it; safe for threads.
+
+    Invariant: the words of a process are written by it alone. It adds first and looks at the sum then, so that
+    processes which do so at once may both be refused, but never exceed the limit.
+    """
+
+    def __init__(self, number: int = 0, processes: int = 1, fd: int | None = None) -> None:
+        """Of the process `number` of several; `fd`: of the memory that they share (`shared_memory`)."""
+        size = _WORD * _WORDS * processes
+        raw = memoryview(bytearray(size)) if fd is None else memoryview(mmap.mmap(fd, size))
+        self._words = raw.cast("q")
+        self._own = _WORDS * number
+        self._lock = threading.Lock()
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes in flight, in all processes."""
+        return sum(self._words[_BYTES::_WORDS].tolist())
+
+    @property
+    def refused(self) -> int:
+        """Requests that were refused, in all processes."""
+        return sum(self._words[_REFUSED::_WORDS].tolist())
+
+    def figures(self) -> dict[str, int]:
+        """As health and metrics show them."""
+        return {"bytes_in_flight": self.in_flight, "bytes_in_flight_limit": ALL_BYTES_MAX, "refused": self.refused}
+
+    def take(self, size: int, what: str) -> None:
+        """Count bytes that are about to be made, until they are given back.
+
+        Raises: ExhaustedError where they are too many, before anything is made.
+        """
+        if size <= FREE_BYTES:
+            return
+        self.check(size, what)
+        limit = ALL_BYTES_MAX if size <= SMALL_BYTES else ALL_BYTES_MAX - KEPT_FOR_SMALL
+        with self._lock:
+            self._words[self._own + _BYTES] += size
+            total = self.in_flight
+            if total <= limit:
+                return
+            self._words[self._own + _BYTES] -= size
+        self.refuse(
+            f"{what}: {size:,} bytes beside the {total - size:,} in flight are more than {limit:,}; "
+            f"try again in {RETRY_S} s",
+            again=True,
+        )
+
+    def check(self, size: int, what: str) -> None:
+        """Raises: ExhaustedError where one request or answer has no room for so many bytes, ever."""
+        if size > ONE_BYTES_MAX:
+            self.refuse(
+                f"{what}: up to {size:,} bytes, and one request or answer has at most {ONE_BYTES_MAX:,}; "
+                "ask for less at once",
+                again=False,
+            )
+
+    def give_back(self, size: int) -> None:
+        """The inverse of `take`."""
+        if size > FREE_BYTES:
+            with self._lock:
+                self._words[self._own + _BYTES] -= size
+
+    def refuse(self, text: str, again: bool) -> NoReturn:
+        """Count a refusal.
+
+        Raises: ExhaustedError, always.
+        """
+        with self._lock:
+            self._words[self._own + _REFUSED] += 1
+        raise ExhaustedError(text, again)
+
+    def hold(self, size: int, what: str) -> Held:
+        """As `take`; what is returned gives the bytes back.
+
+        Raises: ExhaustedError.
+        """
+        self.take(size, what)
+        return Held(self, size)
+
+    def forget(self, number: int) -> None:
+        """A process has ended: what it had in flight has gone with it."""
+        self._words[_WORDS * number + _BYTES] = 0
+
+
+class Held:
+    """Bytes of a budget, until `release`, the end of a `with` block, or until nobody knows of this object any more."""
+
+    def __init__(self, budget: Budget, size: int = 0) -> None:
+        self._budget, self.size = budget, size
+
+    def resize(self, size: int, what: str) -> None:
+        """Hold another number of bytes.
+
+        Raises: ExhaustedError; what was held is held still.
+        """
+        self._budget.take(size, what)
+        before, self.size = self.size, size
+        self._budget.give_back(before)
+
+    def release(self) -> None:
+        """Give them back; once is enough."""
+        size, self.size = self.size, 0
+        self._budget.give_back(size)
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        # A stream whose client has gone before its first batch is never begun: no `finally` of it runs.
+        self.release()
+
+
+def shared_memory(processes: int) -> int:
+    """A descriptor of memory in which so many processes count; children inherit it where they are given it."""
+    fd = os.memfd_create("freshet-budget")
+    os.ftruncate(fd, _WORD * _WORDS * processes)
+    return fd

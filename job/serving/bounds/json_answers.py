@@ -1,0 +1,107 @@
+"""JSON answers in parts: a small one is made at once, a large one part by part, apart from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+
+from job.serving.bounds.budget import FREE_BYTES, Held
+from job.serving.http_front import as_json
+from state.served.ids import Texts
+
+if TYPE_CHECKING:
+    from job.serving.lookup import Answer, Lookup
+
+JSON = "application/json"
+PART_BYTES = INLINE_BYTES = 256 << 10  # what has no more is made in the event loop
+_THREADS = 2  # that make answers: more would only hold up each other, and whoever asks for health
+T = TypeVar("T")
+
+
+class Apart:
+    """Threads for what takes long, so that the event loop goes on."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "freshet-answers")
+
+    async def __call__(self, small: bool, function: Callable[..., T], *args: Any) -> T:
+        """What the function returns; a small one is called here."""
+        if small:
+            return function(*args)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
+
+    def answer(self, parts: Iterator[bytes], size: int, held: Held) -> Response:
+        """An answer of `size` bytes at most, of these parts; what is held is let go once it has been sent."""
+        if size > FREE_BYTES:
+            return StreamingResponse(self._sent(parts, size <= INLINE_BYTES, held), media_type=JSON)
+        with held:
+            return Response(b"".join(parts), media_type=JSON)
+
+    async def _sent(self, parts: Iterator[bytes], small: bool, held: Held) -> AsyncIterator[bytes]:
+        with held:
+            while (part := await self(small, next, parts, None)) is not None:
+                yield part
+
+
+def object_of(members: dict[str, Any], lists: dict[str, Iterator[bytes]]) -> Iterator[bytes]:
+    """An object with these members, and then members that are lists, whose items come in parts."""
+    yield as_json(members)[:-1]
+    for k, (name, items) in enumerate(lists.items()):
+        yield (b"," if k or members else b"") + as_json(name) + b":["
+        yield from items
+        yield b"]"
+    yield b"}"
+
+
+def items_of(blocks: Iterator[Sequence[Any]]) -> Iterator[bytes]:
+    """The items of a list, block by block, with the commas between them."""
+    first = True
+    for block in blocks:
+        if len(block):
+            yield (b"" if first else b",") + as_json(block)[1:-1]
+            first = False
+
+
+def values_of(values: Sequence[Any], of_each: int) -> Iterator[bytes]:
+    """The items of a list, of so many bytes each."""
+    step = max(1, PART_BYTES // max(1, of_each))
+    return items_of(values[at : at + step] for at in range(0, len(values), step))
+
+
+def rows_of(lookup: Lookup, answer: Answer, of_each: int, more: Callable[[int, int], list[Any]] | None = None) -> Any:
+    """The rows of an answer as items; `more`: of a span of rows what else each has, `score`."""
+    step = max(1, PART_BYTES // of_each)
+
+    def blocks() -> Iterator[list[dict[str, Any]]]:
+        for at in range(0, len(answer.epochs), step):
+            end = min(at + step, len(answer.epochs))
+            found = listed(lookup, answer.part(at, end))
+            if more is not None:
+                found = [{**one, "score": score} for one, score in zip(found, more(at, end), strict=True)]
+            yield found
+
+    return items_of(blocks())
+
+
+def ids_in(answer: Answer) -> list[Any]:
+    """The ids of an answer as Python has them."""
+    return answer.ids.decode() if isinstance(answer.ids, Texts) else answer.ids.tolist()
+
+
+def listed(lookup: Lookup, answer: Answer) -> list[dict[str, Any]]:
+    """The rows of an answer as JSON objects; numbers that are not finite become null."""
+    found = [
+        {"id": id_, "epoch": epoch, "embedding": row}
+        for id_, epoch, row in zip(ids_in(answer), answer.epochs.tolist(), answer.rows, strict=True)
+    ]
+    if lookup.head_width and found:
+        logits = lookup.logits(answer.rows)
+        for one, row, winner in zip(found, logits, logits.argmax(1).tolist(), strict=True):
+            one |= {"logits": row, "class": winner}
+    return found
