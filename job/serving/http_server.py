@@ -116,7 +116,9 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
     app = FastAPI(title="Freshet", description=about)
     lookup.as_server()
     _refuse_by_kind(app)
-    _add_lookups(app, lookup)
+    apart = Apart()
+    _add_lookups(app, lookup, apart)
+    _add_columns(app, lookup, apart)
     _add_health(app, lookup, health)
     return app
 
@@ -135,23 +137,7 @@ def _refuse_by_kind(app: FastAPI) -> None:
         return _json({"error": "; ".join(wrong), "kind": "bad-request"}, 422)
 
 
-def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
-    apart = Apart()
-
-    async def form(model: type[Form], request: Request) -> tuple[Form, int]:
-        """What was sent, and how many bytes it had."""
-        raw = await request.body()
-        return await apart(len(raw) <= FREE_BYTES, _form, model, raw), len(raw)
-
-    async def found(values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
-        """The rows for an answer of `size` bytes, and the room that they take."""
-        lookup.budget.check(size, f"the answer for {len(values):,} ids")
-        await _wait(lookup, wanted)
-        return await apart(size <= INLINE_BYTES, _rows, lookup, values)
-
-    def size_of(count: int, sent: int) -> int:
-        return count * lookup.row_shape(logits=True).in_json + sent
-
+def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     @app.get("/embeddings/{id:any}")
     @app.get("/embeddings")
     async def embedding(
@@ -164,7 +150,9 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
         `?id=` takes any id, also `.` and `..`, which most clients leave out of a path.
         """
         value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
-        answer, held = await found([value], Wanted(min_epoch, None, timeout), size_of(1, len(id)))
+        answer, held = await _found(
+            lookup, apart, [value], Wanted(min_epoch, None, timeout), _bytes_of(lookup, 1, len(id))
+        )
         with held:
             if not len(answer.epochs):
                 return _json({"error": f"no vertex {value!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
@@ -174,18 +162,20 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
     @app.post("/embeddings", openapi_extra=_body(Lookups))
     async def embeddings(request: Request) -> Response:
         """The embeddings of many vertices, at one epoch."""
-        asked, sent = await form(Lookups, request)
-        size = size_of(len(asked.ids), 2 * sent)
-        answer, held = await found(asked.ids, asked.wanted, size)
+        asked, sent = await _sent(apart, Lookups, request)
+        size = _bytes_of(lookup, len(asked.ids), 2 * sent)
+        answer, held = await _found(lookup, apart, asked.ids, asked.wanted, size)
         return apart.answer(_found_parts(lookup, answer, asked.ids), size, held)
 
+
+def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     @app.post("/get-online-features", openapi_extra=_body(OnlineFeatures))
     async def online_features(request: Request) -> Response:
         """As Feast's feature server answers: columns of values, with their statuses."""
-        asked, sent = await form(OnlineFeatures, request)
+        asked, sent = await _sent(apart, OnlineFeatures, request)
         name, values = next(iter(asked.entities.items()), ("id", []))
         size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
-        answer, held = await found(values, Wanted(), size)
+        answer, held = await _found(lookup, apart, values, Wanted(), size)
         names = [name, *asked.names]
         head = {"metadata": {"feature_names": names, **_as_of(lookup, answer)}}
         return apart.answer(feast_parts(head, values, asked.columns, answer), size, held)
@@ -193,11 +183,17 @@ def _add_lookups(app: FastAPI, lookup: Lookup) -> None:
     @app.post("/nearest", openapi_extra=_body(Nearest))
     async def nearest(request: Request) -> Response:
         """The k vertices whose embeddings are nearest, exactly."""
-        asked, _ = await form(Nearest, request)
-        size = size_of(min(max(asked.k, 0), K_MAX), 0)
+        asked, _ = await _sent(apart, Nearest, request)
+        size = _bytes_of(lookup, min(max(asked.k, 0), K_MAX), 0)
         lookup.budget.check(size, f"the answer of {asked.k:,} rows")
         parts, held = await apart(False, _nearest_parts, lookup, asked.model_dump(exclude_none=True))
         return apart.answer(parts, size + held.size, held)
+
+
+async def _sent(apart: Apart, model: type[Form], request: Request) -> tuple[Form, int]:
+    """What was sent, and how many bytes it had."""
+    raw = await request.body()
+    return await apart(len(raw) <= FREE_BYTES, _form, model, raw), len(raw)
 
 
 def _form(model: type[Form], raw: bytes) -> Form:
@@ -211,6 +207,19 @@ def _form(model: type[Form], raw: bytes) -> Form:
 def _body(model: type[BaseModel]) -> dict[str, Any]:
     """What /docs says of a body that FastAPI does not read itself, which it would in the event loop."""
     return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
+
+
+def _bytes_of(lookup: Lookup, rows: int, more: int) -> int:
+    """Bytes of an answer with so many rows at most, and something else."""
+    return rows * lookup.row_shape(logits=True).in_json + more
+
+
+async def _found(lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
+    """The rows for an answer of `size` bytes, and the room that they take."""
+    lookup.budget.check(size, f"the answer for {len(values):,} ids")
+    if lookup.lacks_now(wanted) is not None and lookup.room is not None:
+        await lookup.room.wait_as_task(wanted)
+    return await apart(size <= INLINE_BYTES, _rows, lookup, values)
 
 
 def _rows(lookup: Lookup, values: list[Any]) -> tuple[Answer, Held]:
@@ -280,11 +289,6 @@ class _Collector:
         for row in figures.get("positions", ()):
             offsets.add_metric([row["source"], str(row["partition"])], row["next_offset"])
         return [*found, offsets]
-
-
-async def _wait(lookup: Lookup, wanted: Wanted) -> None:
-    if lookup.lacks_now(wanted) is not None and lookup.room is not None:
-        await lookup.room.wait_as_task(wanted)
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

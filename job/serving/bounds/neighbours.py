@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from job.serving.columns import taken
 from state.served.ids import Ids
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ class Neighbours:
 
         Shapes: query (width,) float32; epochs (k,) int64; rows (k, width) float32; scores (k,) float32
         """
-        from job.serving.columns import taken
-
         with self._lock:
             rows = self._newest()
             scores = rows.found.rows @ query

@@ -8,24 +8,55 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from gnn.errors import FreshetError
+from job.serving.bounds.budget import Budget
 from state.served.layout import T_POSITION_SEQ
-
-if TYPE_CHECKING:
-    from job.serving.lookup import Lookup, Wanted
+from state.served.mapped import MappedTable
 
 THREADS_MAX = 256  # calls over Flight: each holds one of gRPC's threads, which sleeps
 TASKS_MAX = 2048  # over HTTP: each is a task of the event loop
 _POLL_S, _LOOK_S = 0.001, 0.25
 _LATE_S = 5.0
 _NOTHING = (-1, -1, 0.0)
+W = TypeVar("W", bound="Wants", contravariant=True)
+
+
+class Wants(Protocol):
+    """From when on an answer will do."""
+
+    @property
+    def min_epoch(self) -> int:
+        """The epoch that the table must have."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long to wait."""
+
+
+class Looks(Protocol[W]):
+    """What knows how far the table is: a Lookup."""
+
+    budget: Budget
+
+    @property
+    def table(self) -> MappedTable:
+        """The table as it is mapped now."""
+
+    def lacks(self, wanted: W, /) -> str | None:
+        """What is missing still; None when nothing is."""
+
+    def lacks_now(self, wanted: W, /) -> str | None:
+        """The same, or the reason why waiting makes no sense, as an error."""
+
+    def expect(self, wanted: W, /) -> None:
+        """An error where something is missing."""
 
 
 @dataclass(eq=False)
-class _Waiter:
-    wanted: Wanted
+class _Waiter(Generic[W]):
+    wanted: W
     deadline: float
     wake: Callable[[], None]
     gone: Callable[[], bool]
@@ -35,12 +66,12 @@ def _stays() -> bool:
     return False
 
 
-class WaitingRoom:
+class WaitingRoom(Generic[W]):
     """Where calls of this process wait; a thread of its own looks at the table, and only while somebody waits."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Looks[W]) -> None:
         self._lookup = lookup
-        self._waiters: dict[bool, set[_Waiter]] = {True: set(), False: set()}  # those with a thread, and the others
+        self._waiters: dict[bool, set[_Waiter[W]]] = {True: set(), False: set()}  # those with a thread, and the others
         self._lock = threading.Lock()
         self._somebody = threading.Event()
         self._thread: threading.Thread | None = None
@@ -49,7 +80,7 @@ class WaitingRoom:
     def __len__(self) -> int:
         return sum(map(len, self._waiters.values()))
 
-    def wait(self, wanted: Wanted, gone: Callable[[], bool] | None = None) -> None:
+    def wait(self, wanted: W, gone: Callable[[], bool] | None = None) -> None:
         """Return when the table is as far as wanted; `gone`: whether nobody waits for the answer any more.
 
         Raises: NotYetError at the timeout, or what the table's look raises; ExhaustedError where too many wait.
@@ -64,7 +95,7 @@ class WaitingRoom:
             self._leave(waiter, True)
         self._lookup.expect(wanted)
 
-    async def wait_as_task(self, wanted: Wanted) -> None:
+    async def wait_as_task(self, wanted: W) -> None:
         """The same in an event loop."""
         if self._lookup.lacks_now(wanted) is None:
             return
@@ -83,7 +114,7 @@ class WaitingRoom:
             self._leave(waiter, False)
         self._lookup.expect(wanted)
 
-    def _enter(self, wanted: Wanted, wake: Callable[[], None], thread: bool, gone: Callable[[], bool]) -> _Waiter:
+    def _enter(self, wanted: W, wake: Callable[[], None], thread: bool, gone: Callable[[], bool]) -> _Waiter[W]:
         waiter = _Waiter(wanted, time.monotonic() + wanted.timeout_s, wake, gone)
         most, waiting = THREADS_MAX if thread else TASKS_MAX, self._waiters[thread]
         with self._lock:
@@ -99,7 +130,7 @@ class WaitingRoom:
             f"min_epoch, min_position: {most} calls wait already; try again in a moment", again=True
         )
 
-    def _leave(self, waiter: _Waiter, thread: bool) -> None:
+    def _leave(self, waiter: _Waiter[W], thread: bool) -> None:
         with self._lock:
             self._waiters[thread].discard(waiter)
 
@@ -116,7 +147,7 @@ class WaitingRoom:
             self._look(waiters)
             time.sleep(_POLL_S)
 
-    def _look(self, waiters: list[_Waiter]) -> None:
+    def _look(self, waiters: list[_Waiter[W]]) -> None:
         """Wake those whose time has come; whoever is woken looks for himself."""
         now = time.monotonic()
         try:
@@ -131,7 +162,7 @@ class WaitingRoom:
             if now >= one.deadline or (changed and (one.gone() or self._is_served(one, epoch))):
                 one.wake()
 
-    def _is_served(self, one: _Waiter, epoch: int) -> bool:
+    def _is_served(self, one: _Waiter[W], epoch: int) -> bool:
         if 0 <= epoch < one.wanted.min_epoch:
             return False
         try:
