@@ -2,10 +2,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from gnn.plan import compile_plan
 from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
 from operators.storage.capability import capability_of
 from operators.storage.folds import FoldStore
 from operators.storage.sums import SumStore
+from tests.support.models import all_small_models
 
 
 @dataclass(frozen=True)
@@ -19,3 +21,13 @@ def test_the_synopsis_chooses_its_kernels() -> None:
     assert capability_of(synopsis_of(("mean", "max"), weighted=False)).store is FoldStore
     with pytest.raises(TypeError, match="no storage keeps a Median"):
         capability_of(Median())
+
+
+def test_only_sums_alone_are_scrubbed() -> None:
+    """As docs/sums.md says: the other stores have no figures of a scrubber, since they have none."""
+    layers = [layer for make in all_small_models().values() for layer in compile_plan(make()).layers]
+    assert {capability_of(layer.synopsis).store for layer in layers} == {SumStore, FoldStore}
+    for layer in layers:
+        assert (capability_of(layer.synopsis).store is SumStore) == isinstance(layer.synopsis, InvertibleSynopsis)
+    assert FoldStore.report is None
+    assert isinstance(SumStore.report, property)
