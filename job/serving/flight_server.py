@@ -45,6 +45,7 @@ from state.served.plain import PlainReader
 ALL = b'{"all":true}'
 _NUMBERS = pa.schema({"id": pa.int64()})
 TEXT_BYTES_MAX = 16 << 20  # of the string ids of a lookup
+_ROWS = "the rows of the answer"
 T = TypeVar("T")
 
 
@@ -254,7 +255,7 @@ class _Exchange:
         self._lookup, self._logits, self._nothing, self._gone = lookup, logits, nothing, gone
         self._bytes = lookup.row_shape(logits=logits).in_arrow
         self._more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in lookup.more.items())
-        self._before, self._wanted = b"", NOTHING_SPECIAL
+        self._before, self._wanted, self._taken = b"", NOTHING_SPECIAL, 0
 
     def step(self, reader: Any, writer: Any) -> bool:
         """Answer the next lookup; whether there was one.
@@ -267,14 +268,13 @@ class _Exchange:
             return False
         except MemoryError:
             self._lookup.budget.refuse(f"a batch: expected at most {ONE_BYTES_MAX:,} bytes unpacked", again=False)
-        held = Held(self._lookup.budget)
         try:
             metadata = chunk.app_metadata
             raw = metadata.to_pybytes() if metadata else b""
             if raw != self._before:  # most requests want the epoch that the one before them did
                 self._wanted = wanted_of(request_of(raw, OPTIONS_BYTES_MAX))
                 self._before = raw
-            epoch, batch = self._looked_up(chunk.data, held)
+            epoch, batch = self._looked_up(chunk.data)
             *pieces, last = pieces_of(batch)
             for piece in pieces:
                 writer.write_with_metadata(piece, b'{"more":true}')
@@ -282,14 +282,14 @@ class _Exchange:
         except FreshetError as error:
             writer.write_with_metadata(self._nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
         finally:
-            held.release()
+            if self._taken:
+                self._lookup.budget.give_back(self._taken)
+                self._taken = 0
         return True
 
-    def _looked_up(self, asked: pa.RecordBatch | None, held: Held) -> tuple[int, pa.RecordBatch]:
+    def _looked_up(self, asked: pa.RecordBatch | None) -> tuple[int, pa.RecordBatch]:
         if asked is not None:
-            taken = asked.get_total_buffer_size()
-            if taken > FREE_BYTES:
-                held.resize(taken, "a batch")
+            self._take(asked.get_total_buffer_size(), "a batch")
             try:
                 asked = whole(asked)
             except pa.ArrowInvalid as error:
@@ -297,21 +297,21 @@ class _Exchange:
                 raise _unfit(expected, error) from error
             if not self._logits and asked.schema.equals(_NUMBERS) and asked.num_rows <= FEW:
                 column = asked.column(0)
-                self._make_room(held, asked.num_rows)
+                self._take(asked.num_rows * self._bytes, _ROWS)
                 found = None if column.null_count else self._lookup.few(column, self._wanted)
                 if found is not None:
                     return found
         ids = self._ids(asked)
         self._lookup.check(ids)
         self._lookup.wait(self._wanted, self._gone)
-        self._make_room(held, len(ids), text_bytes(ids))
+        self._take(len(ids) * self._bytes + text_bytes(ids), _ROWS)
         answer = self._lookup.get(ids)
         return answer.epoch, self._lookup.as_batch(answer, logits=self._logits)
 
-    def _make_room(self, held: Held, rows: int, text: int = 0) -> None:
-        size = rows * self._bytes + text
-        if size > FREE_BYTES:
-            held.resize(held.size + size, f"the answer of {rows:,} rows")
+    def _take(self, size: int, what: str) -> None:
+        if size > FREE_BYTES:  # an object that gives it back would cost more than a lookup has to spare
+            self._lookup.budget.take(size, what)
+            self._taken += size
 
     def _ids(self, batch: pa.RecordBatch | None) -> Ids:
         if batch is None or batch.schema.names != ["id"]:

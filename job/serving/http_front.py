@@ -36,7 +36,8 @@ class Front:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it."""
         if scope["type"] == "http":
-            refused = self._refused(scope["path"], dict(scope["headers"]))
+            headers = dict(scope["headers"])
+            refused = self._refused(scope["path"], headers)
             if refused is not None:
                 await _answer(send, *refused)
                 return
@@ -45,8 +46,9 @@ class Front:
                 ready = figures["ready"] or scope["path"] == "/healthz"
                 await _answer(send, 200 if ready else 503, figures)
                 return
-            await self._within_budget(scope, receive, send)
-            return
+            if headers.get(b"content-length", b"0") != b"0":
+                await self._within_budget(scope, receive, send)
+                return
         await self._passed(scope, receive, send)
 
     async def _passed(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

@@ -150,13 +150,11 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         `?id=` takes any id, also `.` and `..`, which most clients leave out of a path.
         """
         value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
-        answer, held = await _found(
-            lookup, apart, [value], Wanted(min_epoch, None, timeout), _bytes_of(lookup, 1, len(id))
-        )
-        with held:
-            if not len(answer.epochs):
-                return _json({"error": f"no vertex {value!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
-            return _json({**listed(lookup, answer)[0], **_as_of(lookup, answer)})
+        await _wait(lookup, Wanted(min_epoch, None, timeout))
+        answer = lookup.get(lookup.ids_of([value]))
+        if not len(answer.epochs):
+            return _json({"error": f"no vertex {value!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
+        return _json({**listed(lookup, answer)[0], **_as_of(lookup, answer)})
 
     @app.post("/embeddings/", include_in_schema=False)
     @app.post("/embeddings", openapi_extra=_body(Lookups))
@@ -217,9 +215,13 @@ def _bytes_of(lookup: Lookup, rows: int, more: int) -> int:
 async def _found(lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
     """The rows for an answer of `size` bytes, and the room that they take."""
     lookup.budget.check(size, f"the answer for {len(values):,} ids")
+    await _wait(lookup, wanted)
+    return await apart(size <= INLINE_BYTES, _rows, lookup, values)
+
+
+async def _wait(lookup: Lookup, wanted: Wanted) -> None:
     if lookup.lacks_now(wanted) is not None and lookup.room is not None:
         await lookup.room.wait_as_task(wanted)
-    return await apart(size <= INLINE_BYTES, _rows, lookup, values)
 
 
 def _rows(lookup: Lookup, values: list[Any]) -> tuple[Answer, Held]:

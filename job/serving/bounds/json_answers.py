@@ -38,10 +38,13 @@ class Apart:
 
     def answer(self, parts: Iterator[bytes], size: int, held: Held) -> Response:
         """An answer of `size` bytes at most, of these parts; what is held is let go once it has been sent."""
-        if size > FREE_BYTES:
-            return StreamingResponse(self._sent(parts, size <= INLINE_BYTES, held), media_type=JSON)
-        with held:
-            return Response(b"".join(parts), media_type=JSON)
+        if size <= INLINE_BYTES:
+            body = b"".join(parts)
+            if len(body) <= FREE_BYTES:
+                held.release()
+                return Response(body, media_type=JSON)
+            parts = iter([body])
+        return StreamingResponse(self._sent(parts, size <= INLINE_BYTES, held), media_type=JSON)
 
     async def _sent(self, parts: Iterator[bytes], small: bool, held: Held) -> AsyncIterator[bytes]:
         with held:
