@@ -16,6 +16,8 @@ from state.served.layout import (
     PAGE,
     T_EPOCH,
     T_FOLDER,
+    T_HEAP,
+    T_HEAP_AT,
     T_JOB,
     T_LIVE,
     T_MAGIC,
@@ -76,7 +78,7 @@ class MappedTable:
         """
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < 8 * PAGE:
+            if size < 8 * PAGE or size % 8:
                 msg = f"{path}: not a table, it has {size} bytes"
                 raise NoTableError(msg)
             data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
@@ -84,6 +86,10 @@ class MappedTable:
         told = [int(self.mem[T_MAGIC]), int(self.mem[T_VERSION])]
         if told != [MAGIC, VERSION]:
             msg = f"{path}: expected a table of version {VERSION}, got {told}"
+            raise NoTableError(msg)
+        end = 8 * int(self.mem[T_HEAP_AT]) + int(self.mem[T_HEAP])
+        if size < end:
+            msg = f"{path}: not a table, it has {size} bytes of {end}"
             raise NoTableError(msg)
         self.width, self.strings, self.job = int(self.mem[T_WIDTH]), bool(self.mem[T_STRINGS]), int(self.mem[T_JOB])
         self.misses = 0
