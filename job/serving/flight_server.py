@@ -267,7 +267,9 @@ class _Exchange:
         except StopIteration:
             return False
         except MemoryError:
-            self._lookup.budget.refuse(f"a batch: expected at most {ONE_BYTES_MAX:,} bytes unpacked", again=False)
+            self._lookup.budget.refuse("a batch: there is no memory to unpack it", again=False)
+        if chunk.data is not None:  # unpacked already: pyarrow has no way to ask before; the stream ends, and frees it
+            self._lookup.budget.check(chunk.data.get_total_buffer_size(), "a batch")
         try:
             metadata = chunk.app_metadata
             raw = metadata.to_pybytes() if metadata else b""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from job.serving.bounds.budget import RETRY_S, ExhaustedError, Held
+from job.serving.bounds.budget import EXHAUSTED, RETRY_S, ExhaustedError, Held
 from job.serving.bounds.sizes import parsed
 from job.serving.health import Health
 
@@ -67,7 +67,7 @@ class Front:
                 await _answer(send, 408, {"error": f"expected the whole body within {BODY_S:g} s"})
                 return
             except ExhaustedError as error:
-                told = {"error": str(error), "kind": "RESOURCE_EXHAUSTED"}
+                told = {"error": str(error), "kind": EXHAUSTED}
                 await _answer(send, EXHAUSTED_STATUS, told, RETRY if error.again else {})
                 return
             if body is None:

@@ -14,19 +14,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from gnn.errors import FreshetError
-from job.serving.bounds.budget import FREE_BYTES, ExhaustedError, Held
+from job.serving.bounds.budget import ALL_BYTES_MAX, EXHAUSTED, FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
 from job.serving.bounds.feast import feast_bytes, feast_parts
 from job.serving.bounds.json_answers import INLINE_BYTES, JSON, Apart, ids_in, listed, object_of, rows_of, values_of
 from job.serving.bounds.sizes import OBJECT_BYTES
 from job.serving.health import Health
-from job.serving.http_front import EXHAUSTED_STATUS, RETRY, as_json
-from job.serving.lookup import K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
-from job.serving.requests import EXHAUSTED, TIMEOUT_MAX_S, kind_of, nearest_of
+from job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
+from job.serving.lookup import IDS_MAX, K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
+from job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
-_STATUS = {"bad-request": 400, "not-yet": 504, "not-ready": 503, "failed": 500, EXHAUSTED: EXHAUSTED_STATUS}
+_STATUS = {
+    "bad-request": 400,
+    "not-yet": 504,
+    "not-ready": 503,
+    "failed": 500,
+    "too-slow": 503,
+    EXHAUSTED: EXHAUSTED_STATUS,
+}
 _NO_JSON: list[Any] = [{"type": "json_invalid", "loc": (), "msg": "expected JSON"}]
 _NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NUMBERS = (
@@ -112,7 +119,13 @@ class Nearest(BaseModel):
 
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
     """The application behind the door."""
-    about = "Fresh embeddings of a changing graph: every answer is of one epoch."
+    about = (
+        "Fresh embeddings of a changing graph: every answer is of one epoch.\n\n"
+        f"Limits: {IDS_MAX:,} ids a request, k at most {K_MAX:,}, a body of {BODY_BYTES_MAX >> 20} MiB (else 413), not "
+        f"compressed (415), whole within {BODY_S:g} s (408), waiting at most {TIMEOUT_MAX_S:g} s. One request or "
+        f"answer takes at most {ONE_BYTES_MAX >> 20} MiB, all in flight together at most {ALL_BYTES_MAX >> 20} MiB: "
+        "past it 429, with Retry-After where a later try may do."
+    )
     app = FastAPI(title="Freshet", description=about)
     lookup.as_server()
     _refuse_by_kind(app)

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from gnn.errors import FreshetError
-from job.serving.bounds.budget import ExhaustedError
+from job.serving.bounds.budget import EXHAUSTED, ExhaustedError
 from job.serving.lookup import (
     NOTHING_SPECIAL,
     TIMEOUT_S,
@@ -25,7 +25,6 @@ from job.serving.lookup import (
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
 TIMEOUT_MAX_S = 60.0
-EXHAUSTED = "RESOURCE_EXHAUSTED"
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (ExhaustedError, EXHAUSTED),
     (TooSlowError, "too-slow"),

@@ -19,7 +19,7 @@ from job.machine.ports import free_port
 from job.machine.processes import allow_many_files, began_s
 from job.machine.signals import stop_signals
 from job.serving import place
-from job.serving.bounds.budget import Budget, shared_memory
+from job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
 from job.serving.feeds.feed import feed_of
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
@@ -77,6 +77,7 @@ def serve(options: ServeOptions) -> NoReturn:
                 follower = feed.follower()
                 health.trouble = lambda: follower.trouble
                 _start(follower, until)
+                unpack_few_at_once()
                 if left is None:
                     servers.tell()
                 _compact_regularly(options, until)

@@ -8,6 +8,8 @@ import threading
 from types import TracebackType
 from typing import NoReturn
 
+import pyarrow as pa
+
 from gnn.errors import FreshetError
 
 ONE_BYTES_MAX = 256 << 20  # of one request, or of one answer
@@ -16,6 +18,8 @@ FREE_BYTES = 64 << 10  # what takes less is not counted: its thread or connectio
 SMALL_BYTES = 1 << 20
 KEPT_FOR_SMALL = ALL_BYTES_MAX // 8  # which larger ones can't take: who reads nothing must not stop single lookups
 RETRY_S = 1  # after which a client may ask again
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # the kind of the refusal, by the name that gRPC has for it
+_UNPACKED_AT_ONCE = 2
 _WORD = 8
 _BYTES, _REFUSED, _WORDS = 0, 1, 2
 
@@ -24,7 +28,7 @@ class ExhaustedError(FreshetError):
     """A request or an answer that is too large for one, or beside those in flight; `again`: later it may do."""
 
     def __init__(self, text: str, again: bool) -> None:
-        super().__init__(f"RESOURCE_EXHAUSTED: {text}")
+        super().__init__(f"{EXHAUSTED}: {text}")
         self.again = again
 
 
@@ -151,3 +155,12 @@ def shared_memory(processes: int) -> int:
     fd = os.memfd_create("freshet-budget")
     os.ftruncate(fd, _WORD * _WORDS * processes)
     return fd
+
+
+def unpack_few_at_once() -> None:
+    """Bound how many compressed buffers of requests are unpacked at once.
+
+    Arrow unpacks a batch before anybody can ask how large it becomes, in a pool of as many threads as there are
+    processors. Each holds one buffer then, so fewer threads bound their sum.
+    """
+    pa.set_cpu_count(min(_UNPACKED_AT_ONCE, pa.cpu_count()))

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from job.serving.bounds.budget import EXHAUSTED, ExhaustedError
 from job.serving.columns import column_of_ids, ids_of_column
 from job.serving.lookup import BadRequestError, NotReadyError, NotYetError, Wanted
 from state.served.ids import Ids, Texts, frozen
@@ -70,4 +71,6 @@ def as_batch(ids: Ids) -> pa.RecordBatch:
 
 def error_of(kind: str, text: str) -> Exception:
     """The error that a server means."""
+    if kind == EXHAUSTED:
+        return ExhaustedError(text.removeprefix(f"{EXHAUSTED}: "), again=True)
     return _ERRORS.get(kind, NotReadyError)(text)

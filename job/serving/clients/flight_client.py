@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from job.serving.bounds.budget import EXHAUSTED
 from job.serving.clients.asked import as_batch, error_of
 from job.serving.clients.patience import Patient, late
 from job.serving.columns import ids_of_column, rows_of, values_of, whole
@@ -28,7 +29,7 @@ _ALL_ROWS_S = 60.0  # beyond what the server may wait
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
 _ALL = flight.FlightDescriptor.for_path("embeddings")
 _TURNS = itertools.count(random.randrange(1 << 16))  # clients of this process begin with one server process each
-_ANSWERED = ("bad-request", "not-yet", "not-ready", "failed")
+_ANSWERED = ("bad-request", "not-yet", "not-ready", "failed", "too-slow", EXHAUSTED)
 
 
 class _Stream(Patient):

@@ -16,7 +16,7 @@ import orjson
 from job.console import say
 from job.machine.processes import die_with_parent
 from job.machine.signals import STOPS
-from job.serving.bounds.budget import Budget
+from job.serving.bounds.budget import Budget, unpack_few_at_once
 from job.serving.health import Health
 from job.serving.lookup import CurrentTable, Lookup
 from job.serving.served_job import TailsHere, plan_of
@@ -68,6 +68,7 @@ def main() -> int:
     doors = work.doors
     plan = plan_of(doors.model) if doors.model else None
     lookup = Lookup(CurrentTable(Path(work.tables)), work.sources, plan, work.consistency)
+    unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
     answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))
     answering.start()

@@ -1,0 +1,422 @@
+"""Whatever clients ask for and don't take, a server's memory stays bounded, and it answers the others meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from job.serving.bounds import json_answers, waiting, whole_table
+from job.serving.bounds.budget import ALL_BYTES_MAX, KEPT_FOR_SMALL, ONE_BYTES_MAX, SMALL_BYTES, ExhaustedError
+from job.serving.bounds.feast import feast_bytes
+from job.serving.bounds.whole_table import WholeTable
+from job.serving.lookup import TooSlowError
+from job.serving.place import read_server
+from state.block_columns import DTYPES, POSITIONS, ROWS
+from state.codec import Block, Header
+from tests.support.hand_job import WIDTH, HandJob
+from tests.support.jobs import ROOT
+from tests.support.serving import Server
+from tests.support.sunk import control
+from tests.unit.job.serving.test_servers import Served, key
+
+MIB = 1 << 20
+EXHAUSTED = "RESOURCE_EXHAUSTED"
+MANY = 1_500_000  # rows of 32 bytes: what each of 40 streams held before
+
+
+@pytest.fixture(scope="module", params=["int", "string"])
+def served(request, tmp_path_factory) -> Iterator[Served]:
+    one = Served(tmp_path_factory.mktemp("served") / "O", request.param)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def large(tmp_path) -> Iterator[Served]:
+    one = Served(tmp_path / "O", "int")
+    one.hand.apply(2, ({number: 1.0 for number in range(10, 30_000)}, []))
+    one.until(2)
+    yield one
+    one.close()
+
+
+@contextmanager
+def connected(address: str) -> Iterator[flight.FlightClient]:
+    client = flight.connect(f"grpc://{address}", generic_options=[("grpc.use_local_subchannel_pool", 1)])
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def full(one: Served) -> Iterator[None]:
+    """All that may be in flight is so, but for a few bytes."""
+    budget = one.lookup.budget
+    sizes = [ONE_BYTES_MAX] * 3 + [ALL_BYTES_MAX - KEPT_FOR_SMALL - 3 * ONE_BYTES_MAX]
+    sizes += [SMALL_BYTES] * (KEPT_FOR_SMALL // SMALL_BYTES)
+    held = [budget.hold(size, "what others took") for size in sizes]
+    try:
+        yield
+    finally:
+        for each in held:
+            each.release()
+
+
+def until(what: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ask(client: flight.FlightClient, column: pa.Array, **options: object) -> dict[str, object]:
+    """One lookup by a stream of its own; what stands beside the answer."""
+    batch = pa.RecordBatch.from_arrays([column], ["id"])
+    writer, reader = client.do_exchange(
+        flight.FlightDescriptor.for_command(b"{}"), flight.FlightCallOptions(timeout=60)
+    )
+    writer.begin(batch.schema, options=pa.ipc.IpcWriteOptions(**options))
+    writer.write_batch(batch)
+    return orjson.loads(reader.read_chunk().app_metadata.to_pybytes())
+
+
+def test_features_are_not_multiplied_by_ids(served):
+    two = key(served, 2)
+    asked = {"features": ["embedding"] * 3000, "entities": {"id": [two] * 3000}}
+    body = orjson.dumps(asked)
+    assert len(body) < 64 << 10
+    refused = served.lookup.budget.refused
+    answer = served.http.post("/get-online-features", content=body)
+    assert (answer.status_code, answer.json()["kind"]) == (429, EXHAUSTED)
+    assert "retry-after" not in answer.headers, "it is too large, now and later"
+    assert served.lookup.budget.refused == refused + 1
+    metrics = served.http.get("/metrics").text
+    assert f"freshet_refused {float(refused + 1)}" in metrics
+    assert f"freshet_bytes_in_flight_limit {float(ALL_BYTES_MAX):.10g}".split()[0] in metrics
+    assert "freshet_bytes_in_flight 0.0" in metrics
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_large_answers_are_what_small_ones_are(served, monkeypatch, missing):
+    """The same answer at once and in parts, no longer than was expected."""
+    two, three, none = (key(served, number) for number in (2, 3, 99))
+    ids = [two, three, *([none] if missing else []), two] * 20
+    requests = [
+        ("/embeddings", {"ids": ids}),
+        ("/get-online-features", {"features": ["v:embedding", "epoch", "x"], "entities": {"id": ids}}),
+        ("/get-online-features", {"features": ["v:epoch"], "entities": {"id": ids}, "full_feature_names": True}),
+        ("/nearest", {"id": two, "k": 3}),
+    ]
+
+    def answers() -> list[dict[str, object]]:
+        found = [served.http.post(path, json=asked) for path, asked in requests]
+        assert [one.status_code for one in found] == [200] * len(requests)
+        sizes.extend(len(one.content) for one in found)
+        lengths.extend("content-length" in one.headers for one in found)
+        return [one.json() for one in found]
+
+    sizes: list[int] = []
+    lengths: list[bool] = []
+    small = answers()
+    for name in ("FREE_BYTES", "INLINE_BYTES", "PART_BYTES"):
+        monkeypatch.setattr(json_answers, name, 300)
+    monkeypatch.setattr("job.serving.http_server.INLINE_BYTES", 300)
+    monkeypatch.setattr("job.serving.bounds.feast._PART_BYTES", 300)
+    monkeypatch.setattr("job.serving.http_server.FREE_BYTES", 0)
+    large = answers()
+    assert lengths == [True] * 4 + [False] * 4
+    for one, other in zip(small, large, strict=True):
+        for each in (one, other):
+            for column in each.get("results", []):
+                column.pop("event_timestamps")
+        assert one == other
+    assert sizes[1] <= feast_bytes(WIDTH, [("v", "embedding"), ("", "epoch"), ("", "x")], len(ids)) + 2 * 40 * len(ids)
+    assert served.lookup.budget.in_flight == 0
+
+
+def test_past_the_budget_is_said_and_later_it_is_answered(large):
+    ids = list(range(10, 20_000))
+    requests = [
+        ("/embeddings", {"ids": ids}),
+        ("/get-online-features", {"features": ["embedding"], "entities": {"id": ids}}),
+        ("/nearest", {"id": 10, "k": 10_000}),
+    ]
+    tickets = [{"all": True}, {"ids": ids}, {"nearest": {"id": 10, "k": 10_000}}, {"changes": True}]
+    with connected(f"127.0.0.1:{large.port}") as client, large.client("flight") as lookups:
+
+        def take(ticket: dict[str, object]) -> int:
+            return client.do_get(flight.Ticket(orjson.dumps(ticket))).read_chunk().data.num_rows
+
+        with full(large):
+            for path, asked in requests:
+                answer = large.http.post(path, json=asked)
+                assert (answer.status_code, answer.headers["retry-after"]) == (429, "1"), answer.text
+                assert answer.json()["error"].startswith(EXHAUSTED)
+            for ticket in tickets:
+                with pytest.raises(flight.FlightUnavailableError, match=f"^{EXHAUSTED}: .*try again"):
+                    take(ticket)
+            for asked in (lookups.all, lambda: lookups.rows(ids)):
+                with pytest.raises(ExhaustedError, match="try again"):
+                    asked()
+            assert lookups.rows([2])[0].tolist() == [2]
+            assert large.http.get("/embeddings/2").status_code == 200
+            assert large.http.get("/healthz").json()["bytes_in_flight"] > 800 * MIB
+            assert lookups.health()["refused"] >= 8
+        for path, asked in requests:
+            assert large.http.post(path, json=asked).status_code == 200
+        assert all(take(ticket) for ticket in tickets)
+        assert (len(lookups.all()), len(lookups.rows(ids)[0])) == (29_993, len(ids))
+    until(lambda: large.lookup.budget.in_flight == 0)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_batch_that_unpacks_to_too_much(served, codec):
+    """Arrow unpacks it before it can be asked; it is refused then, the stream ends, and nothing of it stays."""
+    bomb = pa.array(np.zeros(40 * MIB, np.int64))
+    began = pa.total_allocated_bytes()
+    with connected(f"127.0.0.1:{served.port}") as client:
+        with pytest.raises(flight.FlightServerError, match=f"^{EXHAUSTED}: a batch: up to 335,544,320 bytes"):
+            ask(client, bomb, compression=codec)
+        del bomb
+        until(lambda: pa.total_allocated_bytes() - began < 32 * MIB)
+        if served.hand.kind == "int":
+            assert "epoch" in ask(client, pa.array([2]), compression=codec), "a small one is answered"
+    assert served.lookup.budget.in_flight == 0
+
+
+def test_other_large_requests_over_flight(served):
+    names = pa.array(["x" * MIB] * 17)
+    with connected(f"127.0.0.1:{served.port}") as client:
+        if served.hand.kind == "string":
+            assert "bytes of text" in str(ask(client, names)["error"])
+        for ticket, said in (
+            (b" " * (17 << 20), "bad-request: a request: expected at most 16,777,216 bytes"),
+            (b'{"ids":[' + b"[]," * (3 << 20) + b"1]}", f"{EXHAUSTED}: a ticket"),
+        ):
+            with pytest.raises(flight.FlightServerError, match=f"^{said}"):
+                client.do_get(flight.Ticket(ticket)).read_all()
+        command = flight.FlightDescriptor.for_command(b" " * (17 << 20))
+        with pytest.raises(flight.FlightServerError, match="bad-request: a request"):
+            client.get_flight_info(command)
+        with pytest.raises((flight.FlightServerError, pa.ArrowException), match="bad-request: a request"):
+            client.do_exchange(command)[1].read_chunk()
+    assert served.lookup.budget.in_flight == 0
+
+
+def test_waiting_calls_are_bounded_and_woken(served, monkeypatch):
+    monkeypatch.setattr(waiting, "THREADS_MAX", 3)
+    epoch, two = served.lookup.table.epoch + 1, key(served, 2)
+    ticket = flight.Ticket(orjson.dumps({"ids": [two], "min_epoch": epoch, "timeout": 50}))
+    room = served.lookup.room
+    assert room is not None
+    with connected(f"127.0.0.1:{served.port}") as client, ThreadPoolExecutor(8) as threads:
+        calls = [threads.submit(lambda: client.do_get(ticket).read_all()) for _ in range(3)]
+        later = threads.submit(served.http.get, f"/embeddings/{two}?min_epoch={epoch}&timeout=50")
+        until(lambda: len(room) == 4)
+        with pytest.raises(flight.FlightUnavailableError, match=f"^{EXHAUSTED}: .*3 calls wait already"):
+            client.do_get(ticket).read_all()
+        assert served.health.figures()["waiting"] == 4
+        served.hand.apply(epoch, ({2: 1.0}, []))
+        assert {call.result(20).schema.metadata[b"epoch"] for call in calls} == {str(epoch).encode()}
+        assert later.result(20).json()["as_of"] == epoch
+        until(lambda: len(room) == 0)
+        never = flight.Ticket(ticket.ticket.replace(b"%d" % epoch, b"%d" % (epoch + 9)))
+        with pytest.raises(flight.FlightTimedOutError):
+            client.do_get(never, flight.FlightCallOptions(timeout=1)).read_all()
+        until(lambda: len(room) == 0, 20)  # long before its time is up: nobody waits for it any more
+
+
+def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_table, "_PART_BYTES", 32 << 10)
+
+
+def churn(one: Served, first: int, epochs: int) -> None:
+    for epoch in range(first, first + epochs):
+        one.hand.apply(epoch, ({number: float(epoch) for number in range(10, 8_010)}, []))
+        one.until(epoch)
+
+
+def test_a_slow_reader_gets_the_epoch_that_it_began_with(large, monkeypatch):
+    """What the ring is about to give up is kept for it, within the budget, and given back."""
+    part_bytes(monkeypatch)
+    budget, expected = large.lookup.budget, large.lookup.all()
+    whole = WholeTable(large.lookup.table, budget)
+    parts = iter(whole)
+    begun = [next(parts)]
+    assert budget.in_flight < MIB
+    churn(large, 3, 5)
+    until(lambda: budget.in_flight > 900_000)  # nearly all of its rows
+    churn(large, 8, 4)
+    begun += parts
+    assert whole.epoch == expected.epoch
+    assert np.concatenate([part.ids for part in begun]).tolist() == expected.ids.tolist()
+    assert np.array_equal(np.concatenate([part.rows for part in begun]), expected.rows)
+    assert [part.last for part in begun] == [False] * (len(begun) - 1) + [True]
+    assert budget.in_flight == 0
+
+
+def test_a_slow_reader_beside_a_full_budget_is_ended(large, monkeypatch):
+    part_bytes(monkeypatch)
+    whole = WholeTable(large.lookup.table, large.lookup.budget)
+    parts = iter(whole)
+    next(parts)
+    with full(large):
+        epoch = 3
+        while not whole._failure:
+            churn(large, epoch, 1)
+            epoch += 1
+            assert epoch < 40
+        with pytest.raises(TooSlowError, match=r"all rows at epoch 2: RESOURCE_EXHAUSTED: .* --history"):
+            list(parts)
+    assert large.lookup.budget.in_flight == 0
+    assert len(large.lookup.all().epochs) == 29_993
+
+
+def many_rows(out: Path, rows: int) -> None:
+    """A job's folder with so many rows at epoch 1."""
+    hand = HandJob(out, parts=1)
+    columns = {"key": np.arange(rows), "row": np.ones((rows, WIDTH), np.float32), "ctl": control(arrival=1)}
+    columns |= {name: np.array([10], DTYPES[name]) for name in POSITIONS[2:]}
+    columns |= {name: np.array([0], DTYPES[name]) for name in POSITIONS[:2]}
+    hand.sinks[0].apply(1, [Block(Header(ROWS, 1, 1, 0), columns)])
+    hand.settle()
+    hand.close()
+
+
+def anonymous_mib(pid: int) -> int:
+    told = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(told["RssAnon"].split()[0]) >> 10
+
+
+READS_ONE = """
+import sys, time, pyarrow.flight as flight
+client = flight.connect("grpc://" + sys.argv[1])
+streams = [client.do_get(flight.Ticket(b'{"all":true}')) for _ in range(4)]
+for stream in streams:
+    stream.read_chunk()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory) -> Iterator[Server]:
+    out = tmp_path_factory.mktemp("many") / "O"
+    many_rows(out, MANY)
+    server = Server(out)
+    try:
+        http = server.start("--workers", "2")["http"]
+        until(lambda: httpx.get(f"http://{http}/healthz", timeout=30).json().get("epoch") == 1, 60)
+        yield server
+        assert server.stop() == 0
+    finally:
+        server.end()
+
+
+def in_flight(http: str) -> float:
+    try:
+        text = httpx.get(f"http://{http}/metrics", timeout=30).text
+    except httpx.TransportError:  # the process that was asked is being killed
+        return -1.0
+    return float(next(line for line in text.splitlines() if line.startswith("freshet_bytes_in_flight ")).split()[1])
+
+
+def assert_health_at_once(http: str, address: str) -> None:
+    """A second is what is wanted; this machine may be busy."""
+    with connected(address) as client:
+        for _ in range(5):
+            began = time.monotonic()
+            assert httpx.get(f"http://{http}/healthz", timeout=30).status_code == 200
+            assert list(client.do_action(flight.Action("health", b"")))
+            assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("ticket", [b'{"all":true}', b'{"changes":true}', b'{"all":true,"logits":true}'])
+def test_streams_that_nobody_reads_hold_no_copy(process, ticket):
+    told = read_server(process.tables)
+    address, http, pid = told["flight"], told["http"], told["pid"]
+    began = anonymous_mib(pid)
+    clients = [flight.connect(f"grpc://{address}") for _ in range(40)]
+    standing = [client.do_get(flight.Ticket(ticket)) for client in clients]
+    time.sleep(1)
+    held = in_flight(http)
+    assert 40 * MIB < held < ALL_BYTES_MAX, "in whichever process was asked"
+    assert anonymous_mib(pid) - began < 600, "40 copies would be 1,800 MiB"
+    assert_health_at_once(http, address)
+    rows = sum(chunk.data.num_rows for chunk in standing.pop(0)) if b"all" in ticket else MANY
+    assert rows == MANY
+    for stream in standing:
+        stream.cancel()
+    for client in clients:
+        client.close()
+    until(lambda: in_flight(http) == 0)
+
+
+def test_clients_that_are_killed_give_back_what_they_held(process):
+    told = read_server(process.tables)
+    command = [sys.executable, "-c", READS_ONE, told["flight"]]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as reader:
+        try:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"ready\n"
+            assert in_flight(told["http"]) > 4 * MIB
+        finally:
+            reader.kill()
+    until(lambda: in_flight(told["http"]) == 0)
+    body = {"features": ["embedding"] * 20, "entities": {"id": list(range(50_000))}}  # more than a socket takes
+    with httpx.stream("POST", f"http://{told['http']}/get-online-features", json=body, timeout=30) as answer:
+        assert answer.status_code == 200
+        parts = answer.iter_raw(1000)
+        next(parts)
+        assert in_flight(told["http"]) > MIB
+    until(lambda: in_flight(told["http"]) == 0)
+
+
+def test_a_worker_that_is_killed_gives_back_what_it_held(process):
+    told = read_server(process.tables)
+    _, other = told["flights"]
+    with connected(other.partition("://")[2]) as client:
+        standing = client.do_get(flight.Ticket(b'{"all":true}'))
+        standing.read_chunk()
+        assert in_flight(told["http"]) > MIB
+        [worker] = told["workers"]
+        subprocess.run(["kill", "-9", str(worker)], check=True)
+        until(lambda: in_flight(told["http"]) == 0)
+    until(lambda: read_server(process.tables)["workers"] != [worker], 60)
+
+
+def test_health_beside_two_hundred_that_wait(process):
+    told = read_server(process.tables)
+    ticket = flight.Ticket(orjson.dumps({"ids": [1], "min_epoch": 10**6, "timeout": 6}))
+    said: list[str] = []
+
+    def wait() -> None:
+        with connected(told["flight"]) as client:
+            try:
+                client.do_get(ticket).read_all()
+            except flight.FlightError as error:
+                said.append(str(error))
+
+    threads = [threading.Thread(target=wait) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    assert_health_at_once(told["http"], told["flight"])
+    for thread in threads:
+        thread.join(60)
+    assert len(said) == 200
+    assert all("expected epoch 1000000" in one or one.startswith(EXHAUSTED) for one in said)
+    assert_health_at_once(told["http"], told["flight"])
