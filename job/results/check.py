@@ -254,7 +254,7 @@ def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
         raise UsageError(msg) from None
     epoch = reader.last_epoch()
     if epoch is None:
-        msg = f"--out {out}: no epoch is complete in it yet, so there is nothing to check"
+        msg = f"--out {out}: no epoch is complete in it yet (epochs/ has none), so there is nothing to check"
         raise UsageError(msg)
     return reader, epoch
 

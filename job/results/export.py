@@ -30,6 +30,7 @@ from job.run.sources import load_sources
 from operators.dataflow import FEATURES, PARTITIONER, Place
 from operators.epochs.cut import LostCutError
 from operators.epochs.cut_log import CutLog, copy_log
+from operators.epochs.cut_segments import ForeignLogError
 from operators.live_graph import Entries, LiveState
 from operators.settings import Settings
 from operators.sink.change_log_reader import ChangeLogReader
@@ -153,7 +154,15 @@ def _as_ended(stopped: Stopped) -> Stopped | None:
 
 
 def _from_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
-    log = CutLog(_copy_of_log(stopped, work), stopped.settings.job_id)
+    copy = _copy_of_log(stopped, work)
+    try:
+        return _from_log(stopped, CutLog(copy, stopped.settings.job_id), state, work)
+    except (LostCutError, ForeignLogError) as error:  # of the copy, which goes
+        found = _cut_log_of(stopped) or stopped.settings.cuts.folder
+        raise type(error)(str(error).replace(str(copy), str(found))) from None
+
+
+def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> dict[str, Any]:
     try:
         live = LiveState(stopped.settings, log)
         coverage = _restore(stopped, live, state, work)
@@ -226,10 +235,14 @@ def _elsewhere(run: dict[str, Any]) -> str | None:
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:
     """The cut log, copied: to open one is to take it over."""
     copy = work / layout.CUT_LOG
-    found = stopped.saved.cut_log(stopped.out, _states(stopped).folder / layout.CUT_LOG)
+    found = _cut_log_of(stopped)
     if found is not None:
         copy_log(found, copy)
     return copy
+
+
+def _cut_log_of(stopped: Stopped) -> Path | None:
+    return stopped.saved.cut_log(stopped.out, _states(stopped).folder / layout.CUT_LOG)
 
 
 def _states(stopped: Stopped) -> JobStates:

@@ -9,11 +9,13 @@ import numpy as np
 
 from job.folder import run_file
 from job.results.check_progress import Tell
+from operators.output_folders import STATUS
 from operators.sink.change_log_reader import ChangeLogReader
+from operators.telemetry.status_file import SINK_PREFIX
 
 SUMMARY = "summary"  # of run.json: what the run printed at its end
 _HELD = ("events", "rejected", "rows")
-STATUS_FIELDS = dict.fromkeys(("epoch", "visible", *_HELD), int)  # what is read of a status here
+STATUS_FIELDS = dict.fromkeys(("part", "epoch", "visible", *_HELD), int)  # what is read of a status here
 _SUSPECTS_MAX = 16
 
 
@@ -80,19 +82,25 @@ def _of_rows(
             f"embeddings/: {int(counts[unknown].sum()):,} rows are of epochs that never were, such as "
             f"{int(epochs[unknown][0]):,}"
         )
-    if ended and statuses and all(one["visible"] == one["epoch"] for one in statuses):
+    if ended and statuses and not _lost(run, statuses) and all(one["visible"] == one["epoch"] for one in statuses):
         written, there = sum(one["rows"] for one in statuses), int(counts[epochs > 0].sum())
         if written != there:
             faults.append(f"embeddings/: {there:,} rows after epoch 0, by status/ it is {written:,}")
     return faults
 
 
+def _lost(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The parts that have no status, where it is known how many there are."""
+    return sorted(set(range(run.get("parts") or 0)) - {one["part"] for one in statuses})
+
+
 def _of_summary(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether `status/` has a file of every part, and agrees with what the run printed."""
     if not run_file.has_finished(run) or run.get("parts") is None:
         return []
-    if len(statuses) != run["parts"]:
-        return [f"status/: {len(statuses)} of {run['parts']} files of the sink are there"]
+    if lost := _lost(run, statuses):
+        names = ", ".join(f"{STATUS}/{SINK_PREFIX}{part}.json" for part in lost)
+        return [f"status/: {len(statuses)} of {run['parts']} files of the sink are there (lost or damaged: {names})"]
     told = run.get(SUMMARY) or {}
     found = {name: max(one[name] for one in statuses) for name in ("events", "rejected")}
     found["rows"] = sum(one["rows"] for one in statuses)

@@ -26,7 +26,7 @@ from operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
 from operators.parser.records import records, to_json
 from partitioner.events import Events
 
-_CRC32 = "crc32"
+_LINES = "lines_crc32"
 _PUT_BACK = "put it back from a copy, or start the job again in a new --out"
 BLOCK_EVENTS_MIN, BLOCK_EVENTS_MAX = 1000, 8000
 
@@ -35,7 +35,7 @@ def write_plan(chunks: Sequence[Chunk], path: Path) -> None:
     """Keep the reading plan of a job's input: a line for each chunk, and one that says how many there are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = b"".join(chunk.encode() + b"\n" for chunk in chunks)
-    write_whole(path, lines + orjson.dumps({"chunks": len(chunks), _CRC32: zlib.crc32(lines)}) + b"\n")
+    write_whole(path, lines + orjson.dumps({"chunks": len(chunks), _LINES: zlib.crc32(lines)}) + b"\n")
 
 
 def read_plan(path: Path, *, has_end: bool = False) -> list[Chunk]:
@@ -59,7 +59,7 @@ def _chunks_in(data: bytes, has_end: bool) -> list[Chunk]:
     begin = data[:-1].rfind(b"\n") + 1
     lines, end = data[:begin], data[begin:]
     if end.startswith(b'{"chunks":'):
-        if parse_json(end, dict[str, int])[_CRC32] != zlib.crc32(lines):
+        if parse_json(end, dict[str, int]).get(_LINES) != zlib.crc32(lines):
             msg = "its lines do not match their checksum"
             raise ValueError(msg)
     elif has_end:

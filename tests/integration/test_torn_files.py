@@ -1,0 +1,125 @@
+"""Every small file of a job damaged in every way: each command does right, or says in a sentence which file it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job.serving.place import SHM
+from tests.support.torn import (
+    Ended,
+    Given,
+    copy_of,
+    damage,
+    damages_of,
+    graph_of,
+    rows_of_log,
+    served,
+    small_files,
+)
+
+COMMANDS = ("resume", "run_again", "check", "stop", "serve", "export", "compact")
+JOBS = ("finished", "stopped")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Given]:
+    before = set(SHM.glob("freshet-*.table"))
+    yield Given.make(tmp_path_factory.mktemp("torn"))
+    for path in set(SHM.glob("freshet-*.table")) - before:
+        if path.stat().st_uid == os.getuid():
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patched:
+        yield patched
+
+
+@pytest.fixture
+def jobs(given: Given, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """A job that has finished and one that was stopped, each with what a killed server leaves."""
+    made = {name: given.folder / name for name in JOBS}
+    if not given.truth:
+        ended = given.begin(made["finished"], capsys)
+        assert ended.code == 0, ended.errors
+        given.truth = rows_of_log(made["finished"])
+        assert len(given.truth) > 20
+        ended = given.stop_early(made["stopped"], capsys, monkeypatch)
+        assert ended.code == 0, ended.errors
+        assert 0 < json.loads((made["stopped"] / "run.json").read_bytes())["epoch"] < 25
+        for out in made.values():
+            with monkeypatch.context() as patched:
+                patched.setattr("job.serving.place.forget", lambda *_: None)
+                with served(out):
+                    pass
+    return made
+
+
+class Outcome:
+    """What a command has made of a folder, in a form that can be held against that of an undamaged one."""
+
+    def __init__(self, given: Given, command: str, out: Path, ended: Ended) -> None:
+        self.code = ended.code
+        self.found: Any = None
+        if ended.code:
+            return
+        if command in ("resume", "compact"):
+            self.found = rows_of_log(out)
+        elif command == "check":
+            told = json.loads(ended.out.splitlines()[-1])
+            self.found = told["epoch"], told["vertices"], told["missing"], told["extra"], told["faults"]
+        elif command == "serve":
+            told = json.loads(ended.out.splitlines()[0])
+            self.found = told["epoch"], told["rows"]
+        elif command == "export":
+            line = json.loads(ended.out.splitlines()[-1])
+            self.found = line["positions"], line["epoch"], graph_of(out.parent / "exported")
+
+
+def fault_of(ended: Ended, outcome: Outcome, sound: Outcome, name: str) -> str | None:
+    if "Traceback" in ended.errors:
+        return "a traceback"
+    if ended.code == sound.code and ended.code:
+        return None
+    if ended.code == 0:
+        return None if sound.code == 0 and outcome.found == sound.found else "another result"
+    if ended.code not in (1, 2, 3):
+        return f"exit code {ended.code}"
+    # RocksDB's files and the cut log are named by their folders.
+    names = [name, *(place for place in ("state/", "base/", "checkpoints/cuts") if name.startswith(place))]
+    return None if any(one.rstrip("/") in ended.last_line for one in names) else "the file is not named"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("job", JOBS)
+def test_damaged_files(given: Given, jobs: dict[str, Path], job: str, command: str, tmp_path: Path, capsys: Any) -> None:
+    run: Callable[[Path, Any], Ended] = getattr(given, command)
+    sound_out = copy_of(jobs[job], tmp_path / "sound")
+    sound_ended = run(sound_out, capsys)
+    sound = Outcome(given, command, sound_out, sound_ended)
+    if command == "resume":
+        assert sound.found == given.truth
+    faults, tried = [], 0
+    for name in small_files(jobs[job]):
+        if command == "resume" and name.startswith("embeddings/"):  # which it does not read
+            continue
+        for kind, how in damages_of(name).items():
+            out = copy_of(jobs[job], tmp_path / f"{name} {kind}".replace("/", "-"))  # a failed run may have it open
+            if not damage(out / name, how):
+                continue
+            tried += 1
+            ended = run(out, capsys)
+            fault = fault_of(ended, Outcome(given, command, out, ended), sound, name)
+            shutil.rmtree(out.parent)
+            if fault is not None:
+                faults.append(f"{name}: {kind}: {fault}: exit {ended.code}: {ended.last_line}")
+    assert tried > 60
+    assert not faults, "\n".join(faults)
