@@ -19,7 +19,7 @@ from operators.telemetry.latency import KINDS, percentiles
 from operators.telemetry.profile import read_profiles
 from operators.telemetry.status_file import BUCKETS, SINK_PREFIX, read_statuses
 
-_NEEDED = {name: int for name in ("part", "events", "rejected", "epoch", "visible", "vertices", "rows")}
+_NEEDED = {name: int for name in ("events", "rejected", "epoch", "visible", "vertices", "rows")}
 _Buckets = tuple[list[Annotated[int, Field(ge=0, lt=BUCKETS)]], list[int]]
 
 _STATUS: dict[str, Any] = {**_NEEDED, "seconds": float, **{f"{name}_counts": _Buckets for name in KINDS}}
@@ -75,7 +75,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
     """
     out = Path(out)
     run, statuses = read_run(out), read_statuses(out, needs=_STATUS)
-    lost = sorted(set(range(run.get("parts", 0))) - {one["part"] for one in statuses})
+    lost = sorted(set(range(run.get("parts", 0))) - {one.get("part") for one in statuses})
     former = run.get("summary") or {}
     if lost and has_finished(run) and former.keys() >= _SUMMARY:
         return dict(former)

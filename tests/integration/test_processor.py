@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gnn.files.json_file import write_json
 from gnn.processor import BLAS_VARIABLE, runs_here
 from tests.support.jobs import Job, assert_same_rows, make_input, read_log
 
@@ -39,7 +40,7 @@ def test_a_killed_job_goes_on_with_the_same_bits_or_is_refused(tmp_path: Path) -
         assert saved["settings"]["processor"] == recorded
         assert recorded["blas"].endswith(AVX2) and recorded["libc"] and recorded["kernels"]
         saved["settings"]["processor"]["blas"] = f"OpenBLAS 0.0.1 {AVX2}"
-        settings.write_text(json.dumps(saved))
+        write_json(settings, saved)
         refused = job.run("--resume", "latest")
         assert refused.code == 2
         assert f"the job computes with blas OpenBLAS 0.0.1 {AVX2}" in refused.last_line

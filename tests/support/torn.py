@@ -202,12 +202,14 @@ def small_files(out: Path) -> list[str]:
 
 
 def damages_of(name: str) -> dict[str, Callable[[bytes], bytes | None]]:
-    """What is done to a file: of the change log, what a power cut does; what is gone there is a matter of `check`."""
-    if name.startswith(("embeddings/", "epochs/")):
-        return {kind: DAMAGES[kind] for kind in ("empty", "half", "zeros")}
-    if not name.endswith(".json"):
-        return {kind: DAMAGES[kind] for kind in ("empty", "half", "zeros", "missing", "no UTF-8")}
-    return DAMAGES
+    """What is done to a file, of all that DAMAGES has (which the reader of JSON files is held against).
+
+    A file of the change log that is gone is a matter of `check`.
+    """
+    kinds = ["empty", "half"]
+    kinds += [] if name.startswith(("embeddings/", "epochs/")) else ["missing"]
+    kinds += ["an empty object", "no UTF-8"] if name.endswith(".json") else []
+    return {kind: DAMAGES[kind] for kind in kinds}
 
 
 def damage(path: Path, how: Callable[[bytes], bytes | None]) -> bool:

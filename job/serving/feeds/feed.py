@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnn.user_cache import user_cache
 from job.folder import layout
@@ -43,7 +43,14 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         return _of_servers(options, until)
     assert options.tables is not None
     tables = options.tables.absolute()
-    job = await_tables(tables, options.wait_s, lambda: ServedJob.read(tables.parent) or TailNote.read(tables / TAIL))
+
+    def find() -> ServedJob | dict[str, Any] | None:
+        """The job of the folder, or what the tails are of where it holds none."""
+        if (tables.parent / layout.SAVED_JOB).exists():
+            return ServedJob.read(tables.parent)
+        return TailNote.read(tables / TAIL)
+
+    job = await_tables(tables, options.wait_s, find)
     if not isinstance(job, ServedJob):  # tails of this machine, and no change log
         return _of_servers(options, until)
 

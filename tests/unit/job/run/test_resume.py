@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gnn.files.json_file import write_json
 from gnn.model import save_model
 from job.errors import UsageError
 from job.flink.checkpoints import follow_move, prune, replace_paths
@@ -121,7 +122,7 @@ def test_the_events_of_an_epoch_are_known_by_their_former_name(folder: Path) -> 
     content = orjson.loads(saved.read_bytes())
     del content["options"]["epoch_events_given"]
     content["options"]["epoch_events"] = 40
-    saved.write_bytes(orjson.dumps(content))
+    write_json(saved, content)
     config, job = resumed(folder)
     assert (config.epoch_events, job.settings.sealing.epoch_events) == (40, 40)
 
@@ -149,7 +150,7 @@ def test_the_delivery_to_a_topic_is_for_life(folder: Path) -> None:
     saved = folder / "out" / "job" / "job.json"
     content = orjson.loads(saved.read_bytes())
     content["options"] |= {"embeddings_to": "kafka://localhost:1/embeddings", "delivery": "exactly-once"}
-    saved.write_bytes(orjson.dumps(content))
+    write_json(saved, content)
     with pytest.raises(UsageError, match="--delivery upsert: the job has exactly-once for its life"):
         resumed(folder, delivery="upsert")
 

@@ -1,0 +1,80 @@
+"""What a change log proves of itself, where status files and heartbeats are lost, torn or wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gnn.files.json_file import DamagedFileError
+from operators.sink.change_log import ChangeLog
+from operators.sink.epoch_rows import EpochRows, LogFile
+from operators.sink.log_proof import NOTHING, complete_epoch, last_of_part, last_recorded
+
+PARTS = 2
+
+
+def write(out: Path, part: int, number: int, epochs: range, rows: int = 1) -> None:
+    log = ChangeLog(out, part, 3, "int", ["a.jsonl"])
+    found = [EpochRows(n, [np.arange(rows)], [np.ones((rows, 3), np.float32)], rows, 0) for n in epochs]
+    log.write(LogFile(number, found))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Part 0 has come to epoch 5, part 1 to epoch 3; epochs/ has 5."""
+    for part in range(PARTS):
+        write(tmp_path, part, 0, range(1))
+        write(tmp_path, part, 1, range(1, 4))
+    write(tmp_path, 0, 2, range(4, 6))
+    return tmp_path
+
+
+def proven(out: Path, told: dict[int, int], *, has_finished: bool = False, noted: int | None = None) -> int:
+    return complete_epoch(out, PARTS, told, has_finished=has_finished, noted=noted)
+
+
+def test_where_nothing_is_told_the_files_say_it(out: Path) -> None:
+    assert (last_recorded(out), last_of_part(out, 0), last_of_part(out, 1)) == (5, 5, 3)
+    assert proven(out, {}) == 3
+    assert proven(out, {0: 5}) == 3
+    assert proven(out, {0: 5, 1: 4}) == 4, "epoch 4 has no rows in part 1, and its part says that it has passed"
+
+
+def test_of_a_finished_job_epochs_have_the_last_word(out: Path) -> None:
+    assert proven(out, {}, has_finished=True) == 5
+    assert proven(out, {0: 0, 1: 0}, has_finished=True) == 5, "a status of long ago"
+    assert proven(out, {0: 99, 1: 99}, has_finished=True) == 5
+
+
+def test_nothing_is_believed_that_no_file_has(out: Path) -> None:
+    assert proven(out, {0: 10**12, 1: 10**12}) == 5
+    assert proven(out, {}, noted=10**12) == 5
+    assert proven(out, {}, noted=4) == 4, "what was noted when a run ended stays true"
+
+
+def test_rows_may_be_visible_before_their_epoch_is_recorded(out: Path) -> None:
+    write(out, 1, 2, range(4, 9))
+    assert proven(out, {0: 8, 1: 8}) == 8
+
+
+def test_before_epoch_0_nothing_is_proven(tmp_path: Path) -> None:
+    assert proven(tmp_path, {}) == NOTHING
+    assert proven(tmp_path, {}, has_finished=True) == NOTHING
+    write(tmp_path, 0, 0, range(1))
+    assert proven(tmp_path, {}) == NOTHING, "part 1 has written nothing"
+
+
+@pytest.mark.parametrize("how", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: bytes(len(data))])
+def test_a_damaged_file_that_decides_is_named(out: Path, how: object) -> None:
+    path = out / "epochs" / "epochs-00000002.parquet"
+    data = path.read_bytes()
+    path.write_bytes(how(data))  # type: ignore[operator]
+    with pytest.raises(DamagedFileError, match=r"epochs-00000002.parquet is damaged .*: put it back from a copy"):
+        proven(out, {}, has_finished=True)
+    path.write_bytes(data)
+    pq.write_table(pq.read_table(path).drop_columns(["epoch"]), path)
+    with pytest.raises(DamagedFileError, match=r"epochs-00000002.parquet is damaged .*columns source"):
+        proven(out, {}, has_finished=True)
