@@ -68,7 +68,7 @@ def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = No
 
 
 def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:
-    upto = max(0, job.complete_epoch())
+    upto = job.complete_epoch()
     folder = job.out / layout.EMBEDDINGS
     series = in_series(folder.glob("[!._]*.parquet"))
     bases = {path for files in series for path in files if path.name.startswith(BASE_PREFIX)}

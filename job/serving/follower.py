@@ -65,7 +65,7 @@ class Follower:
         While there is no space for it, or a file of the change log is damaged, it is tried again, until told to end.
         """
         while not self._tried(self._begin) and not until():
-            time.sleep(_POLL_S)
+            pass
         began = time.monotonic()
         while self._shown is None and not until():
             if not self._tried(self.step):
@@ -84,8 +84,6 @@ class Follower:
                 self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
                 if not self._positions:
                     self._read_positions(found.epoch)
-            elif self._knows_log and self.job.complete_epoch() < 0:  # not even epoch 0 is there yet
-                return False
             else:
                 self._load()
             self._offer()

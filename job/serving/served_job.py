@@ -158,7 +158,7 @@ class ServedJob:
         return [read_beat(self.tails / beat_name(part), self.word) for part in range(self.parts)]
 
     def complete_epoch(self) -> int:
-        """The last epoch up to which the change log shows all rows of all parts; negative before epoch 0 is there."""
+        """The last epoch up to which the change log shows all rows of all parts."""
         from operators.sink import log_proof
         from operators.telemetry.status_file import read_statuses
 
@@ -170,7 +170,7 @@ class ServedJob:
         found = log_proof.complete_epoch(
             self.out, self.parts, told, has_finished=has_finished(run), noted=run.get("epoch")
         )
-        return max(found, 0) if self.begins_empty else found
+        return max(found, 0)
 
     def how_ended(self) -> int:
         """Whether it came to its end, or was stopped: what it left is complete. Else it runs, as far as is known."""

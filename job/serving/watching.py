@@ -26,7 +26,7 @@ class Watch:
         """`lost` is called with the first and last epoch of those that are missing."""
         self.job, self._lost = job, lost
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
-        self.epoch = max(0, job.complete_epoch())
+        self.epoch = job.complete_epoch()
 
     def epochs(self, until: Callable[[], bool]) -> Iterator[tuple[int, list[TailEpoch]]]:
         """The epochs that come, until told to end, or until the job has ended and all was seen."""

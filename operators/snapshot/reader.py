@@ -41,7 +41,7 @@ class _Info(TypedDict, total=False):
 
     undirected: bool
     model_sha256: str
-    positions: list[dict[str, Any]]
+    positions: Any
 
 
 @dataclass(frozen=True)

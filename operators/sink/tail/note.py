@@ -38,4 +38,4 @@ class TailNote:
             found = read_json(folder / _NAME, TailNote, "the job writes another one")
         except DamagedFileError:
             return None
-        return None if found is None else asdict(found)
+        return None if found is None else asdict(found) | {"sources": list(found.sources)}

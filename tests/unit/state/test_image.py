@@ -176,7 +176,7 @@ def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: py
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("state.image.os.replace", killed)
+    monkeypatch.setattr("gnn.files.whole.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         write_image(filled(80), tmp_path, epoch=0)
     with pytest.raises(DamagedImageError, match=r"no image\.json"):
