@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBatch
 
 from gnn.files.json_file import DamagedFileError
 from state.sweep import Mutations
@@ -57,6 +57,8 @@ class RocksStore:
         options.set_enable_blob_files(True)
         options.set_min_blob_size(4096)
         options.set_enable_blob_gc(True)
+        # A log that is damaged before its end is refused; by default what comes after the damage would be dropped.
+        options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
         _refuse_torn(folder)
         try:
             self._db = Rdict(str(folder), options, access_type=AccessType.read_write())

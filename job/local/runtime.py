@@ -31,6 +31,7 @@ from operators.settings import Settings
 from operators.stage import Stage
 from operators.telemetry.sum_report import SumReport, all_sums
 from operators.warm_up import warm_up
+from state.checksums.entries import SealedEntries
 from state.rocks_backend import RocksStore
 from state.sweep import Mutations
 
@@ -43,9 +44,28 @@ READ_POSITION = "input"  # the entry that says which chunk is under way, and how
 _PARTITIONER = Place(PARTITIONER, 0)
 
 
-def open_store(folder: Path) -> RocksStore:
-    """The durable state of a job in this runtime."""
-    return RocksStore(folder, logged=(PARTITIONER, JOURNAL_KEYS))
+class SealedStore:
+    """The durable state of a job in this runtime, whose entries have checksums."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = RocksStore(folder, logged=(PARTITIONER, JOURNAL_KEYS))
+        self._sealed: dict[str, SealedEntries] = {}
+
+    def items(self, name: str) -> Iterator[tuple[str, bytes]]:
+        """Every entry of one operator's part; to be read before any of it is changed.
+
+        Raises: DamagedStateError, LostValueError.
+        """
+        sealed = self._sealed[name] = SealedEntries(name)
+        return sealed.opened(self._store.items(name))
+
+    def commit(self, mutations: Mapping[str, Mutations]) -> None:
+        """Apply the mutations of several operators, all or nothing."""
+        self._store.commit({name: self._sealed[name].seal(changes) for name, changes in mutations.items()})
+
+    def close(self) -> None:
+        """Close the folder; another process may open it then."""
+        self._store.close()
 
 
 @dataclass(slots=True)
@@ -157,7 +177,7 @@ class LocalRuntime:
 
         Raises: whatever failed in a stage.
         """
-        self._store = open_store(self._state)
+        self._store = SealedStore(self._state)
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
         partitioner.log.retention = self._commits

@@ -275,10 +275,10 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:
-    from job.local.runtime import READ_POSITION, open_store
+    from job.local.runtime import READ_POSITION, SealedStore
 
     say(f"restoring from {stopped.out / 'state'}")
-    store = open_store(stopped.out / layout.STATE)
+    store = SealedStore(stopped.out / layout.STATE)
 
     def entries_of(operator: str, part: int) -> Entries:
         name = operator if operator == PARTITIONER else str(Place(operator, part))
@@ -292,6 +292,7 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
 
 def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> None:
     from job.flink.savepoint_entries import save_entries
+    from state.checksums.entries import SealedEntries
     from state.entry_file import read_entries
 
     found = _state_of(stopped, state)
@@ -300,7 +301,8 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
     save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
 
     def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
-        return read_entries(work / str(Place(operator, part)))
+        place = str(Place(operator, part))
+        return SealedEntries(place).opened(read_entries(work / place))
 
     live.restore(entries_of)
 

@@ -42,7 +42,7 @@ class EntriesShell(KeyedProcessFunction):
         self._backend = FlinkBackend(runtime_context)
 
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Row]:
-        """Write the entries of the key's part."""
+        """Write the entries of the key's part as they are stored: whoever reads the file looks at their checksums."""
         part = self.keys.index(ctx.get_current_key())
         write_entries(Path(self.folder) / str(Place(self.operator, part)), self._backend.items())
         yield from ()

@@ -21,7 +21,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import PARTITIONER, SINK, TAIL, tasks_of
+from operators.dataflow import PARTITIONER, SINK, TAIL, Place, tasks_of
 from operators.flink.metrics import OperatorMetrics
 from operators.flink.neighbours import Address, Mailbox, Neighbours, is_token
 from operators.flink.opening import counted_as_loading
@@ -30,6 +30,7 @@ from operators.outcome import Message, Outcome
 from operators.stage import KeyedStage, RejectingStage, RunningStage
 from operators.telemetry.level import AnyLevel, Level
 from operators.telemetry.profile import Profile
+from state.checksums.entries import SealedEntries
 from state.flink_backend import FlinkBackend
 from state.task_parts import TaskParts, subtask_of
 
@@ -237,6 +238,7 @@ class KeyedShell(Shell, KeyedProcessFunction):
             self._own = tasks_of(self.operator, tasks)
             first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
             self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
+            self._sealed: dict[int, SealedEntries] = {}  # by part
             self._ready: dict[int, KeyedStage] = {}
             own = self._tasks_here = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
             for task in own:
@@ -271,7 +273,8 @@ class KeyedShell(Shell, KeyedProcessFunction):
         for part in parts:
             if len(parts) > 1:
                 self._backend.select(self.keys[part])
-            states.append(list(self._backend.items()))
+            sealed = self._sealed[part] = SealedEntries(str(Place(self.operator, part)))
+            states.append(list(sealed.opened(self._backend.items())))
         self._worker.call(stage.restore, *states)
         self._stages[task] = self._profile.stages[task] = stage
         return stage
@@ -283,8 +286,9 @@ class KeyedShell(Shell, KeyedProcessFunction):
         for part, mutations in outcome.mutations.items():
             if shared:
                 self._backend.select(self.keys[part])
-            self._backend.apply(mutations.puts, mutations.deletes)
-            profile.bytes_state += sum(len(value) for _, value in mutations.puts)
+            sealed = self._sealed[part].seal(mutations)
+            self._backend.apply(sealed.puts, sealed.deletes)
+            profile.bytes_state += sum(len(value) for _, value in sealed.puts)
         applied = time.perf_counter()
         profile.state += applied - began
         blocks = (message.block for message in outcome.messages)

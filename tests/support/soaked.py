@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from gnn.model import save_model
-from job.local.runtime import READ_POSITION, open_store
+from job.local.runtime import READ_POSITION, SealedStore
 from operators.dataflow import PARTITIONER, SINK
 from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.epochs.partitioner_stage import PartitionerStage
@@ -168,7 +168,7 @@ class Soak:
     # -- the job ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._store = open_store(self.folder / "state")
+        self._store = SealedStore(self.folder / "state")
         config = self.settings.to_dict()
         self.partitioner: PartitionerStage = make_stage(config, PARTITIONER, 0)
         self.partitioner.log.retention = self  # type: ignore[attr-defined,unused-ignore]

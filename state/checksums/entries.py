@@ -1,0 +1,100 @@
+"""Checksums of the entries of keyed state: one with each entry, and one of all entries of a part together.
+
+An entry is stored under `KEY#`, with the CRC-32C of its part, key and value behind the value. The entry `#` has the
+number of entries and the sum of their checksums, so that a part that has lost one, or has an older one, is noticed.
+Entries without `#` were written by a version without checksums: they are taken as they are, and counted, so that an
+entry can't become one of those. Each gets its checksum when it is written again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from crc32c import crc32c
+
+from gnn.errors import InputError
+from state.sweep import Mutations
+
+SEALED = "#"  # the last letter of the keys of entries with a checksum
+_CHECKSUM = struct.Struct("<I")
+_TOTAL = struct.Struct("<QQQ")  # entries with a checksum, entries without, sum of the checksums
+
+
+class DamagedStateError(InputError):
+    """Keyed state does not hold what was written to it."""
+
+
+class SealedEntries:
+    """The entries of one operator's part: `opened` reads them, once and first, `seal` is told of every change.
+
+    Invariant: after a change is applied, the entry `#` tells of exactly the entries that are there.
+    """
+
+    def __init__(self, part: str) -> None:
+        """`part`: the operator's part, by its name; its entries are not taken for those of another."""
+        self.part = part
+        self._begin = crc32c(part.encode())
+        self._checksums: dict[str, int] = {}
+        self._bare: set[str] = set()
+        self._sum = 0
+
+    def opened(self, items: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+        """The entries as they were before `seal`.
+
+        Raises:
+            DamagedStateError: one does not match its checksum, or, at the end, entries are missing.
+        """
+        total: bytes | None = None
+        for stored, data in items:
+            if not stored.endswith(SEALED):
+                self._bare.add(stored)
+                yield stored, data
+                continue
+            key, value = stored[:-1], data[: -_CHECKSUM.size]
+            checksum = self._checksum(key, value)
+            if data[len(value) :] != _CHECKSUM.pack(checksum):
+                msg = f"{self.part}: the entry {key or SEALED!r} in its state does not match its checksum"
+                raise DamagedStateError(msg)
+            if key:
+                self._note(key, checksum)
+                yield key, value
+            else:
+                total = value
+        if total is None and not self._checksums:  # empty, or of a version without checksums
+            return
+        if total != self._total():
+            count = "no number of them" if total is None else f"{sum(_TOTAL.unpack(total)[:2]):,} of them"
+            there = len(self._checksums) + len(self._bare)
+            msg = f"{self.part}: its state has {there:,} entries, which are not those that were written ({count})"
+            raise DamagedStateError(msg)
+
+    def seal(self, changes: Mutations) -> Mutations:
+        """The changes as they are to be stored: puts in their order, then deletes."""
+        out = Mutations()
+        if not changes.puts and not changes.deletes:
+            return out
+        for key, value in changes.puts:
+            checksum = self._checksum(key, value)
+            out.puts.append((key + SEALED, b"".join((value, _CHECKSUM.pack(checksum)))))
+            self._note(key, checksum)
+            if key in self._bare:
+                self._bare.discard(key)
+                out.deletes.append(key)
+        for key in changes.deletes:
+            out.deletes.append(key if key in self._bare else key + SEALED)
+            self._bare.discard(key)
+            self._sum -= self._checksums.pop(key, 0)
+        total = self._total()
+        out.puts.append((SEALED, total + _CHECKSUM.pack(self._checksum("", total))))
+        return out
+
+    def _checksum(self, key: str, value: bytes) -> int:
+        return crc32c(value, crc32c(f"|{key}|".encode(), self._begin))
+
+    def _note(self, key: str, checksum: int) -> None:
+        self._sum += checksum - self._checksums.get(key, 0)
+        self._checksums[key] = checksum
+
+    def _total(self) -> bytes:
+        return _TOTAL.pack(len(self._checksums), len(self._bare), self._sum)
