@@ -9,9 +9,9 @@ import struct
 from collections.abc import Collection
 from pathlib import Path
 
+from job.flink.state_files import METADATA, expect_metadata, has_checksums, is_complete, recorded_states, written_ns
 from job.uris import is_remote, local_path
 
-_METADATA = "_metadata"
 _JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
@@ -19,17 +19,13 @@ class NoCheckpointError(FileNotFoundError):
     """There is nothing to resume from; the message says where it was looked for."""
 
 
-def is_complete(state: Path) -> bool:
-    """Whether a checkpoint or savepoint has its `_metadata`, which Flink writes last."""
-    try:
-        return (state / _METADATA).stat().st_size > 0
-    except OSError:  # also what a running job removes while we look
-        return False
-
-
 def newest(states: list[Path]) -> Path | None:
     """The state that was written last: the numbers of checkpoints begin again with every job."""
-    return max(states, key=lambda state: ((state / _METADATA).stat().st_mtime_ns, state.name), default=None)
+    return max(states, key=_by_time, default=None)
+
+
+def _by_time(state: Path) -> tuple[int, str]:
+    return written_ns(state), state.name
 
 
 def complete_states(folder: Path) -> list[Path]:
@@ -38,10 +34,17 @@ def complete_states(folder: Path) -> list[Path]:
     return [state for pattern in patterns for state in folder.glob(pattern) if is_complete(state)]
 
 
-def newest_of_job(folder: Path, savepoint: str) -> Path | None:
-    """The newest state of a job with that folder of checkpoints, whose last savepoint ("": none) may lie elsewhere."""
-    elsewhere = [Path(savepoint)] if savepoint and is_complete(Path(savepoint)) else []
-    return newest([*complete_states(folder), *elsewhere])
+def states_of_job(folder: Path, savepoint: str, *, is_last: bool) -> list[Path]:
+    """The states of a job with that folder of checkpoints, the newest first, also those that were damaged since.
+
+    Its last savepoint ("": none) may lie elsewhere; `is_last`: the job stopped with it, so that it is the newest.
+    """
+    states = {*complete_states(folder), *recorded_states(folder)}
+    if savepoint and (is_complete(Path(savepoint)) or has_checksums(Path(savepoint))):
+        states.add(Path(savepoint))
+    elif savepoint and is_last:
+        return [Path(savepoint), *sorted(states - {Path(savepoint)}, key=_by_time, reverse=True)]
+    return sorted(states, key=_by_time, reverse=True)
 
 
 def savepoints_in(target: str) -> list[str]:
@@ -57,11 +60,11 @@ def new_savepoint(target: str, before: Collection[str]) -> Path | None:
 
 
 def find_latest(folder: Path) -> Path:
-    """Return the newest complete checkpoint or savepoint below `folder`.
+    """Return the newest checkpoint or savepoint below `folder`, also if it was damaged since it was complete.
 
     Raises: NoCheckpointError when there is none.
     """
-    found = newest(complete_states(folder))
+    found = newest([*complete_states(folder), *recorded_states(folder)])
     if found is None:
         msg = f"no complete checkpoint or savepoint below {folder}"
         raise NoCheckpointError(msg)
@@ -74,7 +77,7 @@ def find_state(where: str) -> Path:
     Raises: NoCheckpointError.
     """
     path = local_path(where)
-    return path if (path / _METADATA).is_file() else find_latest(path)
+    return path if (path / METADATA).is_file() or path in recorded_states(path.parent) else find_latest(path)
 
 
 def prune(folder: Path, keep: Path | None) -> None:
@@ -89,15 +92,16 @@ def follow_move(checkpoint: Path) -> bool:
 
     Flink writes the absolute path of every file into the metadata of a checkpoint (a savepoint has relative ones).
     """
-    metadata = checkpoint / _METADATA
+    metadata = checkpoint / METADATA
     data = metadata.read_bytes()
     job = re.escape(checkpoint.parent.name.encode())
     was = re.search(rb"file:(/[^\x00-\x1f]*?)/" + job + rb"/(?:chk-\d+|shared)/", data)
     folder = checkpoint.parent.parent.resolve()
     if was is None or was[1] == os.fsencode(folder):
         return False
-    aside = metadata.with_name(f".{_METADATA}.{os.getpid()}")
-    aside.write_bytes(replace_paths(data, b"file:" + was[1] + b"/", b"file:" + os.fsencode(folder) + b"/"))
+    aside = metadata.with_name(f".{METADATA}.{os.getpid()}")
+    aside.write_bytes(moved := replace_paths(data, b"file:" + was[1] + b"/", b"file:" + os.fsencode(folder) + b"/"))
+    expect_metadata(checkpoint, moved)
     shutil.copystat(metadata, aside)  # which one is the newest goes by the time
     aside.replace(metadata)
     return True

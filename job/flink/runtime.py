@@ -25,6 +25,7 @@ from job.flink.job_spec import JobSpec, after_former, savepoint_target
 from job.flink.memory import client_heap_mb, memory_of_worker
 from job.flink.options import environment, flink_options
 from job.flink.rest import FlinkRest, FlinkRestError
+from job.flink.state_files import CheckpointWatch, record_savepoint
 from job.flink.task_managers import TaskManagers, start_job_manager
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, read_stop
@@ -66,6 +67,7 @@ class FlinkRun:
         self._client: Any = None
         self._result: Any = None
         self._rest: FlinkRest | None = None
+        self._checkpoints: CheckpointWatch | None = None
         self._restarts_seen = 0
         self._began_ms = time.time() * 1e3
 
@@ -105,6 +107,7 @@ class FlinkRun:
         except Exception as error:
             raise self._failed(error) from error
         self._rest = FlinkRest(self.rest_address, self.job_id)
+        self._checkpoints = CheckpointWatch(spec.checkpoints / self.job_id)
         run_file.update_run(
             spec.out_path,
             state=run_file.RUNNING,
@@ -132,6 +135,8 @@ class FlinkRun:
         next_poll = time.monotonic() + _RESTART_POLL_S
         while not self._is_done():
             self._replace_dead()
+            if self._checkpoints is not None:
+                self._checkpoints.look()
             if progress is not None:
                 progress()
             if should_stop is not None and (number := should_stop()) is not None:
@@ -163,6 +168,8 @@ class FlinkRun:
                 if not again:
                     raise self._failed(error) from error
         savepoint = location(path)
+        if not is_remote(savepoint):
+            record_savepoint(Path(savepoint))
         self._await_sinks()
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
@@ -175,6 +182,8 @@ class FlinkRun:
 
     def close(self) -> None:
         """End all Java processes; an embedded job that still runs is gone with them, its checkpoints stay."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         if self._rest is not None:
             self._rest.close()
         if self._task_managers is not None:
@@ -183,6 +192,11 @@ class FlinkRun:
             stop_gateway(self._java)
             self._java = None
         shutil.rmtree(self.spec.tmp, ignore_errors=True)
+
+    @property
+    def own_checkpoint(self) -> Path | None:
+        """The newest checkpoint that this run has completed, of those in a folder that can be looked into."""
+        return None if self._checkpoints is None else self._checkpoints.newest
 
     def network_bytes(self) -> int | None:
         """Return Flink's network memory; None where Flink does not say."""
@@ -238,6 +252,8 @@ class FlinkRun:
         if savepoint is None and input_ended(out, bounded=bounded):
             self._record(run_file.FINISHED)
             return RunResult(run_file.FINISHED, self.job_id)
+        if savepoint is not None and not is_remote(savepoint):
+            record_savepoint(Path(savepoint))
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint)
 

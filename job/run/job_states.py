@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from job.console import say
 from job.errors import UsageError
-from job.flink.checkpoints import NoCheckpointError, find_state, follow_move, newest_of_job
+from job.flink.checkpoints import NoCheckpointError, find_state, follow_move, states_of_job
 from job.flink.rest import FlinkRest, FlinkRestError
+from job.flink.state_files import damage_of, has_checksums
 from job.folder import layout, run_file
 from job.folder.job_file import job_of_state
 from job.uris import is_remote, local_path
@@ -43,8 +45,8 @@ class JobStates:
             where = f"{self._own}/{run.get('job_id', 'JOB')}"
             msg = f"{self.flag} latest: can't look into {where}; give its newest checkpoint, {self.flag} {where}/chk-N"
             raise UsageError(msg)
-        found = newest_of_job(self.folder, savepoint)
-        return None if found is None else self._taken(found, "latest")
+        found = states_of_job(self.folder, savepoint, is_last=run.get("state") == run_file.STOPPED)
+        return self._taken(found[0], "latest") if found else None
 
     def named(self, given: str) -> str:
         """The one that is given, by its folder or by one that it is in; of a folder that jobs share, this job's.
@@ -70,8 +72,28 @@ class JobStates:
         if owner not in (None, self.job_id):
             msg = f"{self.flag} {given}: {found} is a state of job {owner}, the job in {self.out} is {self.job_id}"
             raise UsageError(msg)
+        self._refuse_damaged(found, given)
         follow_move(found)
         return str(found)
+
+    def _refuse_damaged(self, state: Path, given: str) -> None:
+        if (damage := damage_of(state)) is None:
+            if not has_checksums(state) and self.flag == "--resume":
+                say(f"{state}: its files have no checksums (an earlier version wrote it, or its process was killed)")
+            return
+        older = self.older_than(state)
+        way = f"go on from the one before: {self.flag} {older}"
+        if older is None:
+            way = "there is no older one: put the file back, or begin again in a new folder"
+        msg = f"{self.flag} {given}: the state {state} is damaged: {damage}; {way}"
+        raise UsageError(msg)
+
+    def older_than(self, state: Path) -> Path | None:
+        """The newest state of the job before this one that is whole, as far as checksums tell."""
+        savepoint = str(run_file.read_run(self.out).get("savepoint") or "")
+        states = states_of_job(self.folder, savepoint, is_last=False)
+        before = states[states.index(state) + 1 :] if state in states else states
+        return next((one for one in before if damage_of(one) is None), None)
 
 
 def at_work(job: Path, run: dict[str, Any]) -> str | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from job.console import say
 from job.errors import UsageError
-from job.flink.checkpoints import prune
 from job.flink.pipeline import groups_max, pipeline_of
 from job.folder import layout, run_file
 from job.folder.job_file import SavedJob
@@ -25,7 +24,6 @@ from job.run.prepare import Job, kept_options, make_image, settings_of_run
 from job.run.processor import of_resumed_job
 from job.run.sources import Found, Sources, find_sources, load_sources
 from job.run.topic_source import TopicSource
-from job.uris import is_remote
 from operators.factory import load_plan
 from operators.settings import Settings
 
@@ -88,8 +86,6 @@ def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
     found = states.latest()
     if found is None:
         say("no checkpoint was complete: the job begins again, with the same epochs")
-    elif not is_remote(found):
-        prune(states.folder, keep=Path(found))
     return found
 
 

@@ -29,7 +29,9 @@ from job.machine.signals import STOPS, handled, stop_signals
 from job.options.run_config import RunConfig
 from job.options.runtime_options import FLINK_PARTS_MAX
 from job.options.told import told
+from job.run.former_checkpoints import FormerCheckpoints
 from job.run.in_flight import LevelWatch
+from job.run.job_states import JobStates
 from job.run.lag import Lag
 from job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
 from job.run.rejected import RejectWatch
@@ -229,8 +231,10 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
     from job.flink.runtime import FlinkRun, run_job
 
     spec, levels = _spec(job, config, out), LevelWatch(out)
+    former = FormerCheckpoints(spec, config.resume)
 
     def started(run: FlinkRun) -> None:
+        former.own_checkpoint = lambda: run.own_checkpoint
         levels.network_bytes = run.network_bytes
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
@@ -242,11 +246,13 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
             def watch() -> None:
                 update()
                 levels.look()
+                former.look()
 
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
         except JobFailed as error:
-            run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
-            raise JobFailed(one_line(error)) from error
+            cause = former.told(one_line(error), JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume"))
+            run_file.update_run(out, state=run_file.FAILED, error=cause, ended_ms=_now_ms())
+            raise JobFailed(cause) from error
     epoch = complete_epoch(out)
     run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
     if result.state == run_file.STOPPED:

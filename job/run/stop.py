@@ -17,10 +17,12 @@ from job.flink.checkpoints import new_savepoint, savepoints_in
 from job.flink.job_spec import savepoint_target
 from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
 from job.flink.runtime import LAST_STATUS_S
+from job.flink.state_files import record_savepoint
 from job.folder import layout, run_file
 from job.folder.stop_file import forget_stop, write_stop
 from job.machine.processes import Process
 from job.run.summary import complete_epoch
+from job.uris import is_remote, local_path
 from operators.telemetry.status_file import await_last
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -117,6 +119,8 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     write_stop(out, {**request, "savepoint": savepoint})
     _await_end(out, run, timeout_s)
     await_last(out, run["started_ms"], LAST_STATUS_S)  # where no process of ours has waited for it
+    if not is_remote(savepoint):  # the same
+        record_savepoint(local_path(savepoint))
     if run_file.read_run(out).get("state") not in run_file.ENDED:
         run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
     return savepoint

@@ -1,0 +1,35 @@
+"""The checkpoints of a job's earlier attempts, which stay until the new one has completed a checkpoint of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from job.flink.checkpoints import prune
+from job.flink.job_spec import JobSpec
+from job.run.job_states import JobStates
+from job.uris import is_remote, local_path
+
+
+class FormerCheckpoints:
+    """What a run does about them: `look` while it runs, and `told` where it fails."""
+
+    def __init__(self, spec: JobSpec, resume: str | None) -> None:
+        """`resume`: as the option has it; only `latest` has older checkpoints removed."""
+        self._spec, self._removes = spec, resume == "latest"
+        self.own_checkpoint: Callable[[], Path | None] = lambda: None
+
+    def look(self) -> None:
+        """Remove them once they are not needed any more."""
+        if self._removes and (own := self.own_checkpoint()) is not None:
+            prune(self._spec.checkpoints, keep=own)
+            self._removes = False
+
+    def told(self, cause: str, states: JobStates) -> str:
+        """Why the run failed, with the state that it began at where no checkpoint of its own was complete."""
+        state = self._spec.resume
+        if state is None or is_remote(state) or self.own_checkpoint() is not None:
+            return cause
+        older = states.older_than(local_path(state))
+        way = "" if older is None else f"; the one before it: --resume {older}"
+        return f"{cause} (the run began at the state {state}{way})"

@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""See tests/drills/bit_flips.py."""
+
+import sys
+
+from _environment import ROOT, enter
+
+enter()
+sys.path.insert(0, str(ROOT))
+
+from job.dev.script import run_script  # noqa: E402
+from tests.drills.bit_flips_command import app  # noqa: E402
+
+run_script(app, "flip_bits.py")
