@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import orjson
+from crc32c import crc32c
 
 from gnn.errors import InputError
 
@@ -67,15 +68,18 @@ class Cut(NamedTuple):
     publish: bool = False
 
     def encode(self) -> bytes:
-        """The cut as a line."""
+        """The cut as a line, with its checksum at the end."""
         flags = self.marker | self.flush << 1 | self.publish << 2
-        return orjson.dumps([self.epoch, self.end, flags, [tuple(share) for share in self.shares]]) + b"\n"
+        fields = orjson.dumps([self.epoch, self.end, flags, [tuple(share) for share in self.shares]])
+        return b'%b,"%08x"]\n' % (fields[:-1], crc32c(fields))
 
     @staticmethod
     def decode(line: bytes) -> Cut | None:
-        """The inverse of `encode`; None for what is no cut."""
+        """The inverse of `encode`; None for what is no cut, or is damaged. A version before wrote no checksums."""
         try:
-            epoch, end, flags, shares = orjson.loads(line)
+            (epoch, end, flags, shares), checksum = (fields := orjson.loads(line))[:4], fields[4:]
+            if checksum and checksum != [f"{crc32c(orjson.dumps(fields[:4])):08x}"]:
+                return None
             found = tuple(Share(*map(int, share)) for share in shares)
             return Cut(int(epoch), int(end), bool(flags & 1), found, bool(flags & 2), bool(flags & 4))
         except (ValueError, TypeError):

@@ -33,7 +33,8 @@ import orjson
 from gnn.errors import InputError
 from operators.epochs.cut import Cut, LostCutError
 
-FORMAT = 2
+FORMAT = 3  # lines end with a checksum
+FORMATS_READ = (2, FORMAT)
 KEPT = "kept"
 _ATTEMPT = re.compile(r"attempt-(\d{9})-run-(\d{6})")
 _SEGMENT = re.compile(r"cuts-(\d{9})-(\d{15})\.jsonl")
@@ -146,15 +147,16 @@ def read_segment(segment: Segment, until: int | None, job: str = "") -> dict[int
     data = segment.path.read_bytes()
     lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
     cuts: dict[int, Cut] = {}
-    if lines:
-        _check_header(segment, lines[0], job)
+    has_checksums = bool(lines) and _check_header(segment, lines[0], job) == FORMAT
+    _refuse_lost_end(segment, data[data.rfind(b"\n") + 1 :])
     expected = segment.first
     for number, line in enumerate(lines[1:], 2):
         if until is not None and expected > until:
             break
         cut = Cut.decode(line)
-        if cut is None:
-            msg = f"{segment.path}: line {number} is no cut: {line[:80]!r}"
+        if cut is None or (has_checksums and not line.endswith(b'"]')):
+            what = f"line {number} is no cut, or damaged: {line[:80]!r}"
+            msg = f"{segment.path}: {what}; restore the file, or start from a snapshot"
             raise LostCutError(msg)
         if cut.epoch != expected:
             msg = f"{segment.path}: epoch {cut.epoch} follows epoch {expected - 1}; the cut log has lost an entry"
@@ -172,19 +174,28 @@ def _header(segment: Segment, job: str) -> bytes:
     return orjson.dumps(fields) + b"\n"
 
 
-def _check_header(segment: Segment, line: bytes, job: str) -> None:
+def _refuse_lost_end(segment: Segment, rest: bytes) -> None:
+    """Refuse a last line whose end alone is damaged: one that was torn has less than the whole cut."""
+    if Cut.decode(rest[:-1]) is not None:
+        msg = f"{segment.path}: damaged: the last line ends with {rest[-1:]!r}; restore it, or start from a snapshot"
+        raise LostCutError(msg)
+
+
+def _check_header(segment: Segment, line: bytes, job: str) -> int:
+    """Check the first line; returns the format."""
     try:
         header = orjson.loads(line)
         found, owner = header["format"], header["job"]
         same = (header["attempt"], header["first"]) == (segment.attempt, segment.first)
     except (ValueError, TypeError, KeyError):
         found, owner, same = None, "", False
-    if found != FORMAT or not same:
+    if found not in FORMATS_READ or not same:
         msg = f"{segment.path}: expected a cut log of format {FORMAT} that fits its name, got {line[:80]!r}"
         raise LostCutError(msg)
     if job and owner != job:
         msg = f"{segment.path}: the cut log of job {owner or '(without id)'}, expected that of job {job}"
         raise ForeignLogError(msg)
+    return int(found)
 
 
 class SegmentWriter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -35,8 +36,55 @@ def test_cuts_come_back(tmp_path: Path) -> None:
 def test_a_cut_is_in_the_file_at_once(tmp_path: Path) -> None:
     """A SIGKILL right after `append` loses nothing."""
     log = written(tmp_path / "cuts")
-    assert lines(tmp_path / "cuts") == ["[1,10,0,[[0,0,10,12]]]", "[2,17,1,[]]", "[3,17,0,[]]", "[4,30,2,[]]"]
+    assert lines(tmp_path / "cuts") == [
+        '[1,10,0,[[0,0,10,12]],"9ec259f7"]',
+        '[2,17,1,[],"4e5d9d76"]',
+        '[3,17,0,[],"bd1a897f"]',
+        '[4,30,2,[],"39de9379"]',
+    ]
     log.close()
+
+
+def test_the_lines_of_a_version_without_checksums_are_read(tmp_path: Path) -> None:
+    written(tmp_path / "cuts").close()
+
+    def as_before(found: list[str]) -> None:
+        found[:] = [
+            found[0].replace('"format":3', '"format":2'),
+            *(f"{line[: line.rindex(',')]}]\n" for line in found[1:]),
+        ]
+
+    change(tmp_path / "cuts", as_before)
+    assert lines(tmp_path / "cuts")[0] == "[1,10,0,[[0,0,10,12]]]"
+    log = CutLog(tmp_path / "cuts")
+    assert list(log.cuts.values()) == CUTS
+    log.append(Cut(5, 40, True))
+    log.close()
+    assert reopened(tmp_path / "cuts").last == 5
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_flipped_bit_is_taken(tmp_path: Path, seed: int) -> None:
+    """Only the end of the last line may be lost, as by a kill: more is an error, and no cut is another one."""
+    written(tmp_path / "cuts").close()
+    segment, draw = newest_segment(tmp_path / "cuts"), random.Random(seed)
+    data = bytearray(segment.read_bytes())
+    for at in draw.sample(range(8 * len(data)), 3):
+        data[at // 8] ^= 1 << at % 8
+    segment.write_bytes(data)
+    try:
+        found = list(CutLog(tmp_path / "cuts").cuts.values())
+    except (LostCutError, ForeignLogError):
+        return
+    assert found in (CUTS, CUTS[:-1])
+
+
+def test_a_last_line_without_its_end_alone_is_damaged(tmp_path: Path) -> None:
+    written(tmp_path / "cuts").close()
+    segment = newest_segment(tmp_path / "cuts")
+    segment.write_bytes(segment.read_bytes()[:-1] + b"\x0b")
+    with pytest.raises(LostCutError, match="the last line ends with"):
+        CutLog(tmp_path / "cuts")
 
 
 @pytest.mark.parametrize("path", [None, "cuts"])
@@ -112,8 +160,8 @@ def test_another_format_and_another_job_are_refused(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(ForeignLogError, match="the cut log of job one, expected that of job two"):
         CutLog(tmp_path / "cuts", "two")
-    change(tmp_path / "cuts", lambda found: found.__setitem__(0, found[0].replace('"format":2', '"format":3')))
-    with pytest.raises(LostCutError, match="expected a cut log of format 2"):
+    change(tmp_path / "cuts", lambda found: found.__setitem__(0, found[0].replace('"format":3', '"format":4')))
+    with pytest.raises(LostCutError, match="expected a cut log of format 3"):
         CutLog(tmp_path / "cuts", "one")
 
 
@@ -170,7 +218,7 @@ def test_a_short_write_fails_and_leaves_nothing(
         with pytest.raises(OSError, match=r"No space left|nothing more can be written"):
             log.append(Cut(5, 1000, False))
     assert log.last == 4, "the epoch was not cut"
-    assert newest_segment(tmp_path / "cuts").read_bytes().endswith(b"[4,30,2,[]]\n")
+    assert newest_segment(tmp_path / "cuts").read_bytes().endswith(Cut(4, 30, False, flush=True).encode())
     log.append(Cut(5, 31, False))  # there is room again
     log.close()
     assert reopened(tmp_path / "cuts").cut_of(5).end == 31
