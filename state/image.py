@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, Required
 
 import numpy as np
-import orjson
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from gnn.errors import InputError
-from gnn.files.json_file import parse_json
-from gnn.files.whole import write_whole
+from gnn.files.json_file import parse_json, write_json
 from state.codec import UnknownFormatError
 from state.memory.mapped_file import MappedFile
 from state.page_checksums import PAGE_BYTES, PageChecksums
@@ -81,7 +79,7 @@ def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> No
         rows, crc32s = int(table.part_rows[part]), checksums.encode()
         entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32s": crc32s}
     told = {"format": IMAGE_FORMAT, "epoch": epoch, "page_bytes": PAGE_BYTES, "tables": entries}
-    write_whole(folder / "image.json", orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    write_json(folder / "image.json", told)
 
 
 def _written(table: Table, part: int) -> np.ndarray:

@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gnn.files.json_file import read_json, write_json
-from gnn.files.whole import sync_folder, sync_tree, write_whole
+from gnn.files.whole import sync_folder, sync_tree
 from job.errors import UsageError
 from job.folder import layout, lock
 from operators.embed.embedding import take_over
@@ -99,7 +97,7 @@ def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[st
         os.replace(work / name, out / name)
     sync_folder(out)
     try:
-        write_whole(out / SNAPSHOT, orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
+        write_json(out / SNAPSHOT, info)
     except OSError as error:
         raise full_disk(out / SNAPSHOT, error) from None
     shutil.rmtree(work, ignore_errors=True)

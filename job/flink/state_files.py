@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from gnn.files.json_file import DamagedFileError
 from job.console import say
-from state.checksums.files import DamagedFileError, FileChecksums, crc32c_of
+from state.checksums.files import FileChecksums, crc32c_of
 
 METADATA = "_metadata"
 _CHECKPOINT = "chk-"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NotRequired
 
-import orjson
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import read_json
-from gnn.files.whole import write_whole
+from gnn.files.json_file import read_json, write_json
 from gnn.processor import told
 from job.errors import UsageError
 from job.folder import layout
 from partitioner.config import PartitionerConfig
+from state.checksums.files import FileChecksums
 from state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id
 
 MADE = f"{layout.IMAGE}/made.json"
@@ -32,7 +31,8 @@ _FLAGS = {
     "id_kind": "--id-type",
 }
 _ADVICE = "embed the snapshot again"
-_FOLDERS = (layout.IMAGE, layout.EMBEDDINGS, layout.EPOCHS)
+_BESIDE = (layout.EMBEDDINGS, layout.EPOCHS)
+_FOLDERS = (layout.IMAGE, *_BESIDE)
 
 
 class _Made(TypedDict):
@@ -42,6 +42,7 @@ class _Made(TypedDict):
     processor: dict[str, str]
     vertices: int
     images: dict[str, str]
+    files: NotRequired[dict[str, tuple[int, str]]]
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,12 @@ class MadeImage:
     processor: dict[str, str]
     vertices: int
     images: dict[str, str]
+    files: FileChecksums | None
+    """Those of `embeddings` and `epochs`; None where an earlier version made it."""
 
     @staticmethod
     def describe(base: Path, parts: int, partitioning: PartitionerConfig, vertices: int, processor: Any) -> None:
-        """Write what a finished image in the folder `base` was made with."""
+        """Write what a finished image in the folder `base` was made with, and checksums of what lies beside it."""
         images = {path.parent.name: image_id(path.parent).decode() for path in sorted(base.glob("*/image.json"))}
         told_of = {
             "format": IMAGE_FORMAT,
@@ -66,8 +69,9 @@ class MadeImage:
             "processor": dict(processor),
             "vertices": vertices,
             "images": images,
+            "files": FileChecksums.of(base.parent, _names(base.parent, _BESIDE)).as_dict(),
         }
-        write_whole(base / Path(MADE).name, orjson.dumps(told_of, option=orjson.OPT_INDENT_2))
+        write_json(base / Path(MADE).name, told_of)
 
     @staticmethod
     def of(snapshot: Path) -> MadeImage | None:
@@ -84,6 +88,8 @@ class MadeImage:
             raise UsageError(msg)
         content: dict[str, Any] = dict(read_json(path, _Made, _ADVICE) or {})
         del content["format"]
+        files = content.pop("files", None)
+        content["files"] = None if files is None else FileChecksums.from_dict(files)
         return MadeImage(snapshot, **content)
 
     def options(self) -> dict[str, Any]:
@@ -123,7 +129,11 @@ class MadeImage:
             if image_id(self.folder / layout.IMAGE / place).decode() != expected:
                 msg = f"{self.folder / layout.IMAGE / place}: is not the image that was made; embed the snapshot again"
                 raise DamagedImageError(msg)
-        for source in self._files():
+        if self.files is not None and (damage := self.files.damage(self.folder, everything_in=_BESIDE)):
+            msg = f"--snapshot {self.folder}: damaged: {damage}; embed the snapshot again"
+            raise DamagedImageError(msg)
+        for name in _names(self.folder, _FOLDERS):
+            source = self.folder / name
             target = out / source.relative_to(self.folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
@@ -132,11 +142,12 @@ class MadeImage:
             except OSError:
                 shutil.copyfile(source, target)
 
-    def _files(self) -> Iterator[Path]:
-        for name in _FOLDERS:
-            for path in sorted((self.folder / name).rglob("*")):
-                if path.is_file() and path.name[0] not in "._" and path != self.folder / MADE:
-                    yield path
+
+def _names(folder: Path, below: Iterable[str]) -> list[str]:
+    """The files of a snapshot that a job gets, by their names below the snapshot's folder."""
+    paths = [path for name in below for path in sorted((folder / name).rglob("*"))]
+    names = [path.relative_to(folder).as_posix() for path in paths if path.is_file() and path.name[0] not in "._"]
+    return [name for name in names if name != MADE]
 
 
 def in_words(options: dict[str, Any]) -> str:

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from job.local.malloc import keep_freed_memory
+from job.local.sealed_store import SealedStore
 from operators.dataflow import PARSER, PARTITIONER, SINK, Place
 from operators.epochs.flush_intervals import monotonic_ms
-from operators.epochs.journal import JOURNAL_KEYS
 from operators.epochs.partitioner_stage import PartitionerStage
 from operators.epochs.retention import Commits
 from operators.epochs.under_way import UnderWay
@@ -31,8 +31,6 @@ from operators.settings import Settings
 from operators.stage import Stage
 from operators.telemetry.sum_report import SumReport, all_sums
 from operators.warm_up import warm_up
-from state.checksums.entries import SealedEntries
-from state.rocks_backend import RocksStore
 from state.sweep import Mutations
 
 QUEUED = 1  # outcomes between two threads; each of a block, which is some epochs
@@ -42,30 +40,6 @@ READ_POSITION = "input"  # the entry that says which chunk is under way, and how
 
 
 _PARTITIONER = Place(PARTITIONER, 0)
-
-
-class SealedStore:
-    """The durable state of a job in this runtime, whose entries have checksums."""
-
-    def __init__(self, folder: Path) -> None:
-        self._store = RocksStore(folder, logged=(PARTITIONER, JOURNAL_KEYS))
-        self._sealed: dict[str, SealedEntries] = {}
-
-    def items(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """Every entry of one operator's part; to be read before any of it is changed.
-
-        Raises: DamagedStateError, LostValueError.
-        """
-        sealed = self._sealed[name] = SealedEntries(name)
-        return sealed.opened(self._store.items(name))
-
-    def commit(self, mutations: Mapping[str, Mutations]) -> None:
-        """Apply the mutations of several operators, all or nothing."""
-        self._store.commit({name: self._sealed[name].seal(changes) for name, changes in mutations.items()})
-
-    def close(self) -> None:
-        """Close the folder; another process may open it then."""
-        self._store.close()
 
 
 @dataclass(slots=True)

@@ -275,7 +275,8 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:
-    from job.local.runtime import READ_POSITION, SealedStore
+    from job.local.runtime import READ_POSITION
+    from job.local.sealed_store import SealedStore
 
     say(f"restoring from {stopped.out / 'state'}")
     store = SealedStore(stopped.out / layout.STATE)

@@ -16,11 +16,12 @@ _KEY, _NO_KEY = b"\x18\x0cARROW:schema", b"\x18\x0cARROW_schema"
 
 
 def open_parquet(path: Path | str, **options: Any) -> pq.ParquetFile:
-    """Open a file; lists of a fixed size come as lists.
+    """Open a file; lists of a fixed size come as lists. Pages that have checksums are held against them.
 
     Raises:
         OSError, pa.ArrowException: it can't be read as Parquet.
     """
+    options = {"page_checksum_verification": True, **options}
     file = pq.ParquetFile(path, **options)
     if not any(_has_fixed_lists(field.type) for field in file.schema_arrow):
         return file

@@ -65,7 +65,7 @@ def feature_width(folder: Path) -> int:
         kind = pq.read_schema(path).field("x").type
         if pa.types.is_fixed_size_list(kind):
             return int(kind.list_size)
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             batch = next(file.iter_batches(1, columns=["x"]), None)
             first = None if batch is None or not batch.num_rows else batch.column(0)[0].as_py()
     except (OSError, KeyError, pa.ArrowException) as error:

@@ -30,6 +30,8 @@ _COLUMNS = {"vertices": ("id", "x"), "edges": ("src", "dst", "weight", "type", "
 _REQUIRED = {"vertices": ("id", "x"), "edges": ("src", "dst")}
 _OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
 
+_ADVICE = "put it back from a copy, or make the snapshot again (or take crc32 out of it, if you have changed it)"
+
 
 class SnapshotError(InputError):
     """A snapshot folder that cannot be used; the message names the file, the row (from 0) and why."""
@@ -167,7 +169,7 @@ def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) ->
 def _read_info(folder: Path) -> dict[str, Any]:
     path = folder / "snapshot.json"
     try:
-        return dict(read_json(path, _Info, "put it back from a copy, or make the snapshot again") or {})
+        return dict(read_json(path, _Info, _ADVICE) or {})
     except DamagedFileError as error:
         raise SnapshotError(str(error)) from None
 

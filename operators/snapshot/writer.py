@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnn.files.json_file import write_json
 from gnn.files.whole import write_whole
 from partitioner.events import DEFAULT_TYPE, INT, Ids
 from partitioner.live_graph import LiveGraph
@@ -27,13 +28,13 @@ def write_live_graph(folder: Path, graph: LiveGraph, x: np.ndarray, info: dict[s
     """
     _write_vertices(folder / "vertices.parquet", graph.ids, x)
     _write_edges(folder / "edges.parquet", graph)
-    write_whole(folder / "snapshot.json", orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n")
+    write_json(folder / "snapshot.json", info)
 
 
 def _write_vertices(path: Path, ids: Ids, x: np.ndarray) -> None:
     kind = pa.list_(pa.float32(), x.shape[1])
     schema = pa.schema([("id", _id_type(ids)), ("x", kind)])
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(ids), ROWS):
             some = np.ascontiguousarray(x[begin : begin + ROWS], np.float32)
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), type=kind)
@@ -47,7 +48,7 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
     typed = graph.types != (DEFAULT_TYPE,)
     names = pa.array([name or None for name in graph.types], pa.string())
     schema = pa.schema([*fields, ("type", pa.string())] if typed else fields)
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(graph.src), ROWS):
             some = slice(begin, begin + ROWS)
             ends = [_id_array(graph.ids.take(rows[some])) for rows in (graph.src, graph.dst)]
@@ -100,8 +101,8 @@ def write_snapshot(
         edges["weight"] = pa.array(np.asarray(weight, np.float32))
     if edge_type is not None:
         edges["type"] = pa.array(list(edge_type), pa.string())
-    pq.write_table(pa.table(vertices), folder / "vertices.parquet")
-    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    pq.write_table(pa.table(vertices), folder / "vertices.parquet", write_page_checksum=True)
+    pq.write_table(pa.table(edges), folder / "edges.parquet", write_page_checksum=True)
     if info is not None:
         write_whole(folder / "snapshot.json", orjson.dumps(info, option=orjson.OPT_INDENT_2))
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 from crc32c import crc32c
+from typing_extensions import TypedDict
 
-from gnn.errors import InputError
+from gnn.files.json_file import DamagedFileError, read_json, write_json
 
 FORMAT = 1
+_ADVICE = "put it back from a copy"
 _STEP_BYTES = 1 << 20
 _THREADS_MAX = 4
-
-
-class DamagedFileError(InputError):
-    """A file is not what Freshet wrote."""
 
 
 def file_crc32c(path: Path) -> int:
@@ -41,30 +38,10 @@ def crc32c_of(data: bytes) -> int:
     return int(crc32c(data))
 
 
-def sealed_json(content: Mapping[str, Any]) -> bytes:
-    """A JSON object with its own checksum, for people to read; `opened_json` is the inverse."""
-    return orjson.dumps({**content, "crc32c": _crc32c_of(content)}, option=orjson.OPT_INDENT_2) + b"\n"
-
-
-def opened_json(data: bytes) -> dict[str, Any]:
-    """A JSON object as it was before `sealed_json`; one without a checksum is of an earlier version.
-
-    Raises: ValueError in words, for what is damaged or no object.
-    """
-    content = orjson.loads(data)
-    if not isinstance(content, dict):
-        msg = "is no JSON object"
-        raise ValueError(msg)  # of the data, not of a type
-    found = content.pop("crc32c", None)
-    if found is not None and found != _crc32c_of(content):
-        msg = "does not match its checksum"
-        raise ValueError(msg)
-    return content
-
-
-def _crc32c_of(content: Mapping[str, Any]) -> str:
-    # By values, not by bytes: a file that was only laid out otherwise is the same.
-    return f"{crc32c(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)):08x}"
+class _Content(TypedDict):
+    format: int
+    files: dict[str, tuple[int, str]]
+    told: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -93,32 +70,39 @@ class FileChecksums:
 
         Raises: DamagedFileError when it is not what was written.
         """
-        try:
-            content = opened_json(path.read_bytes())
-            if content.pop("format") != FORMAT:
-                msg = "was written by another version of Freshet"
-                raise ValueError(msg)
-            files = {name: (int(size), int(crc32, 16)) for name, (size, crc32) in content.pop("files").items()}
-        except (FileNotFoundError, NotADirectoryError):
+        content: _Content | None = read_json(path, _Content, _ADVICE)
+        if content is None:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            how = "can't be read" if isinstance(error, (OSError, KeyError)) else str(error)
-            msg = f"{path}: {how}"
-            raise DamagedFileError(msg) from None
-        return FileChecksums(files, content)
+        if content["format"] != FORMAT:
+            msg = f"{path}: of format {content['format']}, this Freshet reads {FORMAT}; {_ADVICE}"
+            raise DamagedFileError(msg)
+        return replace(FileChecksums.from_dict(content["files"]), told=content["told"])
+
+    @staticmethod
+    def from_dict(files: Mapping[str, Sequence[Any]]) -> FileChecksums:
+        """The inverse of `as_dict`.
+
+        Raises: ValueError, TypeError for what is something else.
+        """
+        return FileChecksums({name: (int(size), int(crc32, 16)) for name, (size, crc32) in files.items()})
+
+    def as_dict(self) -> dict[str, list[Any]]:
+        """Sizes and checksums by name, as they stand in JSON."""
+        return {name: [size, f"{crc32:08x}"] for name, (size, crc32) in sorted(self.files.items())}
 
     def write(self, path: Path) -> None:
         """Write them, in one step, and sync the file."""
-        files = {name: [size, f"{crc32:08x}"] for name, (size, crc32) in sorted(self.files.items())}
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        with aside.open("wb") as file:
-            file.write(sealed_json({"format": FORMAT, **self.told, "files": files}))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        write_json(path, {"format": FORMAT, "files": self.as_dict(), "told": dict(self.told)})
 
-    def damage(self, folder: Path) -> str | None:
-        """The first file that is not what it was, in words; None where all are."""
+    def damage(self, folder: Path, everything_in: Iterable[str] = ()) -> str | None:
+        """The first file that is not what it was, in words; None where all are.
+
+        Of the folders `everything_in` no other file is taken for one of theirs (hidden ones are).
+        """
+        below = [path for name in everything_in for path in sorted((folder / name).rglob("[!._]*")) if path.is_file()]
+        for path in below:
+            if path.relative_to(folder).as_posix() not in self.files:
+                return f"{path} is not one of its files"
         wrong = (self._size_of(folder / name, size) for name, (size, _) in self.files.items())
         if first := next((text for text in wrong if text), None):
             return first  # before anything large is read

@@ -22,7 +22,8 @@ import numpy as np
 import psutil
 
 from gnn.model import save_model
-from job.local.runtime import READ_POSITION, SealedStore
+from job.local.runtime import READ_POSITION
+from job.local.sealed_store import SealedStore
 from operators.dataflow import PARTITIONER, SINK
 from operators.epochs.config import CutLogConfig, SealingConfig
 from operators.epochs.partitioner_stage import PartitionerStage

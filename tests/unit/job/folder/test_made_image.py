@@ -6,12 +6,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from job.errors import UsageError
 from job.folder import layout
 from job.folder.made_image import MADE, MadeImage
 from partitioner.config import PartitionerConfig
+from state.checksums.files import opened_json, sealed_json
 from state.image import DamagedImageError, write_image
 from state.table import TableSet
 
@@ -78,7 +80,7 @@ def test_another_processor_is_refused(snapshot: Path) -> None:
 
 def test_another_format_is_refused(snapshot: Path) -> None:
     path = snapshot / MADE
-    path.write_bytes(path.read_bytes().replace(b'"format": 3', b'"format": 1'))
+    path.write_bytes(sealed_json(opened_json(path.read_bytes()) | {"format": 1}))
     with pytest.raises(UsageError, match="of another version of Freshet"):
         MadeImage.of(snapshot)
 
@@ -97,6 +99,39 @@ def test_a_job_gets_its_files(snapshot: Path, tmp_path: Path, monkeypatch: pytes
     for name in ("linked", "copied"):
         out = tmp_path / name
         assert wanted == {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", [layout.EMBEDDINGS, layout.EPOCHS])
+def test_what_lies_beside_the_image_is_looked_at(snapshot: Path, tmp_path: Path, name: str) -> None:
+    path = snapshot / name / "one.parquet"
+    path.write_bytes(b"7.07")
+    with pytest.raises(DamagedImageError, match=r"one\.parquet does not match its checksum; embed the snapshot again"):
+        made(snapshot).start(tmp_path / "out")
+    path.write_bytes(b"")
+    with pytest.raises(DamagedImageError, match=r"one\.parquet has 0 bytes, expected 4"):
+        made(snapshot).start(tmp_path / "out")
+    path.rename(path.with_name("other.parquet"))
+    with pytest.raises(DamagedImageError, match=r"other\.parquet is not one of its files"):
+        made(snapshot).start(tmp_path / "out")
+    (snapshot / name / "other.parquet").unlink()
+    with pytest.raises(DamagedImageError, match=r"one\.parquet is missing"):
+        made(snapshot).start(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_description_is_refused(snapshot: Path) -> None:
+    path = snapshot / MADE
+    path.write_bytes(path.read_bytes().replace(b'"hash_seed": 7', b'"hash_seed": 6'))
+    with pytest.raises(UsageError, match=r"made\.json: damaged: does not match its checksum; embed the snapshot again"):
+        MadeImage.of(snapshot)
+
+
+def test_one_that_an_earlier_version_described_is_taken(snapshot: Path, tmp_path: Path) -> None:
+    content = opened_json((snapshot / MADE).read_bytes())
+    del content["files"]
+    (snapshot / MADE).write_bytes(orjson.dumps(content))
+    made(snapshot).start(tmp_path / "out")
+    assert (tmp_path / "out" / layout.EMBEDDINGS / "one.parquet").read_bytes() == b"rows"
 
 
 def test_an_image_of_something_else_is_refused(snapshot: Path, tmp_path: Path) -> None:
