@@ -1,3 +1,4 @@
+import random
 import zlib
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
+from state.checksums.files import opened_json, sealed_json
 from state.codec import UnknownFormatError
 from state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
 from state.sweep import Sweeper
@@ -105,7 +107,7 @@ def test_the_damaged_page_is_named(tmp_path: Path, places: list[int], named: str
 
 def as_format_2(folder: Path) -> None:
     """Have an image as it was written before there were checksums of pages."""
-    manifest = orjson.loads((folder / "image.json").read_bytes())
+    manifest = opened_json((folder / "image.json").read_bytes())
     del manifest["page_bytes"]
     for name, entry in manifest["tables"].items():
         del entry["crc32s"]
@@ -163,10 +165,26 @@ def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     write_image(filled(), tmp_path, epoch=0)
-    manifest = orjson.loads((tmp_path / "image.json").read_bytes())
-    (tmp_path / "image.json").write_bytes(orjson.dumps(manifest | {"format": IMAGE_FORMAT + 1}))
+    manifest = opened_json((tmp_path / "image.json").read_bytes())
+    (tmp_path / "image.json").write_bytes(sealed_json(manifest | {"format": IMAGE_FORMAT + 1}))
     with pytest.raises(UnknownFormatError, match=rf"format {IMAGE_FORMAT + 1} .* reads 2 and {IMAGE_FORMAT}"):
         load_images(make(), {0: tmp_path})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_flipped_bit_of_a_manifest_is_taken(tmp_path: Path, seed: int) -> None:
+    tables, draw = filled(), random.Random(seed)
+    write_image(tables, tmp_path, epoch=7)
+    data = bytearray((tmp_path / "image.json").read_bytes())
+    for at in draw.sample(range(8 * len(data)), 3):
+        data[at // 8] ^= 1 << at % 8
+    (tmp_path / "image.json").write_bytes(data)
+    again = make()
+    try:
+        assert load_images(again, {0: tmp_path}) == [7]
+    except DamagedImageError:
+        return
+    assert_same(tables, again)  # spaces, say
 
 
 def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
