@@ -7,7 +7,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,13 @@ from gnn.files.json_file import write_json
 from gnn.model import save_model
 from job.errors import UsageError
 from job.flink.checkpoints import follow_move, prune, replace_paths
-from job.flink.job_spec import JobSpec
-from job.flink.state_files import checksums_file, damage_of, record
+from job.flink.state_files import damage_of, record
 from job.folder import run_file
 from job.folder.layout import checkpoint_folder
 from job.machine.processes import began_s
 from job.options import told
 from job.options.config_file import load_run_config
 from job.options.run_config import option_name
-from job.run.former_checkpoints import FormerCheckpoints
 from job.run.outputs import outlet_settings
 from job.run.prepare import prepare
 from job.run.resume import has_finished, options_for_life, resume, state_to_resume
@@ -200,13 +197,10 @@ def test_a_job_that_has_come_to_its_end(folder: Path) -> None:
 # -- the state to go on from ------------------------------------------------------------------------------------------
 
 
-def checkpoint(path: Path, when: int, data: bytes = b"x", *, recorded: bool = False) -> Path:
+def checkpoint(path: Path, when: int, data: bytes = b"x") -> Path:
     path.mkdir(parents=True)
     (path / "_metadata").write_bytes(data)
     os.utime(path / "_metadata", (when, when))
-    if recorded:
-        (path / "a state").write_bytes(b"pages")
-        record(path)
     return path
 
 
@@ -222,88 +216,6 @@ def test_the_latest_state_may_be_a_savepoint_elsewhere(folder: Path) -> None:
     elsewhere = checkpoint(folder / "savepoint-2", 300)
     run_file.update_run(folder / "out", savepoint=str(elsewhere))
     assert state(config, folder) == str(elsewhere)
-
-
-def lose(path: Path) -> str:
-    path.unlink()
-    return "is missing"
-
-
-def halve(path: Path) -> str:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    return "bytes, expected"
-
-
-def flip(path: Path) -> str:
-    data = path.read_bytes()
-    path.write_bytes(bytes([data[0] ^ 4]) + data[1:])
-    return "does not match its checksum"
-
-
-def test_former_checkpoints_go_once_the_new_attempt_has_one_of_its_own(folder: Path) -> None:
-    checkpoints = folder / "out" / "checkpoints"
-    old = [checkpoint(checkpoints / (job * 32) / "chk-3", when) for job, when in (("a", 100), ("b", 200))]
-    saved = checkpoint(checkpoints / "savepoints" / "savepoint-1", 50)
-    own = checkpoint(checkpoints / ("c" * 32) / "chk-1", 300)
-    spec = JobSpec(out=str(folder / "out"), layers=1, resume=str(old[1]))
-    former = FormerCheckpoints(spec, "latest")
-    former.look()
-    assert all(one.exists() for one in old), "it has none yet"
-    former.own_checkpoint = lambda: own
-    FormerCheckpoints(spec, str(old[1])).look()
-    assert all(one.exists() for one in old), "a state that was named keeps the others"
-    former.look()
-    assert not any(one.exists() for one in old)
-    assert own.exists()
-    assert saved.exists()
-
-
-@pytest.mark.parametrize("damage", [lose, halve, flip])
-@pytest.mark.parametrize("name", ["_metadata", "a state", "checksums"])
-@pytest.mark.parametrize("kind", ["chk-4", "savepoint-4"])
-def test_a_damaged_newest_state_is_refused_and_the_one_before_it_named(
-    folder: Path, kind: str, name: str, damage: Callable[[Path], str]
-) -> None:
-    config, _ = resumed(folder)
-    at = folder / "out" / "checkpoints" / ("a" * 32)
-    older = checkpoint(at / "chk-3", 100, b"older metadata", recorded=True)
-    new = checkpoint(at / kind, 200, b"newer metadata", recorded=True)
-    assert state(config, folder) == str(new)
-    path = checksums_file(new) if name == "checksums" else new / name
-    said = damage(path)
-    if name == "checksums":
-        if damage is lose:
-            assert state(config, folder) == str(new), "an earlier version wrote none"
-            return
-        said = "checksums"
-    with pytest.raises(UsageError, match=said) as refused:
-        state(config, folder)
-    assert str(path) in str(refused.value)
-    assert f"go on from the one before: --resume {older}" in str(refused.value)
-    assert state(config.model_copy(update={"resume": str(older)}), folder) == str(older)
-    with pytest.raises(UsageError, match=said):
-        state(config.model_copy(update={"resume": str(new)}), folder)
-    assert older.exists()
-
-
-def test_where_all_states_are_damaged_nothing_is_named(folder: Path) -> None:
-    config, _ = resumed(folder)
-    for when in (100, 200):
-        flip(checkpoint(folder / "out" / "checkpoints" / ("a" * 32) / f"chk-{when}", when, recorded=True) / "a state")
-    with pytest.raises(UsageError, match="there is no older one: put the file back, or begin again in a new folder"):
-        state(config, folder)
-
-
-def test_a_savepoint_that_the_job_stopped_with_and_that_is_gone_is_missed(folder: Path) -> None:
-    config, _ = resumed(folder)
-    older = checkpoint(folder / "out" / "checkpoints" / ("a" * 32) / "chk-3", 100, recorded=True)
-    gone = checkpoint(folder / "elsewhere" / "savepoint-1", 200, recorded=True)
-    run_file.update_run(folder / "out", state="stopped", savepoint=str(gone))
-    shutil.rmtree(gone)
-    with pytest.raises(UsageError, match=f"savepoint-1/_metadata is missing; .*--resume {older}"):
-        state(config, folder)
-    run_file.update_run(folder / "out", state="running")  # and killed: its checkpoints are newer
-    assert state(config, folder) == str(older)
 
 
 def test_checkpoints_in_another_store(folder: Path) -> None:
@@ -329,7 +241,8 @@ def test_paths_in_metadata_follow_a_move(tmp_path: Path) -> None:
     job = "c" * 32
     was = f"file:/once/upon/{job}"
     data = b"\0\1" + utf(f"{was}/chk-2/file") + b"\xff\2" + utf("freshet-sink") + utf(f"{was}/shared/other")
-    found = checkpoint(tmp_path / "ü" / job / "chk-2", 100, data, recorded=True)
+    found = checkpoint(tmp_path / "ü" / job / "chk-2", 100, data)
+    record(found)
     assert follow_move(found)
     assert damage_of(found) is None, "its checksums know of that"
     now = f"file:{tmp_path}/ü/{job}"

@@ -1,0 +1,116 @@
+"""The state that a job goes on from: the newest one, which is refused by name where it was damaged since."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from job.errors import UsageError
+from job.flink.job_spec import JobSpec
+from job.flink.state_files import checksums_file, record
+from job.folder import run_file
+from job.run.former_checkpoints import FormerCheckpoints
+from job.run.job_states import JobStates
+
+JOB = "0123456789abcdef"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def latest(out: Path) -> str | None:
+    return JobStates(out, JOB, None, "--resume").latest()
+
+
+def checkpoint(path: Path, when: int, data: bytes = b"metadata") -> Path:
+    path.mkdir(parents=True)
+    (path / "_metadata").write_bytes(data)
+    (path / "a state").write_bytes(b"pages")
+    os.utime(path / "_metadata", (when, when))
+    record(path)
+    return path
+
+
+def lose(path: Path) -> str:
+    path.unlink()
+    return "is missing"
+
+
+def halve(path: Path) -> str:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return "bytes, expected"
+
+
+def flip(path: Path) -> str:
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 4]) + data[1:])
+    return "does not match its checksum"
+
+
+def test_former_checkpoints_go_once_the_new_attempt_has_one_of_its_own(out: Path) -> None:
+    checkpoints = out / "checkpoints"
+    old = [checkpoint(checkpoints / (job * 32) / "chk-3", when) for job, when in (("a", 100), ("b", 200))]
+    saved = checkpoint(checkpoints / "savepoints" / "savepoint-1", 50)
+    own = checkpoint(checkpoints / ("c" * 32) / "chk-1", 300)
+    spec = JobSpec(out=str(out), layers=1, resume=str(old[1]))
+    former = FormerCheckpoints(spec, "latest")
+    former.look()
+    assert all(one.exists() for one in old), "it has none yet"
+    former.own_checkpoint = lambda: own
+    FormerCheckpoints(spec, str(old[1])).look()
+    assert all(one.exists() for one in old), "a state that was named keeps the others"
+    former.look()
+    assert not any(one.exists() for one in old)
+    assert own.exists()
+    assert saved.exists()
+
+
+@pytest.mark.parametrize("damage", [lose, halve, flip])
+@pytest.mark.parametrize("name", ["_metadata", "a state", "checksums"])
+@pytest.mark.parametrize("kind", ["chk-4", "savepoint-4"])
+def test_a_damaged_newest_state_is_refused_and_the_one_before_it_named(
+    out: Path, kind: str, name: str, damage: Callable[[Path], str]
+) -> None:
+    at = out / "checkpoints" / ("a" * 32)
+    older = checkpoint(at / "chk-3", 100, b"older metadata")
+    new = checkpoint(at / kind, 200, b"newer metadata")
+    assert latest(out) == str(new)
+    path = checksums_file(new) if name == "checksums" else new / name
+    said = damage(path)
+    if name == "checksums":
+        if damage is lose:
+            assert latest(out) == str(new), "an earlier version wrote none"
+            return
+        said = "checksums"
+    with pytest.raises(UsageError, match=said) as refused:
+        latest(out)
+    assert str(path) in str(refused.value)
+    assert f"go on from the one before: --resume {older}" in str(refused.value)
+    assert JobStates(out, JOB, None, "--resume").named(str(older)) == str(older)
+    with pytest.raises(UsageError, match=said):
+        JobStates(out, JOB, None, "--resume").named(str(new))
+    assert older.exists()
+
+
+def test_where_all_states_are_damaged_nothing_is_named(out: Path) -> None:
+    for when in (100, 200):
+        flip(checkpoint(out / "checkpoints" / ("a" * 32) / f"chk-{when}", when) / "a state")
+    with pytest.raises(UsageError, match="there is no older one: put the file back, or begin again in a new folder"):
+        latest(out)
+
+
+def test_a_savepoint_that_the_job_stopped_with_and_that_is_gone_is_missed(out: Path) -> None:
+    older = checkpoint(out / "checkpoints" / ("a" * 32) / "chk-3", 100)
+    gone = checkpoint(out.parent / "elsewhere" / "savepoint-1", 200)
+    run_file.update_run(out, state="stopped", savepoint=str(gone))
+    shutil.rmtree(gone)
+    with pytest.raises(UsageError, match=f"savepoint-1/_metadata is missing; .*--resume {older}"):
+        latest(out)
+    run_file.update_run(out, state="running")  # and killed: its checkpoints are newer
+    assert latest(out) == str(older)
