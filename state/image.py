@@ -32,7 +32,7 @@ IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)
 # What can be done with what another version has written.
 GO_ON = "Resume with the version that wrote it, or `freshet export` the graph with that one and start from the snapshot"
-_PUT_BACK = "put the folder back, or run again without --resume"
+_PUT_BACK = "put it back from a copy, embed the snapshot again, or run again without --resume"
 _READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
 # What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many.
 # Smaller ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page
@@ -218,7 +218,7 @@ class _Stored(NamedTuple):
         if where is not None:
             msg = (
                 f"base image {self.path.parent}: table {self.path.stem} does not match its checksums: {self.path}, "
-                f"{where}; put the file back, or run again without --resume"
+                f"{where}; {_PUT_BACK}"
             )
             raise DamagedImageError(msg)
 

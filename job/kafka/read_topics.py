@@ -120,7 +120,7 @@ def _after(
             msg = (
                 f"--events {address}: the snapshot goes on at offset {offset} of partition {partition}, which now "
                 f"has {low} to {high}: messages are gone, or it is another topic; to go on without them, write an "
-                "offset that is there into its snapshot.json"
+                "offset that is there into its snapshot.json, and take crc32 out of that file"
             )
             raise UsageError(msg)
         begin[place] = offset

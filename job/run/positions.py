@@ -113,7 +113,7 @@ def _refuse_left_out(one: Position, found: Found, snapshot: Path) -> None:
     place = f"partition {one.partition} of {one.source}" if is_kafka(one.source) else one.source
     msg = (
         f"--events: {snapshot} covers {place} up to {one.next_offset:,}{of}, but got {', '.join(found.names)}: give "
-        f"it too (if it has another name now, write that into {snapshot / 'snapshot.json'}), or --ignore-positions to "
-        "read all events from their beginning"
+        f"it too (if it has another name now, write that into {snapshot / 'snapshot.json'} and take crc32 out of it), "
+        "or --ignore-positions to read all events from their beginning"
     )
     raise UsageError(msg)

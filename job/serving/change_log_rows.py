@@ -133,7 +133,7 @@ def _take_vectors(path: Path, at: np.ndarray, epochs: np.ndarray, rows: np.ndarr
     if not len(at):
         return
     begin = done = 0
-    with reading(path), pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows
             upto = int(np.searchsorted(at, end))

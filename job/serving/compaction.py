@@ -112,7 +112,7 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
     table = pa.Table.from_arrays(cast, schema=schema)
 
     def write(sink: DirectFile) -> None:
-        with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
             writer.write_table(table)
 
     replace_whole(base, write)

@@ -19,6 +19,7 @@ from partitioner.events import INT, Ids
 
 FILE_BYTES = 256 << 20
 _GROUP_BYTES = 4 << 20
+_OPTIONS = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
 
 
 def write_embeddings(
@@ -44,7 +45,7 @@ def write_embeddings(
                 if writer is not None:
                     total += _finish(writer, path)
                 path = folder / f"part-0-{done // per_file:08d}.parquet"
-                writer = pq.ParquetWriter(_aside(path), schema, compression="none", use_dictionary=False)
+                writer = pq.ParquetWriter(_aside(path), schema, **_OPTIONS)
             assert writer is not None
             writer.write_table(_table(schema, ids.read(done, done + len(some)), some))
             done += len(some)

@@ -21,6 +21,8 @@ from gnn.errors import InputError
 from operators.output_folders import EMBEDDINGS, EPOCHS
 from operators.sink.log_proof import BASE_PREFIX, reading
 
+_ROW = ["id", "epoch", "deleted"]
+
 
 class NoChangeLogError(InputError):
     """The folder holds no change log."""
@@ -87,7 +89,7 @@ def narrow_rows(path: Path) -> pa.Table:
     Raises: DamagedFileError for a file that is no whole one.
     """
     with reading(path):
-        table = pq.read_table(path, columns=["id", "epoch", "deleted"]).select(["id", "epoch", "deleted"])
+        table = pq.read_table(path, columns=_ROW, page_checksum_verification=True).select(_ROW)
     if not pa.types.is_string(table["id"].type):
         return table
     return table.set_column(table.schema.get_field_index("id"), "id", table["id"].cast(pa.large_string()))
@@ -204,7 +206,7 @@ class ChangeLogReader:
             if begin == end:
                 continue
             at = int(ends[number])
-            with reading(path), pq.ParquetFile(path) as file:
+            with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
                 for group in range(file.num_row_groups):
                     count = file.metadata.row_group(group).num_rows
                     begin, end = np.searchsorted(ascending, (at, at + count))
@@ -217,7 +219,7 @@ class ChangeLogReader:
 
 def _embeddings_of(path: Path) -> Iterator[np.ndarray]:
     """The embeddings of a file by row groups."""
-    with reading(path), pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             yield _embeddings_in(file, group)
 
