@@ -1,9 +1,9 @@
 """Checksums of the entries of keyed state: one with each entry, and one of all entries of a part together.
 
-An entry is stored under `KEY#`, with the CRC-32C of its part, key and value behind the value. The entry `#` has the
-number of entries and the sum of their checksums, so that a part that has lost one, or has an older one, is noticed.
-Entries without `#` were written by a version without checksums: they are taken as they are, and counted, so that an
-entry can't become one of those. Each gets its checksum when it is written again.
+An entry is stored under `KEY#`, with the CRC-32C of its part, key and value behind the value; a large one, which is not
+to be copied, under `KEY#CRC32C`. The entry `#` has the number of entries and the sum of their checksums, so that a part
+that has lost one, or has an older one, is noticed. Entries without `#` are of a version without checksums: they are taken
+as they are, and counted, so that no entry becomes one of those. Each gets its checksum when it is written again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from crc32c import crc32c
 from gnn.errors import InputError
 from state.sweep import Mutations
 
-SEALED = "#"  # the last letter of the keys of entries with a checksum
+SEALED = "#"  # in the keys of entries with a checksum
+_IN_VALUE_BYTES = 4096  # of values that have their checksums behind them
 _CHECKSUM = struct.Struct("<I")
 _TOTAL = struct.Struct("<QQQ")  # entries with a checksum, entries without, sum of the checksums
 
@@ -35,8 +36,8 @@ class SealedEntries:
         """`part`: the operator's part, by its name; its entries are not taken for those of another."""
         self.part = part
         self._begin = crc32c(part.encode())
+        self._stored: dict[str, str] = {}  # under which key each entry lies
         self._checksums: dict[str, int] = {}
-        self._bare: set[str] = set()
         self._sum = 0
 
     def opened(self, items: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
@@ -47,26 +48,31 @@ class SealedEntries:
         """
         total: bytes | None = None
         for stored, data in items:
-            if not stored.endswith(SEALED):
-                self._bare.add(stored)
+            key, mark, in_key = stored.rpartition(SEALED)
+            if not mark:
+                self._stored[stored] = stored
                 yield stored, data
                 continue
-            key, value = stored[:-1], data[: -_CHECKSUM.size]
+            value = data if in_key else data[: -_CHECKSUM.size]
             checksum = self._checksum(key, value)
-            if data[len(value) :] != _CHECKSUM.pack(checksum):
+            found = in_key.encode() or data[len(value) :]
+            if found != (f"{checksum:08x}".encode() if in_key else _CHECKSUM.pack(checksum)):
                 msg = f"{self.part}: the entry {key or SEALED!r} in its state does not match its checksum"
                 raise DamagedStateError(msg)
             if key:
-                self._note(key, checksum)
+                self._note(key, stored, checksum)
                 yield key, value
             else:
                 total = value
+        self._check_total(total)
+
+    def _check_total(self, total: bytes | None) -> None:
         if total is None and not self._checksums:  # empty, or of a version without checksums
             return
         if total != self._total():
             count = "no number of them" if total is None else f"{sum(_TOTAL.unpack(total)[:2]):,} of them"
-            there = len(self._checksums) + len(self._bare)
-            msg = f"{self.part}: its state has {there:,} entries, which are not those that were written ({count})"
+            there = f"its state has {len(self._stored):,} entries"
+            msg = f"{self.part}: {there}, which are not those that were written ({count})"
             raise DamagedStateError(msg)
 
     def seal(self, changes: Mutations) -> Mutations:
@@ -74,17 +80,21 @@ class SealedEntries:
         out = Mutations()
         if not changes.puts and not changes.deletes:
             return out
+        gone: list[str] = []
         for key, value in changes.puts:
             checksum = self._checksum(key, value)
-            out.puts.append((key + SEALED, b"".join((value, _CHECKSUM.pack(checksum)))))
-            self._note(key, checksum)
-            if key in self._bare:
-                self._bare.discard(key)
-                out.deletes.append(key)
+            if len(value) > _IN_VALUE_BYTES:
+                stored, data = f"{key}{SEALED}{checksum:08x}", value
+            else:
+                stored, data = f"{key}{SEALED}", value + _CHECKSUM.pack(checksum)
+            out.puts.append((stored, data))
+            gone.append(self._stored.get(key, stored))
+            self._note(key, stored, checksum)
         for key in changes.deletes:
-            out.deletes.append(key if key in self._bare else key + SEALED)
-            self._bare.discard(key)
+            gone += [self._stored.pop(key)] if key in self._stored else []
             self._sum -= self._checksums.pop(key, 0)
+        there = {self._stored.get(key) for key, _ in changes.puts}
+        out.deletes += [stored for stored in gone if stored not in there]
         total = self._total()
         out.puts.append((SEALED, total + _CHECKSUM.pack(self._checksum("", total))))
         return out
@@ -92,9 +102,10 @@ class SealedEntries:
     def _checksum(self, key: str, value: bytes) -> int:
         return crc32c(value, crc32c(f"|{key}|".encode(), self._begin))
 
-    def _note(self, key: str, checksum: int) -> None:
+    def _note(self, key: str, stored: str, checksum: int) -> None:
+        self._stored[key] = stored
         self._sum += checksum - self._checksums.get(key, 0)
         self._checksums[key] = checksum
 
     def _total(self) -> bytes:
-        return _TOTAL.pack(len(self._checksums), len(self._bare), self._sum)
+        return _TOTAL.pack(len(self._checksums), len(self._stored) - len(self._checksums), self._sum)

@@ -10,6 +10,8 @@ import pytest
 from state.checksums.entries import SEALED, DamagedStateError, SealedEntries
 from state.sweep import Mutations
 
+LARGE = bytes(range(256)) * 20
+
 
 class Stored(dict[str, bytes]):
     """What a backend holds of a part."""
@@ -27,22 +29,25 @@ def opened(stored: Mapping[str, bytes], part: str = "storage1-0") -> dict[str, b
 def written() -> Stored:
     sealed, stored = SealedEntries("storage1-0"), Stored()
     assert list(sealed.opened([])) == []
-    stored.apply(sealed.seal(Mutations([("format", b"2"), ("x/0@1", b"page zero"), ("x/1@1", b"page one")])))
+    stored.apply(
+        sealed.seal(Mutations([("format", b"2"), ("x/0@1", b"page zero"), ("x/1@1", LARGE), ("x/7@1", LARGE)]))
+    )
     stored.apply(sealed.seal(Mutations([("x/0@2", b"page zero again"), ("x/1@1", b"")], ["x/0@1", "nothing"])))
     return stored
 
 
 def test_what_was_written_comes_back() -> None:
     stored = written()
-    assert opened(stored) == {"format": b"2", "x/0@2": b"page zero again", "x/1@1": b""}
-    assert set(stored) == {"format#", "x/0@2#", "x/1@1#", SEALED}
+    assert opened(stored) == {"format": b"2", "x/0@2": b"page zero again", "x/1@1": b"", "x/7@1": LARGE}
+    assert set(stored) == {"format#", "x/0@2#", "x/1@1#", "x/7@1#b4968c98", SEALED}
+    assert stored["x/7@1#b4968c98"] is LARGE, "not copied"
 
 
 def test_a_second_attempt_goes_on_with_it() -> None:
     stored, sealed = written(), SealedEntries("storage1-0")
-    assert len(list(sealed.opened(stored.items()))) == 3
+    assert len(list(sealed.opened(stored.items()))) == 4
     stored.apply(sealed.seal(Mutations([("x/2@3", b"more")], ["format"])))
-    assert opened(stored) == {"x/0@2": b"page zero again", "x/1@1": b"", "x/2@3": b"more"}
+    assert opened(stored) == {"x/0@2": b"page zero again", "x/1@1": b"", "x/2@3": b"more", "x/7@1": LARGE}
     assert not sealed.seal(Mutations()).puts, "nothing has changed"
 
 
@@ -65,6 +70,17 @@ def test_no_lost_entry_goes_unnoticed(key: str) -> None:
     del stored[key]
     with pytest.raises(DamagedStateError, match="which are not those that were written"):
         opened(stored)
+
+
+def test_the_last_of_several_changes_of_an_entry_holds() -> None:
+    """A commit of the local runtime may have those of several epochs."""
+    other = LARGE[::-1]
+    stored, sealed = Stored(), SealedEntries("storage1-0")
+    assert list(sealed.opened([])) == []
+    stored.apply(sealed.seal(Mutations([("a", LARGE), ("b", LARGE), ("c", b"1")])))
+    stored.apply(sealed.seal(Mutations([("a", other), ("a", LARGE), ("b", b""), ("b", other), ("c", LARGE)], ["c"])))
+    assert opened(stored) == {"a": LARGE, "b": other}
+    assert len(stored) == 3
 
 
 def test_an_older_entry_or_one_of_another_part_is_not_taken() -> None:
