@@ -2,8 +2,8 @@
 
 An entry is stored under `KEY#`, with the CRC-32C of its part, key and value behind the value; a large one, which is not
 to be copied, under `KEY#CRC32C`. The entry `#` has the number of entries and the sum of their checksums, so that a part
-that has lost one, or has an older one, is noticed. Entries without `#` are of a version without checksums: they are taken
-as they are, and counted, so that no entry becomes one of those. Each gets its checksum when it is written again.
+that has lost one, or has an older one, is noticed. Entries without `#` are of a version without checksums: they are
+taken as they are, and counted, so that no entry becomes one of those. Each gets its own when it is written again.
 """
 
 from __future__ import annotations

@@ -54,6 +54,13 @@ def files_below(*places: Path) -> list[Path]:
     return sorted(one for one in found if one.is_file() and not one.is_symlink() and one.stat().st_size)
 
 
+def _drawn(files: list[Path], base: Path, draw: Random) -> Path:
+    """One of the files: first a folder, so that those that hold few are not left out."""
+    folders = sorted({file.relative_to(base).parts[:2] for file in files})
+    chosen = draw.choice(folders)
+    return draw.choice([file for file in files if file.relative_to(base).parts[:2] == chosen])
+
+
 @dataclass(frozen=True)
 class Drill:
     """A job that can be begun or gone on with again and again: `restore` puts back what it begins with."""
@@ -69,7 +76,7 @@ class Drill:
         found = Flips()
         for number in range(flips):
             self.restore()
-            path = draw.choice(files_below(*self.places()))
+            path = _drawn(files_below(*self.places()), self.job.out.parent, draw)
             places = flip(path, draw)
             ended = self.job.run(*self.options)
             name = f"{path.relative_to(self.job.out.parent)} {places}"
