@@ -31,5 +31,5 @@ class FormerCheckpoints:
         if state is None or is_remote(state) or self.own_checkpoint() is not None:
             return cause
         older = states.older_than(local_path(state))
-        way = "" if older is None else f"; the one before it: --resume {older}"
-        return f"{cause} (the run began at the state {state}{way})"
+        way = "begin again in a new folder" if older is None else f"go on from the one before: --resume {older}"
+        return f"{cause} (the run began at the state {state}; if that is damaged, {way})"
