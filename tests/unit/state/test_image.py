@@ -1,12 +1,13 @@
 import random
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 
-from state.checksums.files import opened_json, sealed_json
+from gnn.files.json_file import read_json, write_json
 from state.codec import UnknownFormatError
 from state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
 from state.sweep import Sweeper
@@ -107,7 +108,7 @@ def test_the_damaged_page_is_named(tmp_path: Path, places: list[int], named: str
 
 def as_format_2(folder: Path) -> None:
     """Have an image as it was written before there were checksums of pages."""
-    manifest = opened_json((folder / "image.json").read_bytes())
+    manifest = read_json(folder / "image.json", dict[str, Any], "")
     del manifest["page_bytes"]
     for name, entry in manifest["tables"].items():
         del entry["crc32s"]
@@ -165,8 +166,8 @@ def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     write_image(filled(), tmp_path, epoch=0)
-    manifest = opened_json((tmp_path / "image.json").read_bytes())
-    (tmp_path / "image.json").write_bytes(sealed_json(manifest | {"format": IMAGE_FORMAT + 1}))
+    manifest = read_json(tmp_path / "image.json", dict[str, Any], "")
+    write_json(tmp_path / "image.json", manifest | {"format": IMAGE_FORMAT + 1})
     with pytest.raises(UnknownFormatError, match=rf"format {IMAGE_FORMAT + 1} .* reads 2 and {IMAGE_FORMAT}"):
         load_images(make(), {0: tmp_path})
 
