@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.files.json_file import write_json
+from gnn.files.json_file import read_json, write_json
 from gnn.model import save_model
 from job.errors import UsageError
 from job.folder import run_file
@@ -98,7 +98,8 @@ def exported(given: Given, name: str, job: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert printed.count("\n") == 1
     line: dict[str, Any] = orjson.loads(printed)
-    assert orjson.loads((given.folder / name / "snapshot.json").read_bytes()) == line | {"undirected": given.undirected}
+    found = read_json(given.folder / name / "snapshot.json", dict[str, Any], "")
+    assert found == line | {"undirected": given.undirected}
     assert sorted(item.name for item in (given.folder / name).iterdir()) == [
         "edges.parquet",
         "snapshot.json",
