@@ -30,7 +30,7 @@ from job.run.resume import resume
 from operators.epochs.cut import LostCutError
 from operators.snapshot.writer import write_snapshot
 from partitioner.reference_graph import ReferenceGraph
-from state.value_log import LostValueError
+from state.checksums.entries import DamagedStateError
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records, to_events
 
@@ -240,7 +240,7 @@ def test_a_lost_journal_is_named(done: Given, tmp_path: Path) -> None:
     job = tmp_path / "O"
     shutil.copytree(done.folder / "O", job)
     shutil.rmtree(job / "state" / "values")
-    with pytest.raises(LostValueError, match=r"No such file or directory: .*00000000\.values"):
+    with pytest.raises(DamagedStateError, match=r"No such file or directory: .*00000000\.values"):
         export(tmp_path / "S", job)
     assert not (tmp_path / "S").exists()
 
