@@ -42,7 +42,7 @@ def states_of_job(folder: Path, savepoint: str, *, is_last: bool) -> list[Path]:
     states = {*complete_states(folder), *recorded_states(folder)}
     if savepoint and (is_complete(Path(savepoint)) or has_checksums(Path(savepoint))):
         states.add(Path(savepoint))
-    elif savepoint and is_last:
+    elif savepoint and is_last and Path(savepoint).name not in {state.name for state in states}:  # moved with the job
         return [Path(savepoint), *sorted(states - {Path(savepoint)}, key=_by_time, reverse=True)]
     return sorted(states, key=_by_time, reverse=True)
 

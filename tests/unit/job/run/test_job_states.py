@@ -105,6 +105,16 @@ def test_where_all_states_are_damaged_nothing_is_named(out: Path) -> None:
         latest(out)
 
 
+def test_a_savepoint_moves_with_its_job(out: Path) -> None:
+    checkpoint(out / "checkpoints" / ("a" * 32) / "chk-3", 100)
+    saved = checkpoint(out / "checkpoints" / "savepoints" / "savepoint-1", 200)
+    run_file.update_run(out, state="stopped", savepoint="/once/upon/out/checkpoints/savepoints/savepoint-1")
+    assert latest(out) == str(saved)
+    lose(saved / "_metadata")
+    with pytest.raises(UsageError, match="savepoint-1/_metadata is missing"):
+        latest(out)
+
+
 def test_a_savepoint_that_the_job_stopped_with_and_that_is_gone_is_missed(out: Path) -> None:
     older = checkpoint(out / "checkpoints" / ("a" * 32) / "chk-3", 100)
     gone = checkpoint(out.parent / "elsewhere" / "savepoint-1", 200)
