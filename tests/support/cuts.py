@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,7 +71,8 @@ def newest_segment(log: Path) -> Path:
 
 
 def lines(log: Path) -> list[str]:
-    """The cuts in the segments that are not kept aside, as they are written."""
+    """The cuts in the segments that are not kept aside, as they are written, without their checksums."""
     newest = newest_attempt(log)
     assert newest is not None
-    return [line for one in segments_in(newest.path) for line in one.path.read_text().splitlines()[1:]]
+    found = [line for one in segments_in(newest.path) for line in one.path.read_text().splitlines()[1:]]
+    return [re.sub(r',"[0-9a-f]{8}"]$', "]", line) for line in found]
