@@ -352,6 +352,7 @@ def test_processes_that_were_thought_dead(tmp_path: Path) -> None:
             process.start()
             theirs.close()
             running.append((process, ours))
+            assert ours.poll(20), "it begins"  # else the ones before it would not be fenced
             time.sleep(0.05)
             os.kill(process.pid, signal.SIGSTOP)
             for other, pipe in running[:-1]:
