@@ -50,7 +50,7 @@ def read_json(path: Path, kind: Any, advice: str) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DamagedFileError(_refusal(path, str(error.strerror), advice)) from None
+        raise DamagedFileError(_refusal(path, f"can't be read: {error.strerror}", advice)) from None
     try:
         return parse_json(data, kind)
     except ValueError as error:
@@ -75,7 +75,7 @@ def parse_json(data: bytes, kind: Any) -> Any:
     if isinstance(content, dict) and _CRC32 in content:
         recorded = content.pop(_CRC32)
         if recorded != _checksum(content):
-            msg = "its content does not match its checksum (`crc32`; take that out where somebody has edited the rest)"
+            msg = "its content does not match its checksum"
             raise ValueError(msg)
     return as_kind(content, kind)
 
@@ -112,4 +112,4 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _refusal(path: Path, what: str, advice: str) -> str:
-    return f"{path}: can't be read ({what}); {advice}"
+    return f"{path}: {what}; {advice}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from job.serving.place import SHM
+from state.served.layout import SHM
 from tests.support.torn import (
     Ended,
     Given,
@@ -35,12 +35,6 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Given]:
     for path in set(SHM.glob("freshet-*.table")) - before:
         if path.stat().st_uid == os.getuid():
             path.unlink(missing_ok=True)
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patched:
-        yield patched
 
 
 @pytest.fixture
@@ -125,3 +119,18 @@ def test_damaged_files(
                 faults.append(f"{name}: {kind}: {fault}: exit {ended.code}: {ended.last_line}")
     assert tried > 30
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("lost", [("status",), ("status", "tables"), ("tables", "status/sink-0.json")], ids=str)
+def test_a_finished_job_is_served_as_it_is_without_its_status(
+    given: Given, jobs: dict[str, Path], lost: tuple[str, ...], tmp_path: Path, capsys: Any
+) -> None:
+    out = copy_of(jobs["finished"], tmp_path / "job")
+    for name in lost:
+        (shutil.rmtree if (out / name).is_dir() else Path.unlink)(out / name)
+    ended = given.serve(out, capsys)
+    told = json.loads(ended.out.splitlines()[0])
+    assert told["epoch"] == json.loads((out / "run.json").read_bytes())["epoch"] == 25
+    assert {int(id_): bytes.fromhex(row) for id_, row in told["rows"].items()} == given.truth
+    assert given.compact(out, capsys).code == 0
+    assert (out / "embeddings" / "base-000000000025.parquet").is_file()

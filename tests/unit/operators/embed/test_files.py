@@ -190,7 +190,7 @@ def test_a_journal_is_whole_or_refused(tmp_path: Path) -> None:
     Journal(tmp_path).put("step", {"done": 1})
     assert Journal(tmp_path).get("step") == {"done": 1}
     (tmp_path / "journal.json").write_text("{")
-    with pytest.raises(EmbedError, match=r"journal.json: can't be read"):
+    with pytest.raises(EmbedError, match=r"journal.json: damaged"):
         Journal(tmp_path)
     (tmp_path / "journal.json").write_text('{"format": 99}')
     with pytest.raises(EmbedError, match="of another version of Freshet"):

@@ -61,5 +61,5 @@ def test_a_folder_that_is_half_removed_is_not_whole(tmp_path: Path, monkeypatch:
 def test_a_damaged_description_is_told_by_name(tmp_path: Path) -> None:
     write(tmp_path / "c")
     (tmp_path / "c" / "columns.json").write_bytes(b"{")
-    with pytest.raises(EmbedError, match=r"columns.json: can't be read .* remove the folder above it"):
+    with pytest.raises(EmbedError, match=r"columns.json: damaged: .* remove the folder above it"):
         read_meta(tmp_path / "c")
