@@ -77,7 +77,7 @@ def test_nonsense_without_a_checksum_is_refused_by_the_field(tmp_path: Path, nam
     try:
         assert isinstance(read_json(path, Kind, ADVICE), Kind)
     except DamagedFileError as error:
-        assert name in str(error)
+        assert ("checksum" if name == "crc32" else name) in str(error)
     path.write_text(json.dumps({field: one for field, one in CONTENT.items() if field != "number"}))
     with pytest.raises(DamagedFileError, match="number: Field required"):
         read_json(path, Kind, ADVICE)
