@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnn.dense import Rows
-from gnn.synopses import Factor, ProductSynopsis, Synopsis
+from gnn.synopses import Factor, MonotonicSynopsis, ProductSynopsis, Synopsis
 
 READS_BOTH = "reading both ends"
 
@@ -77,6 +77,11 @@ class NetworkSynopsis(Synopsis):
     def name(self) -> str:
         """Name for people, e.g. max of a network's messages."""
         return f"{self.inner.name} of a network's messages"
+
+    @property
+    def needs_same_bits(self) -> bool:
+        """A maximum or minimum knows its holders by their value, which matrix products make anew when they go."""
+        return MonotonicSynopsis.algebra in self.inner.algebra
 
     def width(self, message_width: int) -> int:
         """How wide a state is."""

@@ -78,16 +78,19 @@ def running() -> Processor:
     return {"blas": blas_name(), "kernels": kernels, "libc": libc or platform.platform(terse=True)}
 
 
-def hold(job: Processor) -> None:
+def hold(job: Processor, *, or_any: bool = True) -> None:
     """Compare with what a job computes with; a job that has nothing written down may run anywhere.
+
+    `or_any`: the message names `--processor any`.
 
     Raises: ProcessorError when this process computes with something else.
     """
     here = running() if job else {}
     if here != job:
+        all_the_same = "; or go on all the same with --resume ... --processor any" if or_any else ""
         msg = (
             f"the job computes with {told(job)}, this process with {told(here)}: the last bits of rows would "
-            f"differ. {_cure(job, here)}; or go on all the same with --resume ... --processor any"
+            f"differ. {_cure(job, here)}{all_the_same}"
         )
         raise ProcessorError(msg)
 

@@ -35,6 +35,11 @@ class Synopsis:
         """Name for people, e.g. weighted sum."""
         raise NotImplementedError
 
+    @property
+    def needs_same_bits(self) -> bool:
+        """Whether a message that is made on another processor may not be found among those that were merged."""
+        return False
+
     def width(self, message_width: int) -> int:
         """How wide the rows are that are made of messages of that width."""
         return message_width

@@ -121,7 +121,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     id_kind = _id_kind(config, plan, sources)
     refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
     block_events = config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1)
-    processor = dict(of_new_job(config))
+    processor = dict(of_new_job(config, plan))
     settings = Settings(
         model=str(config.model.absolute()),
         **paths_of(out),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 from gnn.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
 from job.errors import UsageError
 from job.folder.run_file import read_run
 from job.options.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from gnn.plan import Plan
 
 PORTABLE, ANY = "portable", "any"
 
@@ -23,12 +27,13 @@ def settle(config: RunConfig) -> None:
         choose_blas(core_of(read_run(config.out).get("processor", {})))
 
 
-def of_new_job(config: RunConfig) -> Processor:
+def of_new_job(config: RunConfig, plan: Plan) -> Processor:
     """What a new job computes with, from now on; nothing where it may be any.
 
-    Raises: UsageError when the portable kernels are asked for and not there.
+    Raises: UsageError when the portable kernels are asked for and not there, or the model can't run on any processor.
     """
     if config.processor == ANY:
+        _refuse_any(plan)
         return {}
     here = running()
     wanted = PORTABLE_BLAS.get(platform.machine())
@@ -41,16 +46,31 @@ def of_new_job(config: RunConfig) -> Processor:
     return here
 
 
-def of_resumed_job(config: RunConfig, recorded: Processor) -> Processor:
+def of_resumed_job(config: RunConfig, recorded: Processor, plan: Plan) -> Processor:
     """What a job goes on with.
 
-    Raises: UsageError when this process computes with something else than the job has.
+    Raises: UsageError when this process computes with something else than the job has, or the model can't.
     """
     if config.processor == ANY:
+        _refuse_any(plan)
         return {}
     try:
-        hold(recorded)
+        hold(recorded, or_any=not _needing_same_bits(plan))
     except ProcessorError as error:
         msg = f"--resume: {error}"
         raise UsageError(msg) from None
     return recorded or running()
+
+
+def _needing_same_bits(plan: Plan) -> list[str]:
+    return [layer.name for layer in plan.layers if layer.synopsis.needs_same_bits]
+
+
+def _refuse_any(plan: Plan) -> None:
+    if names := _needing_same_bits(plan):
+        msg = (
+            f"--processor any: {names[0]} keeps a maximum or minimum of a network's messages, which knows a neighbour "
+            "that goes by the bits of its message; give a new job --processor portable, or export the job and start "
+            "another one from that snapshot"
+        )
+        raise UsageError(msg)

@@ -55,7 +55,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
     if (cut_log := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
         settings = replace(settings, cuts=replace(settings.cuts, folder=str(cut_log)))
-    settings = replace(settings, run=former.run + 1, processor=dict(of_resumed_job(config, former.processor)))
+    settings = replace(settings, run=former.run + 1, processor=dict(of_resumed_job(config, former.processor, plan)))
     sources.save(out)
     topics, options = sources.topic_specs, kept_options(config)
     replace(saved, settings=settings, topics=topics, options=options).write(out)
