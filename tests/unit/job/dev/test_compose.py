@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,9 +27,33 @@ def test_docker_compose_takes_it() -> None:
     if tool is None:
         pytest.skip("docker-compose is not installed")
     command = [tool, "--profile", "job", "config", "--services"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    environ = os.environ | {"FRESHET_TOKEN": "secret"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["freshet", "jobmanager", "kafka", "serve", "taskmanager"]
+
+
+def test_a_token_has_to_be_given(compose: dict[str, Any]) -> None:
+    serve = compose["services"]["serve"]
+    assert "0.0.0.0" in serve["command"]
+    assert "--without-token" not in serve["command"]
+    # neither an empty one nor a known one stands in for it: docker-compose says what is missing and starts nothing
+    assert serve["environment"]["FRESHET_TOKEN"].startswith("${FRESHET_TOKEN:?")
+
+
+def test_what_is_open_to_other_machines_is_open_to_containers_alone(compose: dict[str, Any]) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert len(ports) == 4
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_containers_write_for_their_user_alone(compose: dict[str, Any], tmp_path: Path) -> None:
+    dockerfile = ROOT / compose["x-flink"]["build"]["dockerfile"]
+    [line] = [line for line in dockerfile.read_text().splitlines() if line.startswith("ENTRYPOINT ")]
+    command = [*json.loads(line.removeprefix("ENTRYPOINT ")), "/bin/sh", "-c", 'echo "$0" > made', "two words"]
+    subprocess.run(command, cwd=tmp_path, timeout=60, check=True)
+    assert (tmp_path / "made").read_text() == "two words\n"
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o600
 
 
 def test_kafka_is_the_tested_version(compose: dict[str, Any]) -> None:
