@@ -17,6 +17,7 @@ sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other ver
 import typer
 
 from gnn.errors import FreshetError, InputError
+from gnn.files.owner_only import write_for_owner_only
 from job.errors import EXIT_SIGINT, exit_code, one_line
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
@@ -83,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An exception that nobody expected ends with 3: its traceback, then its message as the last line of stderr.
     """
     gc.set_threshold(_ALLOCATIONS, 20, 20)
+    write_for_owner_only()
     given = sys.argv[1:] if arguments is None else arguments
     sys.exit(_guarded(lambda: menu(given)(args=given)))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(_HERE.parent), *(path for path in sys.path if Path(path).resolve() != _HERE)]
 
+from gnn.files.owner_only import write_for_owner_only  # noqa: E402
 from gnn.processor import choose_blas, core_of  # noqa: E402
 from job.errors import JobFailed, UsageError, exit_code  # noqa: E402
 from job.flink.job_spec import JobSpec  # noqa: E402
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a spec file; exit 0 done, 2 wrong spec, 3 failed (root cause last on stderr), 128+n by signal."""
     parser = argparse.ArgumentParser(prog="job.main", description=__doc__)
     parser.add_argument("--spec", type=Path, required=True, help="the job's JSON file")
+    write_for_owner_only()
     spec = JobSpec.load(parser.parse_args(argv).spec)
     if _FLINK_CLIENT in os.environ:
         submit(spec)

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+from gnn.files.owner_only import FILE
+
 LEFT_BEHIND = ".tmp"  # how the name of a file ends that is not whole yet; it starts with a dot
 
 
@@ -19,7 +21,7 @@ def write_whole(path: Path, data: bytes | memoryview, *, synced: bool = True) ->
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{LEFT_BEHIND}")
     try:
-        with aside.open("xb") as file:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE), "wb") as file:
             file.write(data)
             file.flush()
             if synced:

@@ -37,6 +37,7 @@ def run(**given: Any) -> None:
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
     settings = load_run_config(options, config)
+    from gnn.files.owner_only import close_to_others
     from job.folder.lock import taken
     from job.run.preflight import check_out, check_run
     from job.run.processor import settle
@@ -46,6 +47,7 @@ def run(**given: Any) -> None:
     check_run(settings)
     with taken(settings.out, "freshet run"):
         check_out(settings.out, settings.resume)
+        close_to_others(settings.out)
         from job.run import runner
 
         raise typer.Exit(runner.run(settings))

@@ -38,7 +38,7 @@ Kafka = Annotated[
     Text, typer.Option(metavar="kafka://HOST:PORT/TOPIC", help="Feed from the topic of `freshet run --embeddings-to`.")
 ]
 Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with client properties under `kafka:`.")]
-Host = Annotated[str, typer.Option(help="Address to listen at; others than loopback want a --token.")]
+Host = Annotated[str, typer.Option(help="Address to listen at; beyond loopback it wants --token or --without-token.")]
 Port = Annotated[int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")]
 HttpPort = Annotated[int | None, typer.Option(help="Port of HTTP; 0: any (default: 47480, or the next free one).")]
 Workers = Annotated[
@@ -46,6 +46,10 @@ Workers = Annotated[
     typer.Option(min=1, max=64, help="Processes that answer: HTTP on one port, Flight on --port and following ones."),
 ]
 Token = Annotated[Text, typer.Option(help="What clients must send; better given as FRESHET_TOKEN in the environment.")]
+WithoutToken = Annotated[
+    bool,
+    typer.Option("--without-token", help="Let whoever reaches a --host beyond loopback read all."),
+]
 TlsCert = Annotated[Path | None, typer.Option(help="PEM file with the server's certificate: Flight and HTTP by TLS.")]
 TlsKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --tls-cert, without a password.")]
 TlsRoots = Annotated[
@@ -70,6 +74,7 @@ def serve(
     http_port: HttpPort = None,
     workers: Workers = 1,
     token: Token = None,
+    without_token: WithoutToken = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_roots: TlsRoots = None,
@@ -117,6 +122,7 @@ def serve(
         http_port=http_port,
         workers=workers,
         token=token,
+        without_token=without_token,
         certificate=Certificate.read(tls_cert, tls_key),
         history_bytes=history_bytes,
         stale_after_s=stale_after_s,

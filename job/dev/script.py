@@ -7,11 +7,13 @@ import sys
 import typer
 
 from gnn.errors import FreshetError
+from gnn.files.owner_only import write_for_owner_only
 from job.errors import EXIT_SIGINT, exit_code
 
 
 def run_script(app: typer.Typer, name: str) -> None:
     """Run the command line of a script, and end the process."""
+    write_for_owner_only()
     try:
         app(prog_name=name)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gnn.files.json_file import read_json, write_json
+from gnn.files.owner_only import close_to_others
 from gnn.files.whole import sync_folder, sync_tree
 from job.errors import UsageError
 from job.folder import layout, lock
@@ -38,6 +39,7 @@ def taken(out: Path) -> Iterator[Path]:
         if not work.is_dir() and not lock.is_empty(out):
             msg = f"--out {out}: not empty; give a new folder, or that of an embedding that was interrupted"
             raise UsageError(msg)
+        close_to_others(out)
         work.mkdir(exist_ok=True)
         yield work
 

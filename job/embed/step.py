@@ -19,6 +19,7 @@ import orjson
 
 from gnn.errors import FreshetError, InputError
 from gnn.files.json_file import DamagedFileError, read_json, write_json
+from gnn.files.owner_only import write_for_owner_only
 from job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from job.folder import layout
 from job.machine.processes import die_with_parent
@@ -182,6 +183,7 @@ def _check_input(folder: Path, manifest: dict[str, Any]) -> None:
 def main() -> int:
     """Do the step that standard input names."""
     die_with_parent()
+    write_for_owner_only()  # also on a cluster that others have started
     try:
         told, asked = Told.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
     except EmbedError as error:

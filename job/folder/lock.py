@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gnn.files.owner_only import FILE
 from job.console import say
 from job.errors import UsageError
 from job.folder.layout import LOCK
@@ -105,7 +106,7 @@ def is_empty(folder: Path) -> bool:
 def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
     while True:
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
         except FileNotFoundError:  # whoever let go has removed the folder
             path.parent.mkdir(parents=True, exist_ok=True)
             continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gnn.errors import FreshetError
-from job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
+from job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
 from job.serving.bounds.sizes import parsed
 from job.serving.columns import ids_of_column, numbers, pieces_of, whole
 from job.serving.health import Health
@@ -33,20 +33,20 @@ from job.serving.lookup import (
     BadRequestError,
     Lookup,
     NotReadyError,
-    NotYetError,
 )
 from job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
 from job.serving.served_job import TailsHere
 from job.serving.tls import Certificate
+from job.serving.workers.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
 from state.served.ids import Ids, text_bytes
 from state.served.layout import T_USED
 from state.served.plain import PlainReader
 
 ALL = b'{"all":true}'
+Streamed: TypeAlias = tuple[pa.Schema, Iterator[Any]]  # what an answer is of, and its batches
 _NUMBERS = pa.schema({"id": pa.int64()})
 TEXT_BYTES_MAX = 16 << 20  # of the string ids of a lookup
 _ROWS = "the rows of the answer"
-T = TypeVar("T")
 
 
 class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]
@@ -78,34 +78,33 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         self._lookup, self._health = lookup, health
         lookup.as_server()
 
+    @in_a_sentence
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Answer one request as a stream of batches, all at one epoch."""
-        try:
-            raw = ticket.ticket
-            check_size(raw)
-            with self._lookup.budget.hold(parsed(raw), "a ticket"):
-                return self._stream(context, request_of(raw))
-        except FreshetError as error:
-            raise _as_flight(error) from error
+        raw = ticket.ticket
+        check_size(raw)
+        with self._lookup.budget.hold(parsed(raw), "a ticket"):
+            schema, pieces = self._stream(context, request_of(raw))
+        return flight.GeneratorStream(schema, pieces_in_a_sentence(context, pieces))
 
     def shutdown(self) -> None:
         """End, and what other servers feed from as well."""
         self._ending.set()
         super().shutdown()
 
-    def _tails(self, context: Any, request: dict[str, Any]) -> flight.FlightDataStream:
+    def _tails(self, context: Any, request: dict[str, Any]) -> Streamed:
         from job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
 
         if self._here is None:
             msg = "this server has no tails"
             raise BadRequestError(msg)
         pieces = pieces_of_tails(self._here, request, self._lookup, self._until_end(context))
-        return flight.GeneratorStream(SCHEMA, pieces)
+        return SCHEMA, pieces
 
     def _until_end(self, context: Any) -> Callable[[], bool]:
         return lambda: self._ending.is_set() or context.is_cancelled()
 
-    def _changes(self, context: Any, request: dict[str, Any]) -> flight.FlightDataStream:
+    def _changes(self, context: Any, request: dict[str, Any]) -> Streamed:
         from job.serving.feeds import change_stream
 
         if request.get("job", self._job_id) != self._job_id:
@@ -113,16 +112,16 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             raise BadRequestError(msg)
         if self._lookup.consistency == ROW:
             msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
-            raise _as_flight(BadRequestError(msg))
+            raise BadRequestError(msg)
         table = self._lookup.table
 
         def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
             for change, told in change_stream.changes(self._lookup, self._until_end(context)):
                 yield from change_stream.batches_of(change, told)
 
-        return flight.GeneratorStream(change_stream.schema_of(table.strings, table.width), _said(pieces()))
+        return change_stream.schema_of(table.strings, table.width), pieces()
 
-    def _stream(self, context: Any, request: dict[str, Any]) -> flight.FlightDataStream:
+    def _stream(self, context: Any, request: dict[str, Any]) -> Streamed:
         if request.get("changes") is True:
             return self._changes(context, request)
         if "tails" in request:
@@ -138,7 +137,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             held = self._held(min(k, K_MAX) if type(k) is int else 0, None, logits)
             answer, scores = nearest_of(lookup, asked, wanted, gone)
             table = lookup.as_table(answer, logits=logits).append_column("score", numbers(scores))
-            return flight.GeneratorStream(table.schema, _held_until_sent(table, held))
+            return table.schema, _held_until_sent(table, held)
         if "ids" not in request:
             msg = 'a ticket: expected {"ids": [...]}, {"all": true} or {"nearest": {...}}'
             raise BadRequestError(msg)
@@ -146,14 +145,14 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         lookup.wait(wanted, gone)
         held = self._held(len(ids), ids, logits)
         table = lookup.as_table(lookup.get(ids), logits=logits)
-        return flight.GeneratorStream(table.schema, _held_until_sent(table, held))
+        return table.schema, _held_until_sent(table, held)
 
     def _held(self, count: int, ids: Ids | None, logits: bool) -> Held:
         """Room for an answer of so many rows."""
         size = count * self._lookup.row_shape(logits=logits).in_arrow + (0 if ids is None else text_bytes(ids))
         return self._lookup.budget.hold(size, f"the answer of {count:,} rows")
 
-    def _all(self, logits: bool) -> flight.FlightDataStream:
+    def _all(self, logits: bool) -> Streamed:
         from job.serving.bounds.whole_table import WholeTable
 
         lookup, table = self._lookup, self._lookup.table
@@ -163,7 +162,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                 raise NotReadyError(msg)
             held = self._held(table.word(T_USED), None, logits)
             found = lookup.as_table(lookup.all(), logits=logits)
-            return flight.GeneratorStream(found.schema, _held_until_sent(found, held))
+            return found.schema, _held_until_sent(found, held)
         whole = WholeTable(table, lookup.budget)
 
         def pieces() -> Iterator[pa.RecordBatch]:
@@ -173,28 +172,29 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                     yield from pieces_of(lookup.as_batch(answer, logits=logits))
 
         schema = self._nothing(logits).schema.with_metadata({"epoch": str(whole.epoch)} | lookup.more)
-        return flight.GeneratorStream(schema, _said(pieces()))
+        return schema, pieces()
 
+    @in_a_sentence
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
-        try:
-            logits = bool(request_of(descriptor.command or b"", OPTIONS_BYTES_MAX).get("logits"))
-            nothing = self._nothing(logits)
-            writer.begin(nothing.schema)
-            exchange = _Exchange(self._lookup, logits, nothing, context.is_cancelled)
-            while exchange.step(reader, writer):  # which keeps nothing of one request until the next one comes
-                pass
-        except FreshetError as error:
-            raise _as_flight(error) from error
+        logits = bool(request_of(descriptor.command or b"", OPTIONS_BYTES_MAX).get("logits"))
+        nothing = self._nothing(logits)
+        writer.begin(nothing.schema)
+        exchange = _Exchange(self._lookup, logits, nothing, context.is_cancelled)
+        while exchange.step(reader, writer):  # which keeps nothing of one request until the next one comes
+            pass
 
+    @in_a_sentence
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """The one flight that there is: all embeddings."""
         yield self._info(flight.FlightDescriptor.for_path("embeddings"))
 
+    @in_a_sentence
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         """Where to get what a descriptor's command asks for (nothing: all)."""
         return self._info(descriptor)
 
+    @in_a_sentence
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
         """`health`: how fresh the table is, `job`: what it is of; as JSON. `model`: its files."""
         if action.type == "job":
@@ -209,6 +209,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             msg = f"action {action.type!r}: expected health, job or, where there is one, model"
             raise flight.FlightServerError(msg)
 
+    @in_a_sentence
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """What `do_action` knows."""
         return [
@@ -216,6 +217,25 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             ("job", "What the table is of, as JSON."),
             ("model", "The model's files."),
         ]
+
+    def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
+        """Of all embeddings; without columns, and with `error` in its metadata, where it can't be said.
+
+        Of this call pyarrow sends the traceback of Flight's own errors, too.
+        """
+        try:
+            return flight.SchemaResult(self._nothing(False).schema)
+        except FreshetError as error:
+            text = str(as_flight(error))
+        except Exception as error:
+            text = f"failed: {logged(error)}"
+        return flight.SchemaResult(pa.schema([], metadata={"error": text}))
+
+    @in_a_sentence
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing can be written to a server."""
+        msg = "embeddings are read, not written: DoPut is refused"
+        raise BadRequestError(msg)
 
     def _job(self) -> dict[str, Any]:
         from job.serving.feeds.sent_model import digest_of
@@ -225,18 +245,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         try:
             table = self._lookup.table
             told |= {"strings": table.strings, "width": table.width}
-        except FreshetError as error:
+        except FreshetError:
             if not told.get("width"):
-                raise _as_flight(error) from error
+                raise
         return told | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL
-        try:
-            check_size(command)
-            schema, live = self._nothing(False).schema, self._lookup.table.live
-        except FreshetError as error:
-            raise _as_flight(error) from error
+        check_size(command)
+        schema, live = self._nothing(False).schema, self._lookup.table.live
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(command, self._locations)], live, -1)
 
     def _nothing(self, logits: bool) -> pa.RecordBatch:
@@ -266,8 +283,13 @@ class _Exchange:
             chunk = reader.read_chunk()
         except StopIteration:
             return False
+        except flight.FlightError:
+            raise
         except MemoryError:
             self._lookup.budget.refuse("a batch: there is no memory to unpack it", again=False)
+        except pa.ArrowException as error:
+            expected = "batches of Arrow's format"
+            raise _unfit(expected, error) from error
         if chunk.data is not None:  # unpacked already: pyarrow has no way to ask before; the stream ends, and frees it
             self._lookup.budget.check(chunk.data.get_total_buffer_size(), "a batch")
         try:
@@ -342,27 +364,8 @@ def _held_until_sent(table: pa.Table, held: Held) -> Iterator[pa.RecordBatch]:
             yield from pieces_of(batch)
 
 
-def _said(pieces: Iterator[T]) -> Iterator[T]:
-    """The pieces, and errors as Flight has them."""
-    try:
-        yield from pieces
-    except FreshetError as error:
-        raise _as_flight(error) from error
-
-
 def _unfit(expected: str, error: pa.ArrowInvalid) -> BadRequestError:
     return BadRequestError(f"id: expected {expected}: {str(error).partition(chr(10))[0][:200]}")
-
-
-def _as_flight(error: FreshetError) -> Exception:
-    if isinstance(error, ExhaustedError):  # pyarrow can't send the status itself; of UNAVAILABLE clients know to retry
-        return (flight.FlightUnavailableError if error.again else flight.FlightServerError)(str(error))
-    text = f"{kind_of(error)}: {error}"
-    if isinstance(error, NotReadyError):
-        return flight.FlightUnavailableError(text)
-    if isinstance(error, NotYetError):
-        return flight.FlightTimedOutError(text)
-    return flight.FlightServerError(text)
 
 
 class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc, unused-ignore]

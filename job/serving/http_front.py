@@ -17,7 +17,7 @@ from job.serving.health import Health
 BODY_BYTES_MAX = 4 << 20
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token
 _POLL_S = 0.005
-BODY_S = 30.0  # until a body is there
+BODY_S = 10.0  # until a body is there; over a connection of its own timed_http sees to that
 EXHAUSTED_STATUS, RETRY = 429, {"Retry-After": str(RETRY_S)}
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -34,12 +34,33 @@ class Front:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Let a request pass, or refuse it."""
+        """Let a request pass, or refuse it; where that fails, the client gets one sentence."""
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._let_pass(scope, receive, sent)
+        except Exception as error:
+            from job.serving.workers.one_sentence import logged
+
+            sentence = logged(error)
+            if not begun:
+                await _answer(send, 500, {"error": sentence, "kind": "failed"})
+
+    async def _let_pass(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             refused = self._refused(scope["path"], headers)
             if refused is not None:
                 await _answer(send, *refused)
+                return
+            if not self._is_known(headers):
+                ready = bool(self._health.figures()["ready"])
+                await _answer(send, 200 if ready or scope["path"] == "/healthz" else 503, {"ready": ready})
                 return
             if self.app is None and scope["path"] in _OPEN_PATHS:
                 figures = self._health.figures()
@@ -55,6 +76,10 @@ class Front:
         while self.app is None:
             await asyncio.sleep(_POLL_S)
         await self.app(scope, receive, send)
+
+    def _is_known(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether a caller may hear of paths and the rest: he has the token, or none is asked for."""
+        return not self._token or hmac.compare_digest(headers.get(b"authorization", b""), self._expected)
 
     async def _within_budget(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Take the body, count it while the application works with it, and let the request pass."""
@@ -83,8 +108,7 @@ class Front:
             await self._passed(scope, again, send)
 
     def _refused(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, dict[str, str]] | None:
-        given = headers.get(b"authorization", b"")
-        if self._token and path not in _OPEN_PATHS and not hmac.compare_digest(given, self._expected):
+        if path not in _OPEN_PATHS and not self._is_known(headers):
             return 401, {"error": "expected the header `Authorization: Bearer TOKEN`"}
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding not in (b"", b"identity"):

@@ -22,6 +22,7 @@ from job.serving.health import Health
 from job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
 from job.serving.lookup import IDS_MAX, K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
 from job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
+from job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
@@ -142,6 +143,10 @@ def _refuse_by_kind(app: FastAPI) -> None:
         kind = kind_of(error)
         headers = RETRY if isinstance(error, ExhaustedError) and error.again else None
         return _json({"error": str(error), "kind": kind}, _STATUS[kind], headers)
+
+    @app.exception_handler(Exception)
+    async def refuse_all(_request: Request, error: Exception) -> Response:
+        return _json({"error": logged(error), "kind": "failed"}, 500)
 
     @app.exception_handler(RequestValidationError)
     async def refuse_form(_request: Request, error: RequestValidationError) -> Response:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from gnn.files.json_file import DamagedFileError, read_json, write_json
+from gnn.files.owner_only import close_to_others
 from job.console import say
 from job.errors import UsageError
 from job.serving.served_job import ServedJob
@@ -50,6 +51,7 @@ def only_server(tables: Path) -> Iterator[None]:
     Raises: UsageError where there is one.
     """
     tables.mkdir(parents=True, exist_ok=True)
+    close_to_others(tables)
     with (tables / _LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

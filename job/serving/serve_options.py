@@ -26,6 +26,7 @@ class ServeOptions:
     http_port: int | None = None
     workers: int = 1  # processes that answer, this one among them
     token: str | None = None
+    without_token: bool = False  # also where others than this machine reach it
     certificate: Certificate | None = None  # None: no TLS
     history_bytes: int = HISTORY_BYTES
     stale_after_s: float = STALE_AFTER_S

@@ -45,9 +45,8 @@ def serve(options: ServeOptions) -> NoReturn:
     Raises: UsageError when there is no job, another server, or a port that is taken.
     """
     faulthandler.enable(_STDERR)  # a crash in a library says where
-    if not is_loopback(options.host) and not options.token:
-        say(f"--host {options.host}: whoever reaches this machine reads all embeddings; give --token to prevent it")
-    elif not is_loopback(options.host) and options.certificate is None:
+    check_token(options)
+    if options.token and not is_loopback(options.host) and options.certificate is None:
         say(f"--host {options.host}: token and embeddings cross the network as they are; give --tls-cert and --tls-key")
     with stop_signals() as caught:
 
@@ -101,6 +100,22 @@ def _start(follower: Follower, until: Callable[[], bool]) -> None:
     took = time.perf_counter() - began
     how = "taken over as it stood" if follower.taken_over else f"loaded from {follower.origin}"
     say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
+
+
+def check_token(options: ServeOptions) -> None:
+    """Look whether whoever reaches the server has to bear a token, or was let in on purpose.
+
+    Raises: UsageError otherwise.
+    """
+    if options.token and options.without_token:
+        msg = "--without-token: there is a token, of --token or FRESHET_TOKEN; leave one of the two out"
+        raise UsageError(msg)
+    if not options.token and not options.without_token and not is_loopback(options.host):
+        msg = (
+            f"--host {options.host}: whoever reaches this machine would read all embeddings, the model and names of "
+            "folders; give --token or FRESHET_TOKEN, or --without-token to let them"
+        )
+        raise UsageError(msg)
 
 
 def is_loopback(host: str) -> bool:

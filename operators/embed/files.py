@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gnn.errors import FreshetError
+from gnn.files.owner_only import FILE
 from operators.sink.direct_file import BLOCK_BYTES
 
 
@@ -54,7 +55,7 @@ class DiskFile:
             if size is None:
                 self._file = os.open(path, os.O_RDWR)
             else:
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT | (0 if shared else os.O_TRUNC), 0o644)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | (0 if shared else os.O_TRUNC), FILE)
                 self.reserve(size)
         except FileNotFoundError:
             msg = f"{path}: is missing; remove the folder and embed again"

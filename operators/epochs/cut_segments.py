@@ -31,6 +31,7 @@ from typing import NamedTuple
 import orjson
 
 from gnn.errors import InputError
+from gnn.files.owner_only import FILE
 from operators.epochs.cut import Cut, LostCutError
 
 FORMAT = 3  # lines end with a checksum
@@ -211,7 +212,7 @@ class SegmentWriter:
         self.segment = Segment(attempt, first, folder / f"cuts-{attempt:09}-{first:015}.jsonl")
         self.size = 0
         try:
-            self._file = os.open(self.segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            self._file = os.open(self.segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, FILE)
         except FileNotFoundError:
             raise FencedError.of(folder) from None
         try:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gnn.files.owner_only import write_for_owner_only
 from operators.threads import next_of
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Worker:
         waits elsewhere. It must not be a method of whoever stops this worker, which would then never be dropped.
         """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        write_for_owner_only()  # also in a TaskManager that others have started
         self.name = name
         self.busy_s = 0.0  # in calls so far; true whenever no call is under way
         self._errors, self._on_idle = errors, on_idle

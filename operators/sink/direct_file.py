@@ -17,6 +17,7 @@ from types import TracebackType
 
 import numpy as np
 
+from gnn.files.owner_only import FILE
 from gnn.files.whole import LEFT_BEHIND, sync_folder
 
 BLOCK_BYTES = 4096
@@ -64,9 +65,9 @@ class DirectFile:
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
-            self._file = os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o644)
+            self._file = os.open(path, flags | getattr(os, "O_DIRECT", 0), FILE)
         except OSError:
-            self._file = os.open(path, flags, 0o644)
+            self._file = os.open(path, flags, FILE)
         # aligned by hand: a mapping of its own would be pages fresh from the kernel in every file
         memory = np.empty(BUFFER_BYTES + BLOCK_BYTES, np.uint8)
         self._buffer = memory[-memory.ctypes.data % BLOCK_BYTES :][:BUFFER_BYTES]

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gnn.files.owner_only import FILE
+
 
 class MappedFile:
     """A file that grows, as an array that can be written to.
@@ -24,7 +26,7 @@ class MappedFile:
     def __init__(self, path: Path) -> None:
         """Make a new file, or empty one that is there."""
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE)
         self._memory: mmap.mmap | None = None
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

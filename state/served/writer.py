@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gnn.files.owner_only import FILE
 from state.atomics import publish_word
 from state.salt import make_salt
 from state.seed import new_seed
@@ -89,7 +90,7 @@ class TableWriter:
         Raises:
             OSError: there is no space for it.
         """
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
         try:
             os.posix_fallocate(file, 0, shape.nbytes)
             self._map(path, file, shape.nbytes)

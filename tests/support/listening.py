@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
-_EVERY_S = 0.02
+_EVERY_S = 0.2  # a look costs several milliseconds for each process, and servers stay
 
 
 @dataclass

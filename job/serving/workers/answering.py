@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -63,9 +64,13 @@ class Answering:
         """Answer over HTTP, too."""
         import uvicorn
 
+        from job.serving.workers.timed_http import TimedLoop, TimedProtocol
+
         front = Front(self._health, self._doors.token)
         config = uvicorn.Config(
             front,
+            http=TimedProtocol,
+            ws="none",
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -75,8 +80,13 @@ class Answering:
         )
         listening = self._listening()
         self._http = uvicorn.Server(config)
-        run = self._http.run
-        self._thread = threading.Thread(target=run, args=([listening],), name="freshet-http", daemon=True)
+        serving = self._http.serve
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=TimedLoop) as runner:
+                runner.run(serving([listening]))
+
+        self._thread = threading.Thread(target=run, name="freshet-http", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 10
         while not self._http.started and self._thread.is_alive() and time.monotonic() < deadline:

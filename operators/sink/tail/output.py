@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from gnn.files.owner_only import close_to_others
 from operators.control import ARRIVAL_MS
 from operators.limits import TAIL_BYTES
 from operators.outcome import Message
@@ -85,7 +86,7 @@ class TailOutput:
         try:
             with self._beat_lock:
                 if self._beat is None:
-                    self.folder.mkdir(parents=True, exist_ok=True)
+                    self._make_folder()
                     self.note.write(self.folder)
                     self._beat = BeatFile(self.folder / beat_name(self.part), self._job)
                 self._beat.beat(self._log.visible_epoch, self.failures, self._epoch)
@@ -105,10 +106,14 @@ class TailOutput:
         """End the file under way; what it holds stays true."""
         self._drop()
 
+    def _make_folder(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        close_to_others(self.folder)
+
     def _publish(self, epoch: int, rows: EpochRows, arrived_ms: int, number: int) -> None:
         if self._file is None or number != self._number:
             self._drop()
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             self._retire()
             path = self.folder / str(TailName(self.part, number, self._attempt))
             told = self.note.width, self.note.strings, self._job

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gnn.files.owner_only import FILE
 from operators.sink.epoch_rows import EpochRows
 from operators.sink.tail.layout import (
     B_BEAT_US,
@@ -78,7 +79,7 @@ class TailFile:
         for at, value in {**header, W_MAGIC: MAGIC, W_VERSION: VERSION, W_LENGTH: PAGE, W_LAST: -1}.items():
             words[at] = value
         aside = path.with_name(f".{path.name}")
-        self._file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE)
         try:
             os.pwrite(self._file, words.tobytes(), 0)
             self._size, self.length = PAGE, PAGE
@@ -192,7 +193,7 @@ class BeatFile:
         Raises:
             OSError: there is no space for it.
         """
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
             os.posix_fallocate(file, 0, PAGE)
             self._words = np.frombuffer(mmap.mmap(file, PAGE), np.int64)

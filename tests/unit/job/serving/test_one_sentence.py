@@ -1,0 +1,153 @@
+"""Clients hear one sentence of an error that nobody expected; the server's log has the rest, by the same id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from fastapi.testclient import TestClient
+
+from freshet import EmbeddingClient
+from gnn.errors import FreshetError
+from job.serving.http_front import Front
+from job.serving.lookup import Lookup
+from job.serving.workers.one_sentence import logged
+from tests.unit.job.serving.test_servers import Served
+
+HIDDEN = "Traceback", ".py", "secret", "pyarrow._flight", "Python exception"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    one = Served(tmp_path_factory.mktemp("served") / "O", "int")
+    yield one
+    one.close()
+
+
+def broken(*_: object, **__: object) -> Any:
+    msg = "secret /home/me/model"
+    raise RuntimeError(msg)
+
+
+def exchange(client: flight.FlightClient) -> None:
+    writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b""))
+    writer.begin(pa.schema([("id", pa.int64())]))
+    writer.write_batch(pa.record_batch([pa.array([2])], ["id"]))
+    reader.read_chunk()
+
+
+def put(client: flight.FlightClient) -> None:
+    writer, _ = client.do_put(flight.FlightDescriptor.for_path("x"), pa.schema([("a", pa.int64())]))
+    writer.close()
+
+
+def _raise(text: str) -> None:
+    raise RuntimeError(text)
+
+
+ANYTHING = flight.FlightDescriptor.for_path("x")
+CALLS: dict[str, Callable[[flight.FlightClient], object]] = {
+    "ids": lambda client: client.do_get(flight.Ticket(b'{"ids": [2]}')).read_all(),
+    "all": lambda client: client.do_get(flight.Ticket(b'{"all": true}')).read_all(),
+    "nearest": lambda client: client.do_get(flight.Ticket(b'{"nearest": {"id": 2}}')).read_all(),
+    "changes": lambda client: client.do_get(flight.Ticket(b'{"changes": true}')).read_all(),
+    "exchange": exchange,
+    "flights": lambda client: list(client.list_flights()),
+    "info": lambda client: client.get_flight_info(ANYTHING),
+    "schema": lambda client: _raise(client.get_schema(ANYTHING).schema.metadata[b"error"].decode()),
+    "job": lambda client: list(client.do_action(flight.Action("job", b""))),
+    "health": lambda client: list(client.do_action(flight.Action("health", b""))),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_over_flight(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], call: str
+) -> None:
+    monkeypatch.setattr(Lookup, "table", property(broken))
+    for name in ("get", "few", "all", "ids_of"):
+        monkeypatch.setattr(Lookup, name, broken)
+    with flight.connect(f"grpc://127.0.0.1:{served.port}") as client, pytest.raises(Exception) as caught:
+        CALLS[call](client)
+    text = str(caught.value)
+    found = re.search(r"internal error ([0-9a-f]{8})", text)
+    assert found is not None, text
+    assert not [word for word in HIDDEN if word in text]
+    said = capfd.readouterr().err
+    assert f"internal error {found[1]}: RuntimeError: secret /home/me/model" in said
+
+
+def test_what_a_server_does_not_do_is_a_sentence(served: Served) -> None:
+    with flight.connect(f"grpc://127.0.0.1:{served.port}") as client:
+        for wrong in (put, lambda client: list(client.do_action(flight.Action("fly", b"")))):
+            with pytest.raises(flight.FlightServerError) as caught:
+                wrong(client)
+            assert not [word for word in HIDDEN if word in str(caught.value)]
+        assert client.get_schema(ANYTHING).schema.names == ["id", "epoch", "embedding"]
+        assert {one.type for one in client.list_actions()} == {"health", "job", "model"}
+
+
+def test_the_client_says_that_it_was_the_server(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddingClient(f"127.0.0.1:{served.port}") as client:
+        assert client.epoch() >= 1
+        monkeypatch.setattr(Lookup, "all", broken)
+        with pytest.raises(FreshetError, match=r"^internal error [0-9a-f]{8}: the server's log has it by that id"):
+            client.all()
+
+
+@pytest.mark.parametrize("path", ["/embeddings/2", "/metrics", "/readyz"])
+def test_over_http(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], path: str
+) -> None:
+    monkeypatch.setattr(Lookup, "table", property(broken))
+    answer = served.http.get(path)
+    assert (answer.status_code, answer.json()["kind"]) == (500, "failed")
+    assert not [word for word in HIDDEN if word in answer.text]
+    found = re.search(r"internal error ([0-9a-f]{8})", answer.text)
+    assert found is not None
+    assert capfd.readouterr().err.count(f"internal error {found[1]}: RuntimeError: secret") == 1
+
+
+def test_over_http_before_the_application_is_there(served: Served) -> None:
+    answer = TestClient(Front(served.health, None, broken), raise_server_exceptions=False).get("/embeddings/2")
+    assert answer.status_code == 500
+    assert not [word for word in HIDDEN if word in answer.text]
+
+
+def test_a_call_without_the_token(tmp_path: Path) -> None:
+    one = Served(tmp_path / "O", "int", token="secret")
+    try:
+        with flight.connect(f"grpc://127.0.0.1:{one.port}") as client:
+            for call in CALLS.values():
+                with pytest.raises((flight.FlightUnauthenticatedError, OSError), match="authorization") as caught:
+                    call(client)
+                assert not [word for word in HIDDEN if word in str(caught.value)]
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("token", [None, "secret"])
+def test_health_that_fails_before_anything_else(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, token: str | None
+) -> None:
+    monkeypatch.setattr(Lookup, "table", property(broken))
+    answer = TestClient(Front(served.health, token), raise_server_exceptions=False).get(path)
+    assert (answer.status_code, answer.json()["kind"]) == (500, "failed")
+    assert not [word for word in HIDDEN if word in answer.text]
+
+
+def test_the_log_does_not_grow_by_the_same_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(50):
+        try:
+            broken()
+        except RuntimeError as error:
+            assert logged(error) == logged(error)
+    said = capfd.readouterr().err
+    assert said.count("internal error") == 50
+    assert said.count("Traceback") <= 1
