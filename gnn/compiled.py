@@ -33,7 +33,7 @@ from numba.core.types import unliteral  # type: ignore[attr-defined, unused-igno
 
 from gnn.kernel_calls import noted, noting
 from gnn.processor import compile_for_fixed_target
-from gnn.user_cache import can_be_written, temporary_cache, user_cache
+from gnn.user_cache import can_be_written, make_cache, make_readable, temporary_cache, user_cache
 
 PACKAGES = ("gnn", "state", "partitioner", "operators")
 UNUSED_DAYS = 7
@@ -207,7 +207,7 @@ def ready_stamps() -> Stamps:
     every = [root / f"{digest.hexdigest()[:16]}.ready" for root in _roots(Path(__file__))]
     for stamp in every:
         with contextlib.suppress(OSError):
-            stamp.parent.mkdir(parents=True, exist_ok=True)
+            make_cache(stamp.parent)
             if os.access(stamp.parent, os.W_OK):
                 _remove_unused(stamp)
                 return Stamps(stamp, every)
@@ -242,7 +242,7 @@ def _use(folder: Path, label: str) -> None:
         if time.time() - folder.stat().st_mtime > _DAY_S:
             os.utime(folder)
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    make_cache(folder)
     (folder / ".lock").touch()
     for other in folder.parent.glob(f"{label}-*"):
         with contextlib.suppress(OSError):
@@ -300,6 +300,14 @@ class _Locator(caching._CacheLocator):  # type: ignore[misc, unused-ignore]
         return cls(function, file)
 
 
+class _File(caching.IndexDataCacheFile):  # type: ignore[misc, unused-ignore]
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
+        with super()._open_for_write(filepath) as file:
+            make_readable(Path(file.name))
+            yield file
+
+
 class _Kept(caching.CompileResultCacheImpl):  # type: ignore[misc, unused-ignore]
     _locator_classes = (_Locator,)
 
@@ -323,7 +331,8 @@ class _Cache(caching.FunctionCache):  # type: ignore[misc, unused-ignore]
         self._writes = cache_folder(file) is not None
         base = self._impl.filename_base
         others = [str(folder) for folder in cache_folders(file) if str(folder) != self.cache_path]
-        self._others = [caching.IndexDataCacheFile(folder, base, _SOURCE_STAMP) for folder in others]
+        self._cache_file = _File(self.cache_path, base, _SOURCE_STAMP)
+        self._others = [_File(folder, base, _SOURCE_STAMP) for folder in others]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = super().load_overload(sig, target_context)
@@ -343,7 +352,7 @@ class _Cache(caching.FunctionCache):  # type: ignore[misc, unused-ignore]
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_cache(folder)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

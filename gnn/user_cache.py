@@ -48,3 +48,23 @@ def can_be_written(folder: Path) -> bool:
         if os.path.lexists(path):
             return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
     return False
+
+
+def make_cache(folder: Path) -> None:
+    """Make a folder of a cache, as readable as the one that it lies in; see `make_readable`.
+
+    Raises: OSError where it can't be made.
+    """
+    if not folder.is_dir():
+        make_cache(folder.parent)
+        folder.mkdir(exist_ok=True)
+        make_readable(folder)
+
+
+def make_readable(path: Path) -> None:
+    """Let all who can read the folder of a file, or of a folder, read it as well, whatever the umask is.
+
+    What a job writes is its owner's alone, and an installation's kernels are for all its users.
+    """
+    mode = 0o700 | path.parent.stat().st_mode & 0o055
+    path.chmod(mode if path.is_dir() else mode & 0o666)

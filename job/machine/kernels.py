@@ -23,6 +23,7 @@ from typing import NamedTuple
 from gnn.compiled import compiling, ready_stamps
 from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
 from gnn.model import SPEC_FILE
+from gnn.user_cache import make_readable
 from job.errors import JobFailed
 from job.machine.processes import die_with_parent
 from job.machine.python_path import python_environ
@@ -121,7 +122,9 @@ def compile_ahead(
             raise JobFailed(msg)
         progress(total, total)
         if stamp is not None:
-            (stamp if jobs is None else jobs.stamp(stamp)).touch()
+            done_stamp = stamp if jobs is None else jobs.stamp(stamp)
+            done_stamp.touch()
+            make_readable(done_stamp)
     return Compiled(total, sum(done), time.monotonic() - began, stamp and stamp.parent)
 
 

@@ -94,6 +94,18 @@ def test_the_cache_can_lie_elsewhere(checkout: Path, tmp_path_factory: pytest.Te
     assert not list(checkout.glob("operators/__pycache__/operators.probe_outer-*"))
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_kernels_are_as_readable_as_the_folder_that_they_lie_in(checkout: Path, mode: int) -> None:
+    """What a job writes is its owner's alone: its umask is not for an installation that others use as well."""
+    (checkout / "operators").chmod(mode)
+    ours_alone = ["sh", "-c", 'umask 077; exec "$@"', "sh"]
+    assert run(checkout, ours_alone) == (60, False)
+    [folder] = (checkout / "operators" / "__pycache__").glob("operators.probe_outer-*")
+    kept = [folder.parent, folder, *folder.glob("*.nb[ci]")]
+    assert len(kept) > 3
+    assert {path.stat().st_mode & 0o777 for path in kept} == {mode, mode & 0o666}
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can be another user")
 def test_another_user_runs_what_lies_in_the_installation(checkout: Path, tmp_path: Path) -> None:
     """Who can write neither there nor to a home: what is missing goes to a temporary folder of the user's own."""
