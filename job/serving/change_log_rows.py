@@ -67,15 +67,15 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     base = _base_of(out, upto)
     newest: dict[tuple[int, int], tuple[int, int]] = {}
     if base is not None:
-        with reading(base):
-            told = (pq.read_schema(base).metadata or {}).get(POSITIONS)
+        with reading(base) as file:
+            told = (pq.read_schema(file).metadata or {}).get(POSITIONS)
         if told is None:  # of an earlier version
             base = None
         else:
             newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
     for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):
-        with reading(path):
-            table = pq.read_table(path, columns=["epoch", "source", "partition", "next_offset"])
+        with reading(path) as file:
+            table = pq.read_table(file, columns=["epoch", "source", "partition", "next_offset"])
         table = table.filter(pc.less_equal(table["epoch"], upto)).sort_by("epoch")
         last = table.group_by(["source", "partition"], use_threads=False).aggregate(
             [("next_offset", "last"), ("epoch", "last")]
@@ -133,7 +133,7 @@ def _take_vectors(path: Path, at: np.ndarray, epochs: np.ndarray, rows: np.ndarr
     if not len(at):
         return
     begin = done = 0
-    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with reading(path) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows
             upto = int(np.searchsorted(at, end))

@@ -114,6 +114,7 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
     def write(sink: DirectFile) -> None:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
             writer.write_table(table)
+        sink.seal()
 
     replace_whole(base, write)
     return live

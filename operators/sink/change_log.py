@@ -2,7 +2,8 @@
 
 A file holds whole epochs. What it holds is a function of the epochs alone, so a file that is written again after a
 restore replaces itself. It is written under a name that starts with a dot, synced to the disk and renamed, and then
-the folder is synced: what is visible is whole, and survives a kill and a power loss (docs/durability.md).
+the folder is synced: what is visible is whole, and survives a kill and a power loss (docs/durability.md). Checksums of
+all its bytes stand between rows and footer (state/checksums/sealed.py).
 
 Layout:
     embeddings/part-PART-NUMBER.parquet   id int64 or string, epoch int64, embedding fixed_size_list<float32>[width],
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from gnn.files.whole import LEFT_BEHIND
 from operators.output_folders import EMBEDDINGS, EPOCHS
-from operators.sink.direct_file import replace_whole
+from operators.sink.direct_file import DirectFile, replace_whole
 from operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
 from operators.sink.epoch_rows import EpochRows, LogFile
 
@@ -72,12 +73,16 @@ class ChangeLog:
             path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
             table = self._embeddings(file.epochs)
 
+            def write(sink: DirectFile) -> None:
+                write_parquet(table, sink)
+                sink.seal()
+
             def is_longer() -> bool:
                 return file.partial and rows_in(path) >= table.num_rows
 
             # A partial file ends where its attempt was stopped. An earlier attempt may have come further, and readers
             # have seen that: both hold the same epochs from the same start, so the longer one stays.
-            replace_whole(path, lambda sink: write_parquet(table, sink), unless=is_longer)
+            replace_whole(path, write, unless=is_longer)
         if self._epochs is not None:
             self._epochs.write(file)
 

@@ -88,8 +88,8 @@ def narrow_rows(path: Path) -> pa.Table:
 
     Raises: DamagedFileError for a file that is no whole one.
     """
-    with reading(path):
-        table = pq.read_table(path, columns=_ROW, page_checksum_verification=True).select(_ROW)
+    with reading(path) as file:
+        table = pq.read_table(file, columns=_ROW, page_checksum_verification=True).select(_ROW)
     if not pa.types.is_string(table["id"].type):
         return table
     return table.set_column(table.schema.get_field_index("id"), "id", table["id"].cast(pa.large_string()))
@@ -196,8 +196,8 @@ class ChangeLogReader:
         """The embeddings of these rows of all files, in that order."""
         if not self.files:
             return np.empty((0, 0), np.float32)
-        with reading(self.files[0]):
-            width = pq.read_schema(self.files[0]).field("embedding").type.list_size
+        with reading(self.files[0]) as first:
+            width = pq.read_schema(first).field("embedding").type.list_size
         out = np.empty((len(rows), width), np.float32)
         order = np.argsort(rows)
         ascending = rows[order]
@@ -206,7 +206,7 @@ class ChangeLogReader:
             if begin == end:
                 continue
             at = int(ends[number])
-            with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+            with reading(path) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
                 for group in range(file.num_row_groups):
                     count = file.metadata.row_group(group).num_rows
                     begin, end = np.searchsorted(ascending, (at, at + count))
@@ -219,7 +219,7 @@ class ChangeLogReader:
 
 def _embeddings_of(path: Path) -> Iterator[np.ndarray]:
     """The embeddings of a file by row groups."""
-    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with reading(path) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             yield _embeddings_in(file, group)
 
@@ -235,8 +235,8 @@ def _epochs_in(path: Path) -> pa.Table:
 
     Raises: DamagedFileError for one that is no whole one.
     """
-    with reading(path):
-        return pq.read_table(path).select(["epoch", "source", "partition", "next_offset", "events"])
+    with reading(path) as file:
+        return pq.read_table(file).select(["epoch", "source", "partition", "next_offset", "events"])
 
 
 def _with_input(epochs: pa.Table) -> pa.Table:

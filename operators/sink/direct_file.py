@@ -19,9 +19,10 @@ import numpy as np
 
 from gnn.files.owner_only import FILE
 from gnn.files.whole import LEFT_BEHIND, sync_folder
+from state.checksums.sealed import END_BYTES, STEP_BYTES, footer_bytes, seal_of, sums_of
 
 BLOCK_BYTES = 4096
-BUFFER_BYTES = 4 << 20
+BUFFER_BYTES = 16 * STEP_BYTES
 
 
 def replace_whole(path: Path, write: Callable[[DirectFile], None], unless: Callable[[], bool] = lambda: False) -> None:
@@ -63,6 +64,7 @@ class DirectFile:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
             self._file = os.open(path, flags | getattr(os, "O_DIRECT", 0), FILE)
@@ -72,6 +74,7 @@ class DirectFile:
         memory = np.empty(BUFFER_BYTES + BLOCK_BYTES, np.uint8)
         self._buffer = memory[-memory.ctypes.data % BLOCK_BYTES :][:BUFFER_BYTES]
         self._filled = self._written = 0
+        self._sums: list[int] = []  # of what has been drained
         self.closed = False
 
     def write(self, data: bytes) -> int:
@@ -79,14 +82,40 @@ class DirectFile:
         source = np.frombuffer(data, np.uint8)
         at = 0
         while at < len(source):
-            count = min(len(source) - at, BUFFER_BYTES - self._filled)
+            count = min(len(source) - at, STEP_BYTES - self._filled % STEP_BYTES)
             # by numpy, which gives the interpreter lock to other threads meanwhile
             np.copyto(self._buffer[self._filled : self._filled + count], source[at : at + count])
             self._filled += count
             at += count
+            if self._filled % STEP_BYTES == 0:  # the processor still has it at hand
+                self._sums += sums_of(self._buffer[self._filled - STEP_BYTES : self._filled])
             if self._filled == BUFFER_BYTES:
                 self._drain(BUFFER_BYTES)
         return len(source)
+
+    def seal(self) -> None:
+        """Put the checksums of a Parquet file that has been written between its rows and its footer."""
+        end = self._take_back(END_BYTES)
+        footer = self._take_back(footer_bytes(end) - END_BYTES) + end
+        sums = self._sums + sums_of(self._buffer[self._filled // STEP_BYTES * STEP_BYTES : self._filled])
+        self.write(seal_of(sums, self.tell(), footer))
+        self.write(footer)
+
+    def _take_back(self, count: int) -> bytes:
+        """The last bytes, as if they had not been written."""
+        if count <= self._filled:
+            self._filled -= count
+            del self._sums[self.tell() // STEP_BYTES :]
+            return self._buffer[self._filled : self._filled + count].tobytes()
+        begin = (self.tell() - count) // BUFFER_BYTES * BUFFER_BYTES
+        with self._path.open("rb") as file:
+            file.seek(begin)
+            data = file.read(self._written - begin) + self._buffer[: self._filled].tobytes()
+        os.lseek(self._file, begin, os.SEEK_SET)
+        self._written, self._filled = begin, 0
+        del self._sums[begin // STEP_BYTES :]
+        self.write(data[:-count])
+        return data[-count:]
 
     def _drain(self, count: int) -> None:
         done = 0

@@ -2,7 +2,7 @@
 
 The file that grows is replaced, in one step, by one with the same rows and those that came since, until it has enough
 of them; then the next one begins. So a reader that lists the folder at any moment finds each epoch once. Each log file
-is a row group, and the longer file has the bytes of the shorter one up to its footer: who has read the footer of one
+is a row group, and the longer file has the rows of the shorter one at the same places: who has read the footer of one
 and opens the file once more for the rows (as most readers do) finds them where they were. Where a file ends is decided
 by the rows and log files in it, and they are durable: a replay comes to the same files. A replay has fewer rows at
 first than readers have seen; the longer file stays until it has more.
@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnn.files.json_file import DamagedFileError
 from operators.sink.direct_file import DirectFile, replace_whole
 from operators.sink.epoch_rows import EpochRows, LogFile
+from operators.sink.log_proof import reading
 
 PREFIX = "epochs-"
 # The file is written anew when one of the change log closes, on the thread that writes that: 25 ms of computing at 64
@@ -114,8 +116,9 @@ class EpochFiles:
 def rows_in(path: Path) -> int:
     """Rows of a Parquet file; -1 where there is none that can be read."""
     try:
-        return pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowInvalid):
+        with reading(path) as file:
+            return int(pq.read_metadata(file).num_rows)
+    except (OSError, DamagedFileError):
         return -1
 
 
@@ -129,7 +132,7 @@ def _before(path: Path, epoch: int) -> list[pa.Table]:
     tables: list[pa.Table] = []
     held = -1
     try:
-        with pq.ParquetFile(path) as file:
+        with reading(path) as opened, pq.ParquetFile(opened) as file:
             for number in range(file.num_row_groups):
                 table = file.read_row_group(number)
                 if number == 0 and table["epoch"][0].as_py() == epoch:
@@ -137,7 +140,7 @@ def _before(path: Path, epoch: int) -> list[pa.Table]:
                 if table["epoch"][0].as_py() < epoch:
                     tables.append(table)
                     held = int(table["epoch"][-1].as_py())
-    except (OSError, pa.ArrowInvalid):
+    except (OSError, DamagedFileError):
         held = -1
     if held != epoch - 1:
         msg = (
@@ -154,3 +157,4 @@ def _write(tables: list[pa.Table], sink: DirectFile) -> None:
     with pq.ParquetWriter(sink, EPOCHS_SCHEMA, **options) as writer:
         for table in tables:
             writer.write_table(table, table.num_rows)
+    sink.seal()

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from gnn.files.json_file import DamagedFileError
 from operators.output_folders import EMBEDDINGS, EPOCHS
+from state.checksums.sealed import SealedFile, SealError
 
 BASE_PREFIX = "base-"  # of a file that repeats the newest rows of others (`freshet compact`)
 NOTHING = -1  # not even epoch 0
@@ -68,8 +69,8 @@ def _last(paths: list[Path]) -> int:
 
 
 def _last_row(path: Path) -> int:
-    with reading(path):
-        epochs = pq.read_table(path, columns=["epoch"])["epoch"].to_numpy()
+    with reading(path) as file:
+        epochs = pq.read_table(file, columns=["epoch"])["epoch"].to_numpy()
     return int(epochs.max(initial=NOTHING))
 
 
@@ -78,8 +79,8 @@ def epochs_of(path: Path) -> tuple[int, int]:
 
     Raises: DamagedFileError for a file that is no whole one.
     """
-    with reading(path):
-        metadata = pq.read_metadata(path)
+    with reading(path) as file:
+        metadata = pq.read_metadata(file)
     names = metadata.schema.names
     if "epoch" not in names:
         raise _damaged(path, f"it has the columns {', '.join(names[:9])}")
@@ -91,14 +92,15 @@ def epochs_of(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Read a file of the log, or a base.
+def reading(path: Path) -> Iterator[SealedFile]:
+    """A file of the log, or a base, opened for pyarrow; every byte of it is checked before it is taken.
 
-    Raises: DamagedFileError for a file that is no whole one.
+    Raises: DamagedFileError for a file that is not what was written.
     """
     try:
-        yield
-    except (pa.ArrowException, KeyError, AttributeError) as error:
+        with SealedFile(path) as file:
+            yield file
+    except (pa.ArrowException, KeyError, AttributeError, SealError) as error:
         raise _damaged(path, str(error)) from error
     except OSError as error:
         if error.errno is not None:  # of the disk

@@ -134,3 +134,21 @@ def test_a_finished_job_is_served_as_it_is_without_its_status(
     assert {int(id_): bytes.fromhex(row) for id_, row in told["rows"].items()} == given.truth
     assert given.compact(out, capsys).code == 0
     assert (out / "embeddings" / "base-000000000025.parquet").is_file()
+
+
+@pytest.mark.parametrize("command", ["check", "serve", "compact"])
+def test_a_bit_of_a_vector_that_flips_is_said(
+    given: Given, jobs: dict[str, Path], command: str, tmp_path: Path, capsys: Any
+) -> None:
+    """A file of the change log is as whole as before, and one row of it is another one."""
+    out = copy_of(jobs["finished"], tmp_path)
+    vector = next(row for row in given.truth.values() if any(row))
+    (path,) = [path for path in (out / "embeddings").iterdir() if vector in path.read_bytes()][-1:]
+    data = bytearray(path.read_bytes())
+    data[data.rindex(vector)] ^= 1
+    path.write_bytes(data)
+    run: Callable[[Path, Any], Ended] = getattr(given, command)
+    ended = run(out, capsys)
+    assert ended.code == 2, ended
+    assert f"{path} is damaged (" in ended.last_line
+    assert "put it back from a copy" in ended.last_line

@@ -13,6 +13,7 @@ from job.folder import layout
 from job.serving import change_log_rows
 from job.serving.change_log_rows import LogRows, rows_between
 from operators.sink.change_log import embeddings_schema
+from state.checksums.sealed import SealedFile
 
 WIDTH, EPOCHS, IDS = 3, 24, 40
 
@@ -60,7 +61,12 @@ def test_every_span_of_epochs(log: Path, after: int, upto: int) -> None:
 
 def test_only_files_of_these_epochs_are_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, names = pq.read_table, set[str]()
-    monkeypatch.setattr(pq, "read_table", lambda path, **options: (names.add(path.name), read(path, **options))[1])
+
+    def read_table(file: SealedFile, **options: object) -> pa.Table:
+        names.add(Path(file.name).name)
+        return read(file, **options)
+
+    monkeypatch.setattr(pq, "read_table", read_table)
     rows_between(log, 6, 11, False, WIDTH)
     assert names == {"part-0-00000001.parquet", "part-1-00000001.parquet"}
 
