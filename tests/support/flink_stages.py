@@ -189,9 +189,9 @@ class Stage(_Keyed):
         sealed = max(_HEADER.unpack_from(block)[3] for block in blocks)
         outcome = Outcome(self._sent(epoch, value, sealed))
         if epoch % MARKER == 0:
-            outcome.of(0).puts.extend([("total", _number(self.total)), ("done", _number(epoch))])
+            outcome.of(self.part).puts.extend([("total", _number(self.total)), ("done", _number(epoch))])
         for page in range(self.pages["count"]):
-            outcome.of(0).puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
+            outcome.of(self.part).puts.append((f"page/{(epoch * 7 + page) % 500}", bytes(self.pages["size"])))
         if self.operator == SINK:
             with (Path(self.config["results"]) / f"sink-{self.part}.txt").open("a") as file:
                 now = time.time_ns()
