@@ -45,7 +45,7 @@ class Budget:
         raw = memoryview(bytearray(size)) if fd is None else memoryview(mmap.mmap(fd, size))
         self._words = raw.cast("q")
         self._own = _WORDS * number
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection of garbage amid a count may give bytes back in the same thread
 
     @property
     def in_flight(self) -> int:
@@ -61,23 +61,25 @@ class Budget:
         """As health and metrics show them."""
         return {"bytes_in_flight": self.in_flight, "bytes_in_flight_limit": ALL_BYTES_MAX, "refused": self.refused}
 
-    def take(self, size: int, what: str) -> None:
-        """Count bytes that are about to be made, until they are given back.
+    def take(self, size: int, what: str, before: int = 0) -> None:
+        """Count bytes that are about to be made, until they are given back; `before`: those in whose place they come.
 
-        Raises: ExhaustedError where they are too many, before anything is made.
+        Raises: ExhaustedError where they are too many, before anything is made; what was counted before still is.
         """
-        if size <= FREE_BYTES:
+        more = _counted(size) - _counted(before)
+        if more <= 0:
+            self._uncount(-more)
             return
         self.check(size, what)
         limit = ALL_BYTES_MAX if size <= SMALL_BYTES else ALL_BYTES_MAX - KEPT_FOR_SMALL
         with self._lock:
-            self._words[self._own + _BYTES] += size
+            self._words[self._own + _BYTES] += more
             total = self.in_flight
             if total <= limit:
                 return
-            self._words[self._own + _BYTES] -= size
+            self._words[self._own + _BYTES] -= more
         self.refuse(
-            f"{what}: {size:,} bytes beside the {total - size:,} in flight are more than {limit:,}; "
+            f"{what}: {size:,} bytes beside the {total - more - _counted(before):,} in flight are more than {limit:,}; "
             f"try again in {RETRY_S} s",
             again=True,
         )
@@ -93,9 +95,7 @@ class Budget:
 
     def give_back(self, size: int) -> None:
         """The inverse of `take`."""
-        if size > FREE_BYTES:
-            with self._lock:
-                self._words[self._own + _BYTES] -= size
+        self._uncount(_counted(size))
 
     def refuse(self, text: str, again: bool) -> NoReturn:
         """Count a refusal.
@@ -118,6 +118,15 @@ class Budget:
         """A process has ended: what it had in flight has gone with it."""
         self._words[_WORDS * number + _BYTES] = 0
 
+    def _uncount(self, size: int) -> None:
+        if size:
+            with self._lock:
+                self._words[self._own + _BYTES] -= size
+
+
+def _counted(size: int) -> int:
+    return size if size > FREE_BYTES else 0
+
 
 class Held:
     """Bytes of a budget, until `release`, the end of a `with` block, or until nobody knows of this object any more."""
@@ -130,9 +139,8 @@ class Held:
 
         Raises: ExhaustedError; what was held is held still.
         """
-        self._budget.take(size, what)
-        before, self.size = self.size, size
-        self._budget.give_back(before)
+        self._budget.take(size, what, self.size)
+        self.size = size
 
     def release(self) -> None:
         """Give them back; once is enough."""

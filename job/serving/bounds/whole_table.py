@@ -54,7 +54,7 @@ class WholeTable:
         self._slots = max(1, min(_PART_SLOTS, _PART_BYTES // self._bytes))
         most = min(self._slots, table.word(T_USED))
         self._held = budget.hold(2 * most * self._bytes, _WHAT)  # one is being sent while the next is read
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection of garbage amid a read may close this in the same thread
         self._kept: deque[Part] = deque()
         self._kept_bytes, self._failure = Held(budget), ""
         until = time.monotonic() + _TRIES_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -67,6 +68,53 @@ def test_past_the_budget_is_refused():
         one.release()
     budget.hold(ONE_BYTES_MAX, "rows").release()
     assert budget.in_flight == 0
+
+
+def test_what_takes_the_place_of_something_is_not_counted_beside_it():
+    budget = Budget()
+    held = [budget.hold(200 * MIB, "rows") for _ in range(4)]
+    held[0].resize(250 * MIB, "rows")
+    assert (budget.in_flight, budget.refused) == (850 * MIB, 0)
+    with pytest.raises(ExhaustedError, match="209,715,200 bytes beside the 891,289,600 in flight"):
+        budget.take(200 * MIB, "rows")
+    with pytest.raises(ExhaustedError):
+        held[1].resize(ONE_BYTES_MAX, "rows")
+    assert (budget.in_flight, held[1].size) == (850 * MIB, 200 * MIB), "what was held is held still"
+    for one in held:
+        one.resize(FREE_BYTES, "little")
+    assert budget.in_flight == 0
+    held[0].resize(FREE_BYTES + 1, "more")
+    assert budget.in_flight == FREE_BYTES + 1
+
+
+class _Collects:
+    """Words of a budget; whoever reads one of them meets a collection of garbage, as any code may."""
+
+    def __init__(self, words):
+        self._words, self.cycle = words, None
+
+    def __getitem__(self, at):
+        if isinstance(at, slice):
+            self.cycle = None
+            gc.collect()
+        return self._words[at]
+
+    def __setitem__(self, at, value):
+        self._words[at] = value
+
+
+def test_a_collection_of_garbage_amid_a_count_gives_back():
+    budget = Budget()
+    words = budget._words = _Collects(budget._words)
+    cycle = [budget.hold(MIB, "of a request that failed")]
+    cycle.append(cycle)
+    words.cycle = cycle
+    del cycle
+    counting = threading.Thread(target=budget.take, args=(2 * MIB, "rows"), daemon=True)
+    counting.start()
+    counting.join(20)
+    assert not counting.is_alive(), "it waits for itself"
+    assert budget.in_flight == 2 * MIB
 
 
 def test_processes_share_one_budget():
