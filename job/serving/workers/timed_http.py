@@ -87,7 +87,9 @@ class TimedProtocol(H11Protocol):
             (b"content-length", b"%d" % len(_TOO_LATE)),
             (b"connection", b"close"),
         ]
-        for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=_TOO_LATE), h11.EndOfMessage()):
+        is_head = self.cycle is not None and self.scope["method"] == "HEAD"  # whose answers have no body
+        data = h11.Data(data=b"" if is_head else _TOO_LATE)
+        for event in (h11.Response(status_code=408, headers=headers), data, h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
 
 
