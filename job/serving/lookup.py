@@ -167,7 +167,7 @@ class Lookup:
         """
         self._table, self.sources, self._plan, self.consistency = table, sources, plan, consistency
         self.ids_found = self.ids_missing = 0
-        self._neighbours = Neighbours(lambda: self.table)
+        self._neighbours = Neighbours(lambda: self.table, consistency == EPOCH)
         self.budget, self.room = Budget(), cast(WaitingRoom[Wanted] | None, None)  # of a server: `as_server`
 
     def as_server(self, budget: Budget | None = None) -> None:

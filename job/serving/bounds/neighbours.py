@@ -10,6 +10,7 @@ import numpy as np
 
 from job.serving.columns import taken
 from state.served.ids import Ids
+from state.served.layout import T_POSITION_SEQ
 
 if TYPE_CHECKING:
     from state.served.mapped import Found
@@ -20,8 +21,9 @@ COSINE, DOT = METRICS = ("cosine", "dot")
 
 
 class Rows(NamedTuple):
-    """All rows at one epoch, and their lengths."""
+    """All rows at one epoch, their lengths, and what the table was when they were read."""
 
+    moment: tuple[object, ...]
     epoch: int
     ids: Ids
     found: Found
@@ -34,8 +36,9 @@ class Neighbours:
     Each turn takes the whole processor anyway, and calls at once would each hold a copy, of an epoch of its own.
     """
 
-    def __init__(self, table: Callable[[], TableReader | PlainReader]) -> None:
-        self._table = table
+    def __init__(self, table: Callable[[], TableReader | PlainReader], by_epochs: bool = True) -> None:
+        """`by_epochs`: a row does not change without the epoch."""
+        self._table, self._by_epochs = table, by_epochs
         self._rows: Rows | None = None
         self._lock = threading.Lock()
 
@@ -55,11 +58,14 @@ class Neighbours:
             return rows.epoch, taken(rows.ids, best), rows.found.own[best], rows.found.rows[best], scores[best]
 
     def _newest(self) -> Rows:
-        """Kept until the next epoch."""
+        """Kept until the next epoch, or the next row that comes without one."""
         table = self._table()
-        if self._rows is None or self._rows.epoch != table.epoch:
+        moment: tuple[object, ...] = table.path, table.epoch
+        if not self._by_epochs:
+            moment = *moment, table.word(T_POSITION_SEQ)  # it changes behind the last row of each batch
+        if self._rows is None or self._rows.moment != moment:
             self._rows = None  # before the next one is made
             ids, found = table.all()
             norms = np.sqrt(np.einsum("ij,ij->i", found.rows, found.rows))
-            self._rows = Rows(found.epoch, ids, found, norms)
+            self._rows = Rows((table.path, found.epoch, *moment[2:]), found.epoch, ids, found, norms)
         return self._rows

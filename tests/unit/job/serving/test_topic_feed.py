@@ -305,6 +305,22 @@ def test_what_answers_say(script, strings):
     follower.close(forget=True)
 
 
+def test_neighbours_are_those_of_the_newest_rows(script, strings):
+    """An epoch of a topic is never known to be complete: more of its rows come later."""
+    topic, job, tables = script
+    topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
+    follower = following(*script)
+    lookup = Lookup(CurrentTable(tables), job.sources, None, ROW)
+    one = np.ones(lookup.table.width, np.float32)
+    assert lookup.nearest(one, 3, "dot")[0].epochs.tolist() == [3, 1]
+    topic.batches = [records((1, 3, 5.0), (4, 3, 4.0), strings=strings)]
+    while follower.step():
+        pass
+    answer, _ = lookup.nearest(one, 3, "dot")
+    assert (answer.epoch, sorted(answer.rows[:, 0].tolist())) == (3, [2.0, 4.0, 5.0])
+    follower.close(forget=True)
+
+
 def test_a_topic_that_is_not_there(tmp_path):
     address = KafkaAddress(f"127.0.0.1:{server_port()}", "t")
     with pytest.raises(UsageError, match=r"--kafka .*: no broker is there"):
