@@ -35,6 +35,7 @@ _NAMES = ("id", "epoch", "embedding")
 _POLL_S = 0.001
 _LOOK_S = 0.2
 _ROWS_AT_ONCE = 8192
+_DIGITS_MAX = 20  # of the number of a partition
 Metric = str
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"
@@ -375,11 +376,11 @@ class Lookup:
     def _place(self, key: str) -> tuple[int | None, int]:
         """The source (None: the only one) and the partition that a key of `min_position` means."""
         source, _, partition = str(key).rpartition(":")
-        if not partition.isdecimal():
-            msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {key!r}"
+        if not partition.isdecimal() or len(partition) > _DIGITS_MAX:
+            msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {str(key)[:50]!r}"
             raise BadRequestError(msg)
         if source and source not in self.sources:
-            msg = f"min_position: {source!r} is none of the sources {', '.join(self.sources)}"
+            msg = f"min_position: {source[:50]!r} is none of the sources {', '.join(self.sources)}"
             raise BadRequestError(msg)
         if not source and len(self.sources) > 1:
             msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(self.sources)}"

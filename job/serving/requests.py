@@ -21,6 +21,7 @@ from job.serving.lookup import (
     TooSlowError,
     Wanted,
 )
+from state.served.mapped import HistoryTooShortError, WriterGoneError
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
@@ -28,9 +29,11 @@ TIMEOUT_MAX_S = 60.0
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (ExhaustedError, EXHAUSTED),
     (TooSlowError, "too-slow"),
+    (HistoryTooShortError, "too-slow"),
     (BadRequestError, "bad-request"),
     (NotYetError, "not-yet"),
     (NotReadyError, "not-ready"),
+    (WriterGoneError, "not-ready"),
 )
 _OPTIONS = frozenset({"min_epoch", "min_position", "timeout", "logits"})
 

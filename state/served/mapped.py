@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gnn.errors import FreshetError
 from state.served.layout import (
     FOLDER_BYTES,
     MAGIC,
@@ -33,11 +34,11 @@ class NoTableError(ValueError):
     """A file that is no table that could be read."""
 
 
-class HistoryTooShortError(RuntimeError):
+class HistoryTooShortError(FreshetError):
     """Again and again the ring had moved on before a read came to its end."""
 
 
-class WriterGoneError(RuntimeError):
+class WriterGoneError(FreshetError):
     """A row is half written, and nobody finishes it."""
 
 

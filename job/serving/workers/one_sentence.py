@@ -20,7 +20,6 @@ import pyarrow.flight as flight
 from gnn.errors import FreshetError
 from job.console import say
 from job.serving.bounds.budget import ExhaustedError
-from job.serving.lookup import NotReadyError, NotYetError
 from job.serving.requests import kind_of
 
 T = TypeVar("T")
@@ -59,10 +58,11 @@ def as_flight(error: FreshetError) -> Exception:
     """The error of Flight by which a client hears of one of ours."""
     if isinstance(error, ExhaustedError):  # pyarrow can't send the status itself; of UNAVAILABLE clients know to retry
         return (flight.FlightUnavailableError if error.again else flight.FlightServerError)(str(error))
-    text = f"{kind_of(error)}: {error}"
-    if isinstance(error, NotReadyError):
+    kind = kind_of(error)
+    text = f"{kind}: {error}"
+    if kind == "not-ready":
         return flight.FlightUnavailableError(text)
-    if isinstance(error, NotYetError):
+    if kind == "not-yet":
         return flight.FlightTimedOutError(text)
     return flight.FlightServerError(text)
 

@@ -15,8 +15,10 @@ from fastapi.testclient import TestClient
 from freshet import EmbeddingClient
 from gnn.errors import FreshetError
 from job.serving.http_front import Front
-from job.serving.lookup import Lookup
+from job.serving.lookup import Lookup, NotReadyError
 from job.serving.workers.one_sentence import logged
+from state.served.mapped import HistoryTooShortError, WriterGoneError
+from state.served.reader import TableReader
 from tests.unit.job.serving.test_servers import Served
 
 HIDDEN = "Traceback", ".py", "secret", "pyarrow._flight", "Python exception"
@@ -151,3 +153,38 @@ def test_the_log_does_not_grow_by_the_same_traceback(capfd: pytest.CaptureFixtur
     said = capfd.readouterr().err
     assert said.count("internal error") == 50
     assert said.count("Traceback") <= 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "status"), [(HistoryTooShortError, "too-slow", 503), (WriterGoneError, "not-ready", 503)]
+)
+def test_what_is_wrong_with_a_table_is_said(
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: type[FreshetError], kind: str, status: int
+) -> None:
+    """A table's errors say what to do: give the server more --history, or start it again."""
+    said = "the table: give the server more --history"
+
+    def fails(*_: object, **__: object) -> Any:
+        raise error(said)
+
+    for name in ("get", "few_into", "part", "all"):
+        monkeypatch.setattr(TableReader, name, fails)
+    answer = served.http.post("/embeddings", json={"ids": [2]})
+    assert (answer.status_code, answer.json()) == (status, {"error": said, "kind": kind})
+    with flight.connect(f"grpc://127.0.0.1:{served.port}") as client:
+        for call in ("ids", "all"):
+            with pytest.raises(flight.FlightError, match=f"^{kind}: {said}"):
+                CALLS[call](client)
+    with served.client("flight", timeout=1) as asking:
+        for ask in (asking.get, asking.rows):
+            with pytest.raises(NotReadyError, match=said):
+                ask([2])
+
+
+@pytest.mark.parametrize(
+    "key", ["9" * 5000, "events.jsonl:" + "9" * 5000, "x" * 5000 + ":1"], ids=["", "source", "no source"]
+)
+def test_partitions_that_are_none(served: Served, key: str) -> None:
+    answer = served.http.post("/embeddings", json={"ids": [2], "min_position": {key: 1}, "timeout": 0})
+    assert (answer.status_code, answer.json()["kind"]) == (400, "bad-request")
+    assert len(answer.json()["error"]) < 200
