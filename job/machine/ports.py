@@ -45,13 +45,22 @@ def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a server could listen on the port now."""
-    with socket.socket() as probe:
+    try:
+        try_to_bind(host, port)
+    except OSError:
+        return False
+    return True
+
+
+def try_to_bind(host: str, port: int = 0) -> None:
+    """Bind a port, any for 0, and let it go.
+
+    Raises: OSError when that can't be: the port is taken, or the host has no address of this machine.
+    """
+    family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        probe.bind(place)
 
 
 def why_silent(address: str, timeout_s: float = 5.0) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from job.console import say
 from job.errors import EXIT_DONE, UsageError
-from job.machine.ports import free_port
+from job.machine.ports import free_port, try_to_bind
 from job.machine.processes import allow_many_files, began_s
 from job.machine.signals import stop_signals
 from job.serving import place
@@ -46,6 +46,7 @@ def serve(options: ServeOptions) -> NoReturn:
     """
     faulthandler.enable(_STDERR)  # a crash in a library says where
     check_token(options)
+    _check_host(options.host)
     if options.token and not is_loopback(options.host) and options.certificate is None:
         say(f"--host {options.host}: token and embeddings cross the network as they are; give --tls-cert and --tls-key")
     with stop_signals() as caught:
@@ -128,6 +129,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _check_host(host: str) -> None:
+    """Raises: UsageError for one that nobody can listen at here."""
+    try:
+        try_to_bind(host)
+    except (OSError, UnicodeError) as error:  # a name with an empty or a long part is no name
+        why = error.strerror if isinstance(error, OSError) else "it is no name"
+        msg = f"--host {host}: this machine can't listen there: {why}; give an address of it, such as 127.0.0.1"
+        raise UsageError(msg) from None
+
+
 def _port(wanted: int | None, default: int, host: str, option: str) -> int:
     if wanted is None:
         return free_port(default, host)
@@ -191,7 +202,8 @@ class _Servers:
         """Flight and HTTP; with TLS as URIs, which clients take as they take HOST:PORT."""
         doors = self._doors
         flight, http = ("grpc+tls://", "https://") if doors.cert else ("", "")
-        return f"{flight}{doors.host}:{doors.flight_ports[0]}", f"{http}{doors.host}:{doors.http_port}"
+        host = f"[{doors.host}]" if ":" in doors.host else doors.host
+        return f"{flight}{host}:{doors.flight_ports[0]}", f"{http}{host}:{doors.http_port}"
 
 
 def _until_done(write: Callable[[], None]) -> None:

@@ -82,3 +82,12 @@ def _trees(roots: tuple[int, ...]) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found or psutil.Process().children(recursive=True)
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has the loopback address of IPv6."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False

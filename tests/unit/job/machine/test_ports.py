@@ -5,7 +5,10 @@ import socket
 import threading
 import time
 
-from job.machine.ports import free_port, server_port, why_silent
+import pytest
+
+from job.machine.ports import free_port, is_free, server_port, why_silent
+from tests.support.listening import has_ipv6
 
 
 def test_a_seed_does_not_decide_and_no_port_is_given_twice():
@@ -39,3 +42,17 @@ def test_one_that_is_just_starting_is_waited_for():
     finally:
         timer.join()
         servers[0].close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_ports_of_any_kind_of_address(host):
+    if host == "::1" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    port = free_port(0, host)
+    assert is_free(port, host)
+    family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as taken:
+        taken.bind(place)
+        taken.listen()
+        assert not is_free(port, host)
+        assert free_port(port, host) != port

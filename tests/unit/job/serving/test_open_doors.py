@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+from freshet import EmbeddingClient
 from job.errors import UsageError
+from job.serving import place
 from job.serving.http_front import Front
+from job.serving.lookup import CurrentTable, Lookup
 from job.serving.serve_options import ServeOptions
-from job.serving.server import check_token
+from job.serving.served_job import ServedJob
+from job.serving.server import _Servers, check_token, serve
+from tests.support.listening import has_ipv6
 from tests.unit.job.serving.test_servers import Served
 
 OPEN = [
@@ -86,4 +92,30 @@ def test_health_tells_those_without_the_token_nothing_else(tmp_path: Path) -> No
         assert [stale.get(path).status_code for path in ("/healthz", "/readyz")] == [200, 503]
         assert stale.get("/readyz").json() == {"ready": False}
     finally:
+        one.close()
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.7", "a..b", "x" * 70])
+def test_a_host_that_is_not_here(host: str) -> None:
+    with pytest.raises(UsageError, match=r"^--host .*: this machine can't listen there: .*; give an address of it"):
+        serve(ServeOptions(Path("O/tables"), host, token="secret"))
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_the_loopback_address_of_ipv6(tmp_path: Path) -> None:
+    one = Served(tmp_path / "O", "int")
+    job = ServedJob.read(tmp_path / "O")
+    assert job is not None
+    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables"), job.sources, lambda: job.plan)
+    servers = _Servers(ServeOptions(tmp_path / "O" / "tables", "::1", port=0, http_port=0), lookup, one.health, job)
+    try:
+        servers.start()
+        servers.tell()
+        told = place.read_server(tmp_path / "O" / "tables")
+        with urllib.request.urlopen(f"http://{told['http']}/embeddings/2", timeout=20) as answer:
+            assert answer.status == 200
+        with EmbeddingClient(told["flight"], timeout=20) as client:
+            assert client.get([2]).num_rows == 1
+    finally:
+        servers.stop()
         one.close()
