@@ -31,11 +31,18 @@ def write_json(path: Path, content: Mapping[str, Any], *, synced: bool = True) -
     """Write an object in one step, with its checksum; see `write_whole` for `synced`, and for what it raises.
 
     The folder is made where it is not there.
+    Raises: InputError for text that no JSON file can hold, such as a path that is no UTF-8.
     """
     told = json.loads(json.dumps({name: value for name, value in content.items() if name != _CRC32}))
-    data = json.dumps({**told, _CRC32: _checksum(told)}, indent=1 if synced else None)
+    text = json.dumps({**told, _CRC32: _checksum(told)}, indent=1 if synced else None, ensure_ascii=False)
+    try:
+        data = (text + "\n").encode()
+    except UnicodeEncodeError as error:
+        around = text[max(0, error.start - _SHOWN) : error.end + _SHOWN].strip()
+        msg = f"{path}: can't be written: {around!r} is no UTF-8; give another name to what it names"
+        raise InputError(msg) from None
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (data + "\n").encode(), synced=synced)
+    write_whole(path, data, synced=synced)
 
 
 def read_json(path: Path, kind: Any, advice: str) -> Any:

@@ -22,7 +22,7 @@ METADATA = "_metadata"
 _CHECKPOINT = "chk-"
 _BESIDE = re.compile(r"checksums-(\d+)\.json")
 _WRITTEN = "written_ns"  # when `_metadata` was
-_MOVED = "moved_metadata"  # size and checksum of `_metadata` once its paths follow a move
+_MOVED = "moved_metadata"  # sizes and checksums of `_metadata` once its paths follow a move, and while they do
 _NAMED = re.compile(rb"/((?:chk-\d+|shared|taskowned)/[\w.-]+)")
 _POLL_S = 0.3
 
@@ -111,19 +111,29 @@ def damage_of(state: Path) -> str | None:
         return str(error)
     if checksums is None:
         return None if is_complete(state) else f"{metadata} is missing"
-    if (moved := checksums.told.get(_MOVED)) is not None:
+    if checksums.told.get(_MOVED):
         name = metadata.relative_to(base).as_posix()
         with suppress(OSError):
-            if (now := FileChecksums.of(base, [name])).files[name] == tuple(moved):
-                checksums = replace(checksums, files={**checksums.files, **now.files})
+            if (now := _size_and_crc32c(metadata)) in checksums.told[_MOVED]:
+                checksums = replace(checksums, files={**checksums.files, name: (now[0], now[1])})
     return checksums.damage(base)
 
 
+def _size_and_crc32c(path: Path) -> list[int]:
+    data = path.read_bytes()
+    return [len(data), crc32c_of(data)]
+
+
 def expect_metadata(state: Path, data: bytes) -> None:
-    """Have `_metadata` of a state be taken with these bytes, too: they are about to be written."""
+    """Have `_metadata` of a state be taken with these bytes, too: they are about to be written.
+
+    Those that it has stay good: a process that is killed before it writes leaves them.
+    """
     checksums = FileChecksums.read(checksums_file(state))
     if checksums is not None:
-        told = {**checksums.told, _MOVED: [len(data), crc32c_of(data)]}
+        now = _size_and_crc32c(state / METADATA)
+        kept = [one for one in checksums.told.get(_MOVED, []) if one == now]
+        told = {**checksums.told, _MOVED: [*kept, [len(data), crc32c_of(data)]]}
         replace(checksums, told=told).write(checksums_file(state))
 
 

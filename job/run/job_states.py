@@ -83,6 +83,10 @@ class JobStates:
             return
         older = self.older_than(state)
         way = f"go on from the one before: {self.flag} {older}"
+        if not state.exists():
+            msg = f"{self.flag} {given}: the job's last state, {state}, is gone; give where it is now, {self.flag} PATH"
+            msg += "" if older is None else f", or {way}"
+            raise UsageError(msg)
         if older is None:
             way = "there is no older one: put the file back, or begin again in a new folder"
         msg = f"{self.flag} {given}: the state {state} is damaged: {damage}; {way}"

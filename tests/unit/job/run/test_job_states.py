@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,7 +121,27 @@ def test_a_savepoint_that_the_job_stopped_with_and_that_is_gone_is_missed(out: P
     gone = checkpoint(out.parent / "elsewhere" / "savepoint-1", 200)
     run_file.update_run(out, state="stopped", savepoint=str(gone))
     shutil.rmtree(gone)
-    with pytest.raises(UsageError, match=f"savepoint-1/_metadata is missing; .*--resume {older}"):
+    with pytest.raises(UsageError, match=f"{gone}, is gone; .* --resume PATH, or .*--resume {older}"):
         latest(out)
+    shutil.rmtree(older.parent)
+    with pytest.raises(UsageError, match=f"{gone}, is gone; give where it is now, --resume PATH$"):
+        latest(out)
+    checkpoint(older, 100)
     run_file.update_run(out, state="running")  # and killed: its checkpoints are newer
     assert latest(out) == str(older)
+
+
+def test_a_move_that_was_cut_short_leaves_a_state_that_is_whole(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = f"checkpoints/{'a' * 32}"
+    named = f"file:/once/upon/a/time/{'a' * 32}/shared/5b1c".encode()
+    checkpoint(out / at / "chk-3", 100, struct.pack(">H", len(named)) + named)
+    places = [out.rename(out.with_name("moved"))]
+    assert latest(places[-1]) == f"{places[-1]}/{at}/chk-3"
+    for name in ("moved-again", "and-again"):
+        places.append(places[-1].rename(out.with_name(name)))
+        with monkeypatch.context() as killed:
+            killed.setattr(shutil, "copystat", lambda *_: 1 / 0)  # `_metadata` is noted, and not replaced
+            with pytest.raises(ZeroDivisionError):
+                latest(places[-1])
+    assert latest(places[-1]) == f"{places[-1]}/{at}/chk-3"
+    assert f"file:{places[-1]}/checkpoints/" in (places[-1] / at / "chk-3" / "_metadata").read_text("latin-1")
