@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gnn.errors import InputError
 from gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
 from gnn.files.whole import sync_tree, write_whole
 from tests.support.torn import DAMAGES, damage
@@ -124,3 +125,12 @@ def test_a_full_disk_leaves_the_former_file_and_nothing_beside_it(tmp_path: Path
     with pytest.raises(OSError, match="No space left"):
         write_whole(tmp_path / "file", b"new")
     assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"former"]
+
+
+def test_text_that_is_no_utf_8_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_json(path, CONTENT)
+    with pytest.raises(InputError, match=r"file.json: can't be written: .*M.udcff.* is no UTF-8") as refused:
+        write_json(path, {"model": os.fsdecode(b"/models/M\xff")})
+    assert not isinstance(refused.value, DamagedFileError)
+    assert read_json(path, Kind, ADVICE) == Kind(7, 1.0, ("a", "ß"), {3: None})

@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnn.files.json_file import DamagedFileError
+from job.serving.change_log_rows import positions_at
 from operators.sink.change_log import ChangeLog
+from operators.sink.change_log_reader import ChangeLogReader
 from operators.sink.epoch_rows import EpochRows, LogFile
 from operators.sink.log_proof import NOTHING, complete_epoch, last_of_part, last_recorded
 
@@ -78,3 +80,25 @@ def test_a_damaged_file_that_decides_is_named(out: Path, how: object) -> None:
     pq.write_table(pq.read_table(path).drop_columns(["epoch"]), path)
     with pytest.raises(DamagedFileError, match=r"epochs-00000002.parquet is damaged .*columns source"):
         proven(out, {}, has_finished=True)
+
+
+def test_a_bit_that_flips_in_epochs_is_seen(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path, 0, 3, "int", ["a.jsonl"])
+    rows = [np.arange(1)], [np.ones((1, 3), np.float32)], 1, 0
+    log.write(LogFile(1, [EpochRows(n, *rows, positions=np.array([[0, 0, 10 * n, 3]])) for n in range(1, 40)]))
+    (path,) = (tmp_path / "epochs").glob("*.parquet")
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+    def read() -> list[list[list[int]]]:
+        told = ChangeLogReader(tmp_path).positions()
+        return [positions_at(tmp_path, 39, ("a.jsonl",)).tolist(), [told.next_offset.tolist(), told.events.tolist()]]
+
+    whole, refused = read(), 0
+    for at in range(4, footer, 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+        try:
+            assert read() == whole, f"byte {at}"
+        except DamagedFileError:
+            refused += 1
+    assert refused
