@@ -345,7 +345,10 @@ def _check_format(stored: bytes | None) -> None:
 def _check_image(stored: bytes | None, image: Path | None) -> None:
     found = None if image is None else image_id(image)
     if stored != found:
-        msg = f"the state builds on base image {_text(stored)}, but {image or 'no folder'} holds {_text(found)}"
+        holds = (
+            "there is none" if image is None else f"{image}/image.json is of {_text(found)}; put it back from a copy"
+        )
+        msg = f"the state builds on base image {_text(stored)}, but {holds}"
         raise DamagedImageError(msg)
 
 

@@ -19,7 +19,7 @@ from gnn.files.whole import write_whole
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_SHOWN = 60
+_SHOWN = 80
 _CRC32 = "crc32"
 
 
@@ -77,7 +77,7 @@ def parse_json(data: bytes, kind: Any) -> Any:
     try:
         content = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        msg = f"no JSON: {str(error)[:_SHOWN]}"
+        msg = f"no JSON: {str(error).partition(' (char')[0][:_SHOWN]}"
         raise ValueError(msg) from None
     if isinstance(content, dict) and _CRC32 in content:
         recorded = content.pop(_CRC32)

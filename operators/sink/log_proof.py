@@ -43,12 +43,12 @@ def complete_epoch(out: Path, parts: int, told: Mapping[int, int], *, has_finish
 
 def last_recorded(out: Path) -> int:
     """The last epoch that `epochs/` has."""
-    return _last(sorted((out / EPOCHS).glob("[!._]*.parquet")))
+    return _last(out / EPOCHS, "[!._]*.parquet")
 
 
 def last_of_part(out: Path, part: int) -> int:
     """The last epoch in the files of a part, which come in order."""
-    return _last(sorted((out / EMBEDDINGS).glob(f"part-{part}-*.parquet")))
+    return _last(out / EMBEDDINGS, f"part-{part}-*.parquet")
 
 
 def newest_base(out: Path) -> int:
@@ -61,11 +61,16 @@ def epoch_of_base(base: Path) -> int:
     return int(base.stem.removeprefix(BASE_PREFIX))
 
 
-def _last(paths: list[Path]) -> int:
-    if not paths:
-        return NOTHING
-    last = epochs_of(paths[-1])[1]
-    return last if last < _ANY else _last_row(paths[-1])
+def _last(folder: Path, names: str) -> int:
+    """The last epoch in the last of these files; where compaction has removed that one, of those that are left."""
+    while (newest := max(folder.glob(names), default=None)) is not None:
+        try:
+            last = epochs_of(newest)[1]
+            return last if last < _ANY else _last_row(newest)
+        except FileNotFoundError:
+            if newest.is_symlink():  # to what is not there
+                raise
+    return NOTHING
 
 
 def _last_row(path: Path) -> int:

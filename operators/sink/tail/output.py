@@ -71,8 +71,8 @@ class TailOutput:
             return []
         try:
             self._publish(epoch, rows, int(control[ARRIVAL_MS]), number)
-        except Exception:
-            self._fail(epoch, number)
+        except Exception as error:
+            self._fail(epoch, number, error)
         else:
             if rows.arrived_ms:
                 self._latencies.readable([rows.arrived_ms], self._clock_ms())
@@ -122,11 +122,12 @@ class TailOutput:
         regions, counts = regions_of(rows)
         self._file.append(epoch, arrived_ms, regions, counts)
 
-    def _fail(self, epoch: int, number: int) -> None:
+    def _fail(self, epoch: int, number: int, error: Exception) -> None:
         """Go on without a tail until the change log begins its next file."""
         self.failures += 1
         self._failed_at = number
-        _LOG.warning("sink %d: the tail could not be written at epoch %d", self.part, epoch, exc_info=True)
+        trace = not isinstance(error, OSError)  # a disk that is full has none
+        _LOG.warning("sink %d: the tail could not be written at epoch %d: %s", self.part, epoch, error, exc_info=trace)
         self._drop(FAILED)
 
     def _drop(self, *state: int) -> None:

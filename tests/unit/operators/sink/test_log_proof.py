@@ -10,6 +10,7 @@ import pytest
 
 from gnn.files.json_file import DamagedFileError
 from job.serving.change_log_rows import positions_at
+from operators.sink import log_proof
 from operators.sink.change_log import ChangeLog
 from operators.sink.change_log_reader import ChangeLogReader
 from operators.sink.epoch_rows import EpochRows, LogFile
@@ -102,3 +103,17 @@ def test_a_bit_that_flips_in_epochs_is_seen(tmp_path: Path) -> None:
         except DamagedFileError:
             refused += 1
     assert refused
+
+
+def test_a_file_that_compaction_removes_meanwhile_is_not_missed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = out / "embeddings" / "part-0-00000002.parquet"
+    real = log_proof.epochs_of
+
+    def removed(path: Path) -> tuple[int, int]:
+        if path == newest:
+            path.unlink(missing_ok=True)
+        return real(path)
+
+    monkeypatch.setattr(log_proof, "epochs_of", removed)
+    assert last_of_part(out, 0) == 3
+    assert proven(out, {}) == 3

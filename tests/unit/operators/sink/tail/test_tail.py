@@ -200,7 +200,7 @@ def test_a_restore_begins_a_file_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, 1])  # when the file is made, and when it grows
-def test_a_full_disk_is_counted_and_the_job_goes_on(tmp_path, monkeypatch, at):
+def test_a_full_disk_is_counted_and_the_job_goes_on(tmp_path, monkeypatch, caplog, at):
     sink, tail = tailed(tmp_path)
     real, calls = os.posix_fallocate, []
 
@@ -214,6 +214,9 @@ def test_a_full_disk_is_counted_and_the_job_goes_on(tmp_path, monkeypatch, at):
     sink.apply(1, [block(1, [1], control=control())])
     sink.apply(2, [block(2, range(100_000), control=control())])
     assert tail.failures == 1
+    (said,) = (one for one in caplog.records if "the tail could not be written" in one.message)
+    assert said.message.endswith("No space left on device")
+    assert not said.exc_info, "a traceback says nothing of a disk that is full"
     assert [one.epoch for path in tails(tmp_path) for one in epochs_in(path)] == ([1] if at else [])
     sink.apply(3, [block(3, [1], control=control(marker=1))])  # here the change log's next file begins
     monkeypatch.undo()
