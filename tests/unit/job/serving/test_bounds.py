@@ -246,9 +246,13 @@ def test_a_slow_reader_gets_the_epoch_that_it_began_with(large, monkeypatch):
     parts = iter(whole)
     begun = [next(parts)]
     assert budget.in_flight < MIB
-    churn(large, 3, 5)
-    until(lambda: budget.in_flight > 900_000)  # nearly all of its rows
-    churn(large, 8, 4)
+    epoch = 3
+    while budget.in_flight < 900_000:  # nearly all of its rows
+        churn(large, epoch, 1)
+        time.sleep(10 * whole_table._LOOK_S)  # whoever looks after it is to see each epoch
+        epoch += 1
+        assert epoch < 40
+    churn(large, epoch, 4)
     begun += parts
     assert whole.epoch == expected.epoch
     assert np.concatenate([part.ids for part in begun]).tolist() == expected.ids.tolist()

@@ -67,7 +67,5 @@ def test_damaged_checksums_are_refused(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "checksums.json"
     FileChecksums.of(folder, NAMES).write(path)
     path.write_bytes(path.read_bytes().replace(b"5000", b"4000"))
-    with pytest.raises(
-        DamagedFileError, match=r"checksums\.json: can't be read \(damaged: .* does not match its checksum"
-    ):
+    with pytest.raises(DamagedFileError, match=r"checksums\.json: damaged: .* does not match its checksum"):
         FileChecksums.read(path)
