@@ -80,7 +80,7 @@ class NetworkSynopsis(Synopsis):
 
     @property
     def needs_same_bits(self) -> bool:
-        """A maximum or minimum knows its holders by their value, which matrix products make anew when they go."""
+        """Whether the synopsis keeps extrema: a message that goes is found by its value, which is computed again."""
         return MonotonicSynopsis.algebra in self.inner.algebra
 
     def width(self, message_width: int) -> int:

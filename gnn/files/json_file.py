@@ -33,8 +33,8 @@ def write_json(path: Path, content: Mapping[str, Any], *, synced: bool = True) -
     The folder is made where it is not there.
     Raises: InputError for text that no JSON file can hold, such as a path that is no UTF-8.
     """
-    told = json.loads(json.dumps({name: value for name, value in content.items() if name != _CRC32}))
-    text = json.dumps({**told, _CRC32: _checksum(told)}, indent=1 if synced else None, ensure_ascii=False)
+    plain = json.loads(json.dumps({name: value for name, value in content.items() if name != _CRC32}))
+    text = json.dumps({**plain, _CRC32: _checksum(plain)}, indent=1 if synced else None, ensure_ascii=False)
     try:
         data = (text + "\n").encode()
     except UnicodeEncodeError as error:
