@@ -6,21 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnn.declarations import Layer as Layer
-    from gnn.pyg.export import export_model as export_model
-    from gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
-    from job.serving.clients.async_client import AsyncEmbeddingClient as AsyncEmbeddingClient
-    from job.serving.clients.client import EmbeddingClient as EmbeddingClient
+    from freshet.gnn.declarations import Layer as Layer
+    from freshet.gnn.pyg.export import export_model as export_model
+    from freshet.gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
+    from freshet.job.serving.clients.async_client import AsyncEmbeddingClient as AsyncEmbeddingClient
+    from freshet.job.serving.clients.client import EmbeddingClient as EmbeddingClient
 
 __version__ = "0.1.0"
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {
-    "AsyncEmbeddingClient": "job.serving.clients.async_client",
-    "EmbeddingClient": "job.serving.clients.client",
-    "EmbeddingFeatureStore": "gnn.pyg.feature_store",
-    "Layer": "gnn.declarations",
-    "export_model": "gnn.pyg.export",
+    "AsyncEmbeddingClient": "freshet.job.serving.clients.async_client",
+    "EmbeddingClient": "freshet.job.serving.clients.client",
+    "EmbeddingFeatureStore": "freshet.gnn.pyg.feature_store",
+    "Layer": "freshet.gnn.declarations",
+    "export_model": "freshet.gnn.pyg.export",
 }
 
 __all__ = ["AsyncEmbeddingClient", "EmbeddingClient", "EmbeddingFeatureStore", "Layer", "__version__", "export_model"]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import exp, inner, kernel
-from gnn.scores import Terms, loop_score
+from freshet.gnn.kernel import exp, inner, kernel
+from freshet.gnn.scores import Terms, loop_score
 
 
 class AttentionEpilogue(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gnn import elementwise
-from gnn.declarations import DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
-from gnn.dense import Rows, matmul
-from gnn.model import Model, ModelError
-from gnn.rows import steps
+from freshet.gnn import elementwise
+from freshet.gnn.declarations import DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
+from freshet.gnn.dense import Rows, matmul
+from freshet.gnn.model import Model, ModelError
+from freshet.gnn.rows import steps
 
 _FLAT: dict[str, Callable[[Any], None]] = {
     "relu": elementwise.relu,

@@ -31,15 +31,15 @@ from numba.core import caching, registry
 from numba.core.codegen import JITCodeLibrary
 from numba.core.types import unliteral  # type: ignore[attr-defined, unused-ignore]
 
-from gnn.kernel_calls import noted, noting
-from gnn.processor import compile_for_fixed_target
-from gnn.user_cache import can_be_written, make_cache, make_readable, temporary_cache, user_cache
+from freshet.gnn.kernel_calls import noted, noting
+from freshet.gnn.processor import compile_for_fixed_target
+from freshet.gnn.user_cache import can_be_written, make_cache, make_readable, temporary_cache, user_cache
 
 PACKAGES = ("gnn", "state", "partitioner", "operators")
 UNUSED_DAYS = 7
 _DAY_S = 86_400.0
 _SOURCE_STAMP = ""  # the name of a folder says all of the sources
-_PROJECT = Path(__file__).resolve().parents[1]
+_PROJECT = Path(__file__).resolve().parents[1]  # the package `freshet`, where it is installed
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.MULTILINE
 )
@@ -188,7 +188,8 @@ def cache_folders(file: str) -> list[Path]:
 
 def kernel_modules() -> list[Path]:
     """The files that hold kernels."""
-    return [path for path in _modules(_PROJECT).values() if "gnn.kernel import" in path.read_text(encoding="utf-8")]
+    mark = "freshet.gnn.kernel import"
+    return [path for path in _modules(_PROJECT).values() if mark in path.read_text(encoding="utf-8")]
 
 
 class Stamps(NamedTuple):
@@ -276,7 +277,7 @@ def _modules(project: Path) -> dict[str, Path]:
     for package in PACKAGES:
         for path in (project / package).rglob("*.py"):
             parts = path.relative_to(project).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+            found[".".join(("freshet", *(parts[:-1] if parts[-1] == "__init__" else parts)))] = path
     return found
 
 

@@ -6,36 +6,36 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from gnn.convs.attention import AGNNConv as AGNNConv
-from gnn.convs.attention import AttentionConv as AttentionConv
-from gnn.convs.attention import GATConv as GATConv
-from gnn.convs.attention import GATv2Conv as GATv2Conv
-from gnn.convs.attention import SuperGATConv as SuperGATConv
-from gnn.convs.attention import TransformerConv as TransformerConv
-from gnn.convs.base import Aggregator as Aggregator
-from gnn.convs.base import Conv as Conv
-from gnn.convs.base import check_same_width
-from gnn.convs.edge_networks import EdgeConv as EdgeConv
-from gnn.convs.edge_networks import PNAConv as PNAConv
-from gnn.rows.chains import chain_tensors, chain_width
-from gnn.rows.dense import AnyDense, linear_shapes
-from gnn.rows.dense import DenseLayer as DenseLayer
-from gnn.rows.dense import Elu as Elu
-from gnn.rows.dense import Gelu as Gelu
-from gnn.rows.dense import Identity as Identity
-from gnn.rows.dense import LeakyRelu as LeakyRelu
-from gnn.rows.dense import Linear as Linear
-from gnn.rows.dense import PRelu as PRelu
-from gnn.rows.dense import Relu as Relu
-from gnn.rows.dense import Selu as Selu
-from gnn.rows.dense import Sigmoid as Sigmoid
-from gnn.rows.dense import Silu as Silu
-from gnn.rows.dense import Tanh as Tanh
-from gnn.rows.jumps import Join, Keep
-from gnn.rows.layer import Layer as Layer
-from gnn.rows.layer import Shape as Shape
-from gnn.rows.layer import Width
-from gnn.rows.norms import BatchNorm as BatchNorm
+from freshet.gnn.convs.attention import AGNNConv as AGNNConv
+from freshet.gnn.convs.attention import AttentionConv as AttentionConv
+from freshet.gnn.convs.attention import GATConv as GATConv
+from freshet.gnn.convs.attention import GATv2Conv as GATv2Conv
+from freshet.gnn.convs.attention import SuperGATConv as SuperGATConv
+from freshet.gnn.convs.attention import TransformerConv as TransformerConv
+from freshet.gnn.convs.base import Aggregator as Aggregator
+from freshet.gnn.convs.base import Conv as Conv
+from freshet.gnn.convs.base import check_same_width
+from freshet.gnn.convs.edge_networks import EdgeConv as EdgeConv
+from freshet.gnn.convs.edge_networks import PNAConv as PNAConv
+from freshet.gnn.rows.chains import chain_tensors, chain_width
+from freshet.gnn.rows.dense import AnyDense, linear_shapes
+from freshet.gnn.rows.dense import DenseLayer as DenseLayer
+from freshet.gnn.rows.dense import Elu as Elu
+from freshet.gnn.rows.dense import Gelu as Gelu
+from freshet.gnn.rows.dense import Identity as Identity
+from freshet.gnn.rows.dense import LeakyRelu as LeakyRelu
+from freshet.gnn.rows.dense import Linear as Linear
+from freshet.gnn.rows.dense import PRelu as PRelu
+from freshet.gnn.rows.dense import Relu as Relu
+from freshet.gnn.rows.dense import Selu as Selu
+from freshet.gnn.rows.dense import Sigmoid as Sigmoid
+from freshet.gnn.rows.dense import Silu as Silu
+from freshet.gnn.rows.dense import Tanh as Tanh
+from freshet.gnn.rows.jumps import Join, Keep
+from freshet.gnn.rows.layer import Layer as Layer
+from freshet.gnn.rows.layer import Shape as Shape
+from freshet.gnn.rows.layer import Width
+from freshet.gnn.rows.norms import BatchNorm as BatchNorm
 
 
 class RootedConv(Conv):

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.blas import take_work_memory, use_one_thread
-from gnn.rows.few_products import FEW, chains_like, multiply_few
-from gnn.rows.few_products import Rows as Rows
+from freshet.gnn.blas import take_work_memory, use_one_thread
+from freshet.gnn.rows.few_products import FEW, chains_like, multiply_few
+from freshet.gnn.rows.few_products import Rows as Rows
 
 _TRIALS = 8
 _AT_ONCE = (8, 4, 2)  # blocks with margins in one product: what comes in between stays in the cache

@@ -9,13 +9,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from gnn.declarations import AnyLayer, Conv, EdgeConv, Layer
-from gnn.edge_network import READS_BOTH, EdgeNetwork, NetworkSynopsis
-from gnn.layers.base import LayerPlan
-from gnn.model import Model, load_model
-from gnn.plan import Plan, compile_plan
-from gnn.rows.jumps import CURRENT, Join, Keep
-from gnn.rows.norms import FrozenNorm
+from freshet.gnn.declarations import AnyLayer, Conv, EdgeConv, Layer
+from freshet.gnn.edge_network import READS_BOTH, EdgeNetwork, NetworkSynopsis
+from freshet.gnn.layers.base import LayerPlan
+from freshet.gnn.model import Model, load_model
+from freshet.gnn.plan import Plan, compile_plan
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
+from freshet.gnn.rows.norms import FrozenNorm
 
 _OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 _ALGEBRA = {

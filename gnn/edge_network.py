@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnn.dense import Rows
-from gnn.synopses import Factor, MonotonicSynopsis, ProductSynopsis, Synopsis
+from freshet.gnn.dense import Rows
+from freshet.gnn.synopses import Factor, MonotonicSynopsis, ProductSynopsis, Synopsis
 
 READS_BOTH = "reading both ends"
 

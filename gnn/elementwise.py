@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from gnn.kernel import exp, kernel
+from freshet.gnn.kernel import exp, kernel
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gnn.compiled import compiled, compiling
+from freshet.gnn.compiled import compiled, compiling
 
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
 # Called by kernels alone: compiled without an entry from Python, which often takes longer than the kernel itself, and

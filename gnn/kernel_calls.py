@@ -2,7 +2,7 @@
 
 Under `NUMBA_DISABLE_JIT=1` kernels run as plain Python, which takes a moment where compiling takes half a minute. With
 `FRESHET_NOTE_CALLS=1` each call of a kernel from outside of kernels is then noted, with numba's types of its arguments:
-what `python -m gnn.kernel_calls` compiles in as many processes as there are cores.
+what `python -m freshet.gnn.kernel_calls` compiles in as many processes as there are cores.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def in_turn(calls: Iterable[Call]) -> list[Call]:
     So two processes rarely compile what the same kernels call.
     """
     ordered = sorted(calls, key=lambda call: call.size, reverse=True)
-    first = [call for call in ordered if not call.module.startswith("partitioner")]
-    last = [call for call in ordered if call.module.startswith("partitioner")]
+    first = [call for call in ordered if not call.module.startswith("freshet.partitioner")]
+    last = [call for call in ordered if call.module.startswith("freshet.partitioner")]
     return first + last[::-1]
 
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
-from gnn.errors import InputError
-from gnn.rows.chains import chain_tensors, chain_width
-from gnn.rows.jumps import Join
+from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
+from freshet.gnn.errors import InputError
+from freshet.gnn.rows.chains import chain_tensors, chain_width
+from freshet.gnn.rows.jumps import Join
 
 VERSION = 1
 # Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.

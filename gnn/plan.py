@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnn.chain import Chain
-from gnn.declarations import AnyLayer, Conv
-from gnn.dense import Rows
-from gnn.layers import registry
-from gnn.layers.base import Context, Epilogue, LayerPlan
-from gnn.layers.carrying import CarryingPlan, carries_of
-from gnn.layers.segment import Segment
-from gnn.model import Model, ModelError
-from gnn.rows.chains import chain_width, chain_widths
+from freshet.gnn.chain import Chain
+from freshet.gnn.declarations import AnyLayer, Conv
+from freshet.gnn.dense import Rows
+from freshet.gnn.layers import registry
+from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
+from freshet.gnn.layers.carrying import CarryingPlan, carries_of
+from freshet.gnn.layers.segment import Segment
+from freshet.gnn.model import Model, ModelError
+from freshet.gnn.rows.chains import chain_width, chain_widths
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
 

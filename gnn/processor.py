@@ -15,7 +15,7 @@ import platform
 from collections.abc import Mapping, MutableMapping
 from functools import lru_cache
 
-from gnn.errors import InputError
+from freshet.gnn.errors import InputError
 
 Processor = Mapping[str, str]
 
@@ -69,7 +69,7 @@ def running() -> Processor:
     """What this process computes with, by what decides it."""
     import numba
 
-    from gnn.blas import blas_name
+    from freshet.gnn.blas import blas_name
 
     compile_for_fixed_target()
     names = os.confstr_names if hasattr(os, "confstr_names") else {}

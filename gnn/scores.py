@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner
-from gnn.softmax import Score
+from freshet.gnn.kernel import inner
+from freshet.gnn.softmax import Score
 
 ADDITIVE, JOINT, DOT, LEAKY_DOT, MIXED = range(5)
 _KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT, "leaky_dot": LEAKY_DOT, "mixed": MIXED}

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from gnn.dense import Rows
-from gnn.synopses import Synopsis
+from freshet.gnn.dense import Rows
+from freshet.gnn.synopses import Synopsis
 
 ScoreKind = Literal["additive", "joint", "dot", "leaky_dot", "mixed"]
 

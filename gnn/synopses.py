@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnn.dense import Rows
+from freshet.gnn.dense import Rows
 
 Kind = Literal["sum", "mean", "max", "min", "std", "var"]
 LEAST_VARIANCE = 1e-5

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated
 
-from job.machine.python_path import given_folders, own_folders
+from freshet.job.machine.python_path import given_folders, own_folders
 
 sys.path.append(own_folders()[0])
 sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other versions of what we need
 
 import typer
 
-from gnn.errors import FreshetError, InputError
-from gnn.files.owner_only import write_for_owner_only
-from job.errors import EXIT_SIGINT, exit_code, one_line
+from freshet.gnn.errors import FreshetError, InputError
+from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.job.errors import EXIT_SIGINT, exit_code, one_line
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 
@@ -54,7 +54,7 @@ def menu(arguments: Sequence[str]) -> typer.Typer:
 
 def _add(app: typer.Typer, name: str) -> None:
     function = name.replace("-", "_")
-    module = import_module(f"job.commands.{function}")
+    module = import_module(f"freshet.job.commands.{function}")
     if name == "model":
         models = typer.Typer(help="Bring a trained model in; see what is incremental about it.", no_args_is_help=True)
         app.add_typer(models, name=name)

@@ -1,4 +1,4 @@
-"""The job as a program for `flink run -py job/main.py --spec job.json`, and for this process: `python -m job.main`."""
+"""The job as a program: `flink run -py job/main.py --spec job.json`, or here `python -m freshet.job.main`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(_HERE.parent), *(path for path in sys.path if Path(path).resolve() != _HERE)]
 
-from gnn.files.owner_only import write_for_owner_only  # noqa: E402
-from gnn.processor import choose_blas, core_of  # noqa: E402
-from job.errors import JobFailed, UsageError, exit_code  # noqa: E402
-from job.flink.job_spec import JobSpec  # noqa: E402
+from freshet.gnn.files.owner_only import write_for_owner_only  # noqa: E402
+from freshet.gnn.processor import choose_blas, core_of  # noqa: E402
+from freshet.job.errors import JobFailed, UsageError, exit_code  # noqa: E402
+from freshet.job.flink.job_spec import JobSpec  # noqa: E402
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
 _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
@@ -23,8 +23,8 @@ _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"
 
 def submit(spec: JobSpec) -> None:
     """Draw and submit the job from inside `flink run`."""
-    from job.flink.dataflow import build
-    from job.flink.options import environment, job_options
+    from freshet.job.flink.dataflow import build
+    from freshet.job.flink.options import environment, job_options
 
     # Where the job runs is the client's affair: only what belongs to the job itself is set here.
     theirs = ("taskmanager.", "rest.", "execution.target", "io.tmp.dirs")
@@ -36,20 +36,20 @@ def submit(spec: JobSpec) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a spec file; exit 0 done, 2 wrong spec, 3 failed (root cause last on stderr), 128+n by signal."""
-    parser = argparse.ArgumentParser(prog="job.main", description=__doc__)
+    parser = argparse.ArgumentParser(prog="freshet.job.main", description=__doc__)
     parser.add_argument("--spec", type=Path, required=True, help="the job's JSON file")
     write_for_owner_only()
     spec = JobSpec.load(parser.parse_args(argv).spec)
     if _FLINK_CLIENT in os.environ:
         submit(spec)
         return 0
-    from job.flink.runtime import run_job
-    from job.folder.lock import taken
+    from freshet.job.flink.runtime import run_job
+    from freshet.job.folder.lock import taken
 
     choose_blas(core_of(spec.stage.get("processor", {})))  # for the workers: they inherit this environment
 
     try:
-        with taken(spec.out_path, "job.main"):
+        with taken(spec.out_path, "freshet.job.main"):
             result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
     except (JobFailed, UsageError) as error:
         print(error, file=sys.stderr)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from operators.control import control_values
-from operators.dataflow import PARTITIONER, STORAGE, Place
-from operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
-from operators.initial.edge_order import in_edge_order
-from operators.initial.topology import refuse_rejected
-from operators.network import Network
-from operators.outcome import Message
-from operators.settings import Settings
-from partitioner.core import Partitioner
-from partitioner.events import Events
-from state.image import write_image
+from freshet.operators.control import control_values
+from freshet.operators.dataflow import PARTITIONER, STORAGE, Place
+from freshet.operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
+from freshet.operators.initial.edge_order import in_edge_order
+from freshet.operators.initial.topology import refuse_rejected
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import Events
+from freshet.state.image import write_image
 
 
 def build_image(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from operators.outcome import Message
-from operators.telemetry.level import AnyLevel
-from operators.telemetry.sum_report import SumReport
-from state.codec import Block
-from state.sweep import Sweeper, Sweepers
-from state.table import TableSet
+from freshet.operators.outcome import Message
+from freshet.operators.telemetry.level import AnyLevel
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.codec import Block
+from freshet.state.sweep import Sweeper, Sweepers
+from freshet.state.table import TableSet
 
 
 class Core:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from state.task_parts import TaskParts
+from freshet.state.task_parts import TaskParts
 
 KINDS = PARSER, PARTITIONER, STORAGE, TAIL, SINK = "parser", "partitioner", "storage", "tail", "sink"
 OUTLET = "outlet"  # no operator: the topic of changed embeddings

@@ -7,31 +7,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gnn.model import load_model
-from gnn.plan import Plan, compile_plan
-from operators.core import Core
-from operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
-from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.inbox import INBOX_BYTES
-from operators.output_folders import tails_of
-from operators.parser.core import Origin, Parser
-from operators.parser.file_stage import Originals, ParserStage
-from operators.parser.letter_box import LetterBox
-from operators.parser.topic_stage import MessageStage
-from operators.settings import Settings
-from operators.sink.core import Sink
-from operators.sink.kafka_lines import Lines
-from operators.sink.outlet import Outlet
-from operators.sink.outlet_stage import OutletStage
-from operators.sink.output import Output
-from operators.sink.tail.note import TailNote
-from operators.sink.tail.output import TailOutput
-from operators.sink.task import TaskSink, of_task
-from operators.stage import Stage
-from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
-from operators.storage.tail import LayerTail
-from partitioner.core import Partitioner
+from freshet.gnn.model import load_model
+from freshet.gnn.plan import Plan, compile_plan
+from freshet.operators.core import Core
+from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.inbox import INBOX_BYTES
+from freshet.operators.output_folders import tails_of
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.file_stage import Originals, ParserStage
+from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.settings import Settings
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.outlet import Outlet
+from freshet.operators.sink.outlet_stage import OutletStage
+from freshet.operators.sink.output import Output
+from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.output import TailOutput
+from freshet.operators.sink.task import TaskSink, of_task
+from freshet.operators.stage import Stage
+from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
+from freshet.operators.storage.tail import LayerTail
+from freshet.partitioner.core import Partitioner
 
 _SINK_INBOXES = 4  # a Sink of so many parts or more may have as many times the memory for blocks that wait
 

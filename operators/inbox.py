@@ -7,9 +7,9 @@ blocks; it bounds their memory.
 
 from __future__ import annotations
 
-from operators.spill_file import Spilled, SpillFile
-from operators.telemetry.level import Level
-from state.codec import Block, Header, encode
+from freshet.operators.spill_file import Spilled, SpillFile
+from freshet.operators.telemetry.level import Level
+from freshet.state.codec import Block, Header, encode
 
 INBOX_BYTES = 16 << 20  # more than was ever seen to wait in all parts of an operator
 Sender = tuple[int, int, int]  # kind, flags and source part of a block's header

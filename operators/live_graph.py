@@ -11,18 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from operators.control import control_values
-from operators.dataflow import FEATURES, PARTITIONER, STORAGE
-from operators.epochs.cut import FILES, Lane
-from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import journaled_blocks
-from operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
-from operators.outcome import Message
-from operators.settings import Settings
-from partitioner.events import Events
-from partitioner.live_graph import LiveGraph
-from state.block_columns import POSITIONS
-from state.codec import Block
+from freshet.operators.control import control_values
+from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE
+from freshet.operators.epochs.cut import FILES, Lane
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.journal import journaled_blocks
+from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.partitioner.events import Events
+from freshet.partitioner.live_graph import LiveGraph
+from freshet.state.block_columns import POSITIONS
+from freshet.state.codec import Block
 
 Entries = Iterable[tuple[str, bytes]]
 

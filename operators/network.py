@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from operators.dataflow import Dataflow, Place
-from operators.outcome import Message, Outcome
-from operators.stage import Stage
+from freshet.operators.dataflow import Dataflow, Place
+from freshet.operators.outcome import Message, Outcome
+from freshet.operators.stage import Stage
 
 Channel = tuple[Place, Place]  # sender and receiver
 

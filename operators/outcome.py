@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from state.codec import Block, encode
-from state.sweep import Mutations
+from freshet.state.codec import Block, encode
+from freshet.state.sweep import Mutations
 
 
 class Message(NamedTuple):

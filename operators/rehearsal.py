@@ -1,4 +1,4 @@
-"""Plays small jobs of every shape in plain Python, and tells which kernels they call: `python -m operators.rehearsal`.
+"""Plays small jobs of every shape in plain Python and lists their kernels: `python -m freshet.operators.rehearsal`.
 
 With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several, and with
 `--many-parts` also in more than have columns (state/task_parts.py); with `--ids KIND` of one kind of ids, and with
@@ -21,32 +21,32 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from gnn.declarations import AnyLayer
-from gnn.kernel_calls import encode, noted_calls
-from gnn.model import build_model, save_model
-from gnn.rows.chains import chain_tensors
-from operators.base_image import build_image
-from operators.embed.embedding import Embedding
-from operators.embed.engine import EngineOptions, unsupported
-from operators.factory import load_plan, make_outlet
-from operators.initial.image import InitialImage
-from operators.settings import OutletConfig, Settings
-from operators.sink.string_ids import FIRST_ROWS, Names
-from operators.snapshot.reader import open_snapshot
-from operators.snapshot.writer import write_snapshot
-from operators.warm_up import take_events, throwaway_events
-from partitioner.config import PartitionerConfig
-from partitioner.events import INT, STRING
-from partitioner.hash_index import FIRST_CAPACITY, grown, make_index
-from state import table
-from state.adjacency import Lists
-from state.salt import scratch_salt
-from state.served.ids import Texts, frozen
-from state.served.layout import Shape
-from state.served.reader import ChangeReader, TableReader
-from state.served.writer import TableWriter
-from state.table import TableSet
-from state.task_parts import DENSE_PARTS
+from freshet.gnn.declarations import AnyLayer
+from freshet.gnn.kernel_calls import encode, noted_calls
+from freshet.gnn.model import build_model, save_model
+from freshet.gnn.rows.chains import chain_tensors
+from freshet.operators.base_image import build_image
+from freshet.operators.embed.embedding import Embedding
+from freshet.operators.embed.engine import EngineOptions, unsupported
+from freshet.operators.factory import load_plan, make_outlet
+from freshet.operators.initial.image import InitialImage
+from freshet.operators.settings import OutletConfig, Settings
+from freshet.operators.sink.string_ids import FIRST_ROWS, Names
+from freshet.operators.snapshot.reader import open_snapshot
+from freshet.operators.snapshot.writer import write_snapshot
+from freshet.operators.warm_up import take_events, throwaway_events
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.events import INT, STRING
+from freshet.partitioner.hash_index import FIRST_CAPACITY, grown, make_index
+from freshet.state import table
+from freshet.state.adjacency import Lists
+from freshet.state.salt import scratch_salt
+from freshet.state.served.ids import Texts, frozen
+from freshet.state.served.layout import Shape
+from freshet.state.served.reader import ChangeReader, TableReader
+from freshet.state.served.writer import TableWriter
+from freshet.state.table import TableSet
+from freshet.state.task_parts import DENSE_PARTS
 
 _WIDTH = 3
 _KINDS = (INT, STRING)

@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gnn.plan import Plan
-from operators.dataflow import Place
-from operators.epochs.config import CutLogConfig, SealingConfig
-from operators.epochs.cut_log import CutLog
-from operators.epochs.retention import CheckpointFolder, ToldCheckpoints
-from operators.limits import TAIL_BYTES
-from operators.parser.config import LetterConfig, ParserConfig
-from operators.parser.dead_letters import DeadLetterFile
-from operators.parser.letter_box import LetterBox, LetterQueue
-from partitioner.config import PartitionerConfig
-from state.task_parts import TaskParts
+from freshet.gnn.plan import Plan
+from freshet.operators.dataflow import Place
+from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.retention import CheckpointFolder, ToldCheckpoints
+from freshet.operators.limits import TAIL_BYTES
+from freshet.operators.parser.config import LetterConfig, ParserConfig
+from freshet.operators.parser.dead_letters import DeadLetterFile
+from freshet.operators.parser.letter_box import LetterBox, LetterQueue
+from freshet.partitioner.config import PartitionerConfig
+from freshet.state.task_parts import TaskParts
 
 
 @dataclass(frozen=True, slots=True)

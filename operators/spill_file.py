@@ -10,7 +10,7 @@ import os
 import tempfile
 from typing import BinaryIO, NamedTuple
 
-from operators.telemetry.level import Level
+from freshet.operators.telemetry.level import Level
 
 
 class Spilled(NamedTuple):

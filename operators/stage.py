@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from operators.control import is_marker
-from operators.core import Core
-from operators.epochs.under_way import UnderWay
-from operators.inbox import INBOX_BYTES, Inbox
-from operators.outcome import Outcome
-from operators.parser.letter_box import LetterBox
-from operators.telemetry.level import AnyLevel
-from operators.telemetry.sum_report import SumReport
-from state.codec import Block, decode, read_header
+from freshet.operators.control import is_marker
+from freshet.operators.core import Core
+from freshet.operators.epochs.under_way import UnderWay
+from freshet.operators.inbox import INBOX_BYTES, Inbox
+from freshet.operators.outcome import Outcome
+from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.telemetry.level import AnyLevel
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.codec import Block, decode, read_header
 
 
 class RunningStage(Protocol):

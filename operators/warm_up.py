@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-import operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
-from gnn.plan import Plan
-from gnn.processor import hold
-from operators.dataflow import PARTITIONER, SINK, Place
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import dataflow_of, load_plan, make_outlet, stages_of
-from operators.network import Network
-from operators.outcome import Outcome
-from operators.settings import Settings
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.events import Events
+import freshet.operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
+from freshet.gnn.plan import Plan
+from freshet.gnn.processor import hold
+from freshet.operators.dataflow import PARTITIONER, SINK, Place
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.factory import dataflow_of, load_plan, make_outlet, stages_of
+from freshet.operators.network import Network
+from freshet.operators.outcome import Outcome
+from freshet.operators.settings import Settings
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import Events
 
 _lock = threading.Lock()
 _done: set[tuple[str, tuple[int, ...], str, bool]] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state.seed import SEED_BITS
+from freshet.state.seed import SEED_BITS
 
 HYBRID, HDRF, LOCALITY, HASH = range(4)
 STRATEGIES = ("hybrid", "hdrf", "locality", "hash")

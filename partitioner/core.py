@@ -6,26 +6,26 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gnn.kernel_calls import Direct
-from partitioner import graph_tables as t
-from partitioner.config import REASONS, PartitionerConfig
-from partitioner.edge_types import EdgeTypes
-from partitioner.epoch_end import close_epoch
-from partitioner.epoch_log import E_OLD, LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
-from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
-from partitioner.hash_index import grown, index_edges, index_keys, make_index
-from partitioner.id_lookup import MORE, resolve_ints, resolve_names
-from partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
-from partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, make_records
-from partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
-from partitioner.placement.rules import Rule
-from partitioner.placement.whole_graph import whole_masters
-from partitioner.splitter import split
-from partitioner.string_ids import gather_names, index_names, words_for
-from state.codec import Block
-from state.salt import make_salt
-from state.table import TableSet
-from state.task_parts import TaskParts
+from freshet.gnn.kernel_calls import Direct
+from freshet.partitioner import graph_tables as t
+from freshet.partitioner.config import REASONS, PartitionerConfig
+from freshet.partitioner.edge_types import EdgeTypes
+from freshet.partitioner.epoch_end import close_epoch
+from freshet.partitioner.epoch_log import E_OLD, LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
+from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
+from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_index
+from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
+from freshet.partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
+from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, make_records
+from freshet.partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
+from freshet.partitioner.placement.rules import Rule
+from freshet.partitioner.placement.whole_graph import whole_masters
+from freshet.partitioner.splitter import split
+from freshet.partitioner.string_ids import gather_names, index_names, words_for
+from freshet.state.codec import Block
+from freshet.state.salt import make_salt
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_ATTR = np.empty(0, np.int32)

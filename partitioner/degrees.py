@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner
-from partitioner.epoch_log import (
+from freshet.gnn.kernel import inner
+from freshet.partitioner.epoch_log import (
     LOGGED_VERTICES,
     UNCHANGED,
     V_CONTEXT,
@@ -16,7 +16,7 @@ from partitioner.epoch_log import (
     ZEROED,
     Log,
 )
-from partitioner.graph_tables import (
+from freshet.partitioner.graph_tables import (
     AWAY,
     IN_DEGREE,
     IN_HEAD,
@@ -31,8 +31,8 @@ from partitioner.graph_tables import (
     WEIGHT,
     GraphView,
 )
-from partitioner.hash_index import HashIndex, find_edge
-from partitioner.net_change import (
+from freshet.partitioner.hash_index import HashIndex, find_edge
+from freshet.partitioner.net_change import (
     CONTEXTS,
     FEATURES,
     IN_EDGES,
@@ -44,7 +44,7 @@ from partitioner.net_change import (
     X_ROW,
     Records,
 )
-from partitioner.slots import home_slot
+from freshet.partitioner.slots import home_slot
 
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioner import graph_tables as t
-from partitioner.events import OP_ADD_EDGE, Events
-from partitioner.string_ids import free_name, store_name, words_for
+from freshet.partitioner import graph_tables as t
+from freshet.partitioner.events import OP_ADD_EDGE, Events
+from freshet.partitioner.string_ids import free_name, store_name, words_for
 
 _ROOM = 16
 

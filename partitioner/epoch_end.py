@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from partitioner.degrees import count_weight, emit_masters
-from partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
-from partitioner.graph_tables import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.partitioner.degrees import count_weight, emit_masters
+from freshet.partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
+from freshet.partitioner.graph_tables import (
     DST,
     EDGE_MARK,
     FREE_EDGE,
@@ -30,8 +30,8 @@ from partitioner.graph_tables import (
     WEIGHT,
     GraphView,
 )
-from partitioner.hash_index import HashIndex, drop, hash_edge
-from partitioner.net_change import (
+from freshet.partitioner.hash_index import HashIndex, drop, hash_edge
+from freshet.partitioner.net_change import (
     ADDED,
     DELETED,
     DST_SLOT,
@@ -42,10 +42,10 @@ from partitioner.net_change import (
     TO,
     Records,
 )
-from partitioner.placement.rules import Rule, count_edge, place_edges, place_isolated
-from partitioner.slots import assign_slots, give_back_slots, slot_of
-from partitioner.string_ids import free_name, stored_hash
-from state.salt import mix
+from freshet.partitioner.placement.rules import Rule, count_edge, place_edges, place_isolated
+from freshet.partitioner.slots import assign_slots, give_back_slots, slot_of
+from freshet.partitioner.string_ids import free_name, stored_hash
+from freshet.state.salt import mix
 
 
 @kernel

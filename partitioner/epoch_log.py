@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner
-from partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
+from freshet.gnn.kernel import inner
+from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`
 E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD: the weight before, a float32, NaN where there was no such edge

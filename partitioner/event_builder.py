@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from partitioner.events import (
+from freshet.partitioner.events import (
     DEFAULT_TYPE,
     INT,
     OP_ADD_EDGE,

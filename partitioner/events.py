@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from state.block_columns import EVENTS
-from state.codec import Block, Header, decode, encode
+from freshet.state.block_columns import EVENTS
+from freshet.state.codec import Block, Header, decode, encode
 
 OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES, OP_ADD_EDGE, OP_DEL_EDGE = range(5)
 OP_NAMES = ("add_vertex", "del_vertex", "set_features", "add_edge", "del_edge")

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.entry_lists import HEAD_WORDS, words_for
-from state.table import TableSet, View
-from state.task_parts import DENSE_PARTS
+from freshet.state.entry_lists import HEAD_WORDS, words_for
+from freshet.state.table import TableSet, View
+from freshet.state.task_parts import DENSE_PARTS
 
 # Rows of `scalars` (int64).
 VERTEX_ROWS, FREE_VERTEX, VERTICES, EDGE_ROWS, FREE_EDGE, EDGES = range(6)

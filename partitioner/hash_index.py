@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from partitioner.graph_tables import DST, KEY, SRC, TYPE
-from state.salt import Salt, mix
+from freshet.gnn.kernel import inner, kernel
+from freshet.partitioner.graph_tables import DST, KEY, SRC, TYPE
+from freshet.state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024
 _LOW = np.uint64(0xFFFFFFFF)

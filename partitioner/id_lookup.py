@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from partitioner.epoch_log import LOGGED_VERTICES, Log, log_vertex
-from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.graph_tables import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.partitioner.epoch_log import LOGGED_VERTICES, Log, log_vertex
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
+from freshet.partitioner.graph_tables import (
     FREE_VERTEX,
     IN_HEAD,
     KEY,
@@ -22,11 +22,11 @@ from partitioner.graph_tables import (
     VERTEX_ROWS,
     GraphView,
 )
-from partitioner.hash_index import HashIndex, find_key, has_room, home_of, put, row_at
-from partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
-from state.prefetch import prefetch
-from state.salt import mix
-from state.table import View, touch
+from freshet.partitioner.hash_index import HashIndex, find_key, has_room, home_of, put, row_at
+from freshet.partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
+from freshet.state.prefetch import prefetch
+from freshet.state.salt import mix
+from freshet.state.table import View, touch
 
 MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key
 _AHEAD = 8  # events between asking for where an id may stand and reading it

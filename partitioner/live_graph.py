@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from partitioner import graph_tables as t
-from partitioner.edge_types import EdgeTypes
-from partitioner.events import STRING, Ids
-from partitioner.string_ids import gather_names
+from freshet.partitioner import graph_tables as t
+from freshet.partitioner.edge_types import EdgeTypes
+from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.string_ids import gather_names
 
 
 @dataclass(frozen=True, slots=True)

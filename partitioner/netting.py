@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
-from partitioner.edge_types import TypeCounts
-from partitioner.epoch_log import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
+from freshet.partitioner.edge_types import TypeCounts
+from freshet.partitioner.epoch_log import (
     LOGGED_EDGES,
     LOGGED_VERTICES,
     REJECTED,
@@ -25,8 +25,8 @@ from partitioner.epoch_log import (
     log_edge,
     log_vertex,
 )
-from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from partitioner.graph_tables import (
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
+from freshet.partitioner.graph_tables import (
     ATTR_WIDTH,
     DST,
     EDGE_MARK,
@@ -49,9 +49,9 @@ from partitioner.graph_tables import (
     WEIGHT,
     GraphView,
 )
-from partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
-from state.prefetch import prefetch, prefetch_row
-from state.table import View, touch
+from freshet.partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import View, touch
 
 AHEAD = 128  # events that are prepared together
 EDGES_PER_EVENT = 2  # that an event logs at most, and vertices too, but for the deletion of a vertex

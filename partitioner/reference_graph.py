@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioner.config import TYPES_MAX
-from partitioner.events import (
+from freshet.partitioner.config import TYPES_MAX
+from freshet.partitioner.events import (
     DEFAULT_TYPE,
     INT,
     OP_ADD_EDGE,

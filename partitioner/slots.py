@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner
-from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from partitioner.graph_tables import (
+from freshet.gnn.kernel import inner
+from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
+from freshet.partitioner.graph_tables import (
     KEY,
     LIST,
     LIST_FREE,
@@ -23,7 +23,7 @@ from partitioner.graph_tables import (
     SLOTS,
     GraphView,
 )
-from partitioner.net_change import (
+from freshet.partitioner.net_change import (
     BORN,
     DEAD,
     DROPPED,
@@ -40,8 +40,8 @@ from partitioner.net_change import (
     VERTEX_ROW,
     Records,
 )
-from state.entry_lists import add_entry, entries_of, entry_at, find_entry, remove_entry
-from state.table import touch
+from freshet.state.entry_lists import add_entry, entries_of, entry_at, find_entry, remove_entry
+from freshet.state.table import touch
 
 _E_SLOT, _E_IN, _E_OUT = 1, 2, 3  # of an entry, whose first word is the part
 

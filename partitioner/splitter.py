@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partitioner.events import STRING, Ids
-from partitioner.net_change import (
+from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.net_change import (
     ADDED,
     BORN,
     CONTEXTS,
@@ -32,9 +32,9 @@ from partitioner.net_change import (
     X_ROW,
     EpochChange,
 )
-from state.block_columns import TOPOLOGY, Columns
-from state.codec import Block, Header, seal
-from state.task_parts import TaskParts, grouped
+from freshet.state.block_columns import TOPOLOGY, Columns
+from freshet.state.codec import Block, Header, seal
+from freshet.state.task_parts import TaskParts, grouped
 
 
 class _Group:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import allocating, inner, kernel
-from partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
-from partitioner.hash_index import HashIndex, home_of, matches, put, row_at
-from state.chunks import give_back, hand_out, order_of
-from state.salt import Salt, hash_text, mix
-from state.table import View, touch
+from freshet.gnn.kernel import allocating, inner, kernel
+from freshet.partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
+from freshet.partitioner.hash_index import HashIndex, home_of, matches, put, row_at
+from freshet.state.chunks import give_back, hand_out, order_of
+from freshet.state.salt import Salt, hash_text, mix
+from freshet.state.table import View, touch
 
 
 @inner

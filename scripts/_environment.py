@@ -14,7 +14,7 @@ def enter() -> None:
     """
     python = ROOT / ".venv" / "bin" / "python"
     if Path(sys.prefix).resolve() == python.parent.parent.resolve():
-        from job.machine.python_path import given_folders
+        from freshet.job.machine.python_path import given_folders
 
         sys.path.append(str(ROOT))
         sys.path.sort(key=given_folders().__contains__)
@@ -24,6 +24,6 @@ def enter() -> None:
     try:
         import typer  # noqa: F401
 
-        import job  # noqa: F401
+        import freshet.job  # noqa: F401
     except ImportError:
         sys.exit(f"{Path(sys.argv[0]).name}: no {python}; run make install")

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
-from gnn.model import Model, save_model
-from gnn.pyg import oracle as torch_oracle
-from gnn.pyg.export import export_model
+from freshet.gnn.model import Model, save_model
+from freshet.gnn.pyg import oracle as torch_oracle
+from freshet.gnn.pyg.export import export_model
 from tests.support.models import make_model
 
 HIDDEN, OUT = 16, 8

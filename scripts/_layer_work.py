@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from operators.storage.aggregates import attention_kernels, edge_networks, extrema_kernels, gates
-from operators.storage.aggregates.attention import AttentionFold
-from operators.storage.aggregates.edge_networks import NetworkFold
-from operators.storage.aggregates.extrema import ExtremaFold
-from operators.storage.aggregates.gates import GatedFold
-from operators.storage.edge_messages import Edges
-from operators.storage.layer import LayerStorage
-from operators.storage.sources import Sources
-from state.codec import Block
+from freshet.operators.storage.aggregates import attention_kernels, edge_networks, extrema_kernels, gates
+from freshet.operators.storage.aggregates.attention import AttentionFold
+from freshet.operators.storage.aggregates.edge_networks import NetworkFold
+from freshet.operators.storage.aggregates.extrema import ExtremaFold
+from freshet.operators.storage.aggregates.gates import GatedFold
+from freshet.operators.storage.edge_messages import Edges
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.sources import Sources
+from freshet.state.codec import Block
 
 _COUNTED = {
     ExtremaFold: (extrema_kernels, ("compared", "held", "exposed", "exposed_rows", "reread", "values")),

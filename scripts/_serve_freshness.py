@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from confluent_kafka import Producer
 
-from job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.clients.client import EmbeddingClient
 
 _FIRST_ID = 10_000_000  # past all of the stream's
 _PAUSE_S = 0.1  # between two changes, at most twice that

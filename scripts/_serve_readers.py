@@ -12,9 +12,9 @@ import numpy as np
 import orjson
 from _serve_oracle import Sample
 
-from job.serving.clients.client import EmbeddingClient, Rows
-from job.serving.lookup import CurrentTable
-from state.served.layout import T_PUBLISHED_US, T_READABLE_US
+from freshet.job.serving.clients.client import EmbeddingClient, Rows
+from freshet.job.serving.lookup import CurrentTable
+from freshet.state.served.layout import T_PUBLISHED_US, T_READABLE_US
 
 # Of the answers of a reader one in so many is kept for the oracle, and so many at most, by the ids of a request: a
 # hundred thousand in all, within half a gigabyte.

@@ -117,9 +117,9 @@ def write_events(path: Path, op: np.ndarray, src: np.ndarray, dst: np.ndarray, v
 
 def write_model(folder: Path, seed: int) -> None:
     """GraphConv-sum 128-128-40 with a ReLU between, weights from the seed, scaled so that values stay small."""
-    from gnn.declarations import GraphConv, Relu
-    from gnn.model import build_model, save_model
-    from gnn.rows.chains import chain_tensors
+    from freshet.gnn.declarations import GraphConv, Relu
+    from freshet.gnn.model import build_model, save_model
+    from freshet.gnn.rows.chains import chain_tensors
 
     rng = np.random.default_rng(seed)
     first, second = GraphConv(in_channels=WIDTH, out_channels=HIDDEN), GraphConv(in_channels=HIDDEN, out_channels=OUT)
@@ -138,7 +138,7 @@ def read_edges(path: Path, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 def generate(folder: Path, events: int, seed: int = 7, graph: Path | None = None) -> None:
     """Everything that the benchmark reads; the edges are those of the file `graph`, where one is given."""
-    from operators.snapshot.writer import write_snapshot
+    from freshet.operators.snapshot.writer import write_snapshot
 
     rng = np.random.default_rng(seed)
     src, dst = make_edges(VERTICES, EDGES, rng) if graph is None else read_edges(graph, rng)

@@ -27,7 +27,7 @@ from arxiv_stream import generate_once
 from rich.console import Console
 from rich.table import Table
 
-from state.memory.machine_memory import total_memory
+from freshet.state.memory.machine_memory import total_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 FRESHET = Path(sys.executable).with_name("freshet")

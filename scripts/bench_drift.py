@@ -23,14 +23,14 @@ import orjson
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gnn.layers.base import LayerPlan  # noqa: E402
-from gnn.model import build_model  # noqa: E402
-from gnn.plan import compile_plan  # noqa: E402
-from operators.control import control_values  # noqa: E402
-from operators.storage.layer import LayerShape, LayerStorage  # noqa: E402
-from state.block_columns import SYNC  # noqa: E402
-from state.codec import Block, Header  # noqa: E402
-from state.task_parts import TaskParts  # noqa: E402
+from freshet.gnn.layers.base import LayerPlan  # noqa: E402
+from freshet.gnn.model import build_model  # noqa: E402
+from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.operators.control import control_values  # noqa: E402
+from freshet.operators.storage.layer import LayerShape, LayerStorage  # noqa: E402
+from freshet.state.block_columns import SYNC  # noqa: E402
+from freshet.state.codec import Block, Header  # noqa: E402
+from freshet.state.task_parts import TaskParts  # noqa: E402
 
 QUIET = control_values()
 

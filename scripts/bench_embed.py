@@ -36,17 +36,17 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gnn.kernel import kernel  # noqa: E402
-from gnn.model import build_model, save_model  # noqa: E402
-from gnn.plan import Context, LayerPlan, Plan  # noqa: E402
-from gnn.rows.chains import chain_tensors  # noqa: E402
-from job.units import parse_size  # noqa: E402
-from operators.embed.engine import Engine, EngineOptions  # noqa: E402
-from operators.embed.journal import Journal  # noqa: E402
-from operators.embed.prepare import GraphRules, Preparation, Prepared  # noqa: E402
-from operators.embed.topology import Topology  # noqa: E402
-from operators.factory import load_plan  # noqa: E402
-from operators.snapshot.reader import open_snapshot  # noqa: E402
+from freshet.gnn.kernel import kernel  # noqa: E402
+from freshet.gnn.model import build_model, save_model  # noqa: E402
+from freshet.gnn.plan import Context, LayerPlan, Plan  # noqa: E402
+from freshet.gnn.rows.chains import chain_tensors  # noqa: E402
+from freshet.job.units import parse_size  # noqa: E402
+from freshet.operators.embed.engine import Engine, EngineOptions  # noqa: E402
+from freshet.operators.embed.journal import Journal  # noqa: E402
+from freshet.operators.embed.prepare import GraphRules, Preparation, Prepared  # noqa: E402
+from freshet.operators.embed.topology import Topology  # noqa: E402
+from freshet.operators.factory import load_plan  # noqa: E402
+from freshet.operators.snapshot.reader import open_snapshot  # noqa: E402
 
 FRESHET = Path(sys.executable).with_name("freshet")
 SHARES = (0.1, 0.2, 0.5)
@@ -89,7 +89,7 @@ def save_convs(folder: Path, widths: list[int], conv: str = "graph_conv") -> Non
     rng = np.random.default_rng(2)
     from pydantic import TypeAdapter
 
-    from gnn.declarations import AnyLayer
+    from freshet.gnn.declarations import AnyLayer
 
     shapes = chain_tensors(TypeAdapter(list[AnyLayer]).validate_python(layers), "layers")
     weights = {

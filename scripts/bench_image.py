@@ -34,11 +34,11 @@ from scripts.bench_embed import FRESHET, Private, save_convs, save_graph  # noqa
 _IN_MEMORY = """
 import sys
 from pathlib import Path
-from job.local.malloc import give_freed_memory_back
-from operators.base_image import build_image
-from operators.factory import load_plan
-from operators.settings import Settings
-from operators.snapshot.reader import open_snapshot
+from freshet.job.local.malloc import give_freed_memory_back
+from freshet.operators.base_image import build_image
+from freshet.operators.factory import load_plan
+from freshet.operators.settings import Settings
+from freshet.operators.snapshot.reader import open_snapshot
 give_freed_memory_back()
 model, snapshot, out, parts = sys.argv[1:]
 settings = Settings(model=model, out=out, image=out + "/base", parts=int(parts))

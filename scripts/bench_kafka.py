@@ -21,9 +21,9 @@ from bench import FRESHET, ROOT, machine
 from rich.console import Console
 from rich.table import Table
 
-from job.dev.broker import start_broker
-from job.kafka.produce_messages import read_lines
-from operators.parser.files import ChunkReader, plan_chunks
+from freshet.job.dev.broker import start_broker
+from freshet.job.kafka.produce_messages import read_lines
+from freshet.operators.parser.files import ChunkReader, plan_chunks
 
 PARTITIONS = 4
 # Name, format and events of a message; those without a format are files.

@@ -26,9 +26,9 @@ from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, check, machine, run
 from bench_kafka import write_jsonl
 
-from job.dev.broker import start_broker
-from job.folder.run_file import read_run
-from operators.telemetry.status_file import BUCKETS, percentile_ms, read_statuses
+from freshet.job.dev.broker import start_broker
+from freshet.job.folder.run_file import read_run
+from freshet.operators.telemetry.status_file import BUCKETS, percentile_ms, read_statuses
 
 WARM_UP_S = 8.0
 DEADLINE_S = 180.0

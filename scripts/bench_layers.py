@@ -29,25 +29,25 @@ from rich.table import Table
 
 sys.path.insert(0, str(ROOT))
 
-from gnn.blas import use_one_thread
-from gnn.model import Model, build_model
-from gnn.oracles import oracle
-from gnn.plan import compile_plan
-from operators.control import control_values
-from operators.core import Core
-from operators.dataflow import PARTITIONER, SINK, STORAGE, Place
-from operators.epochs.config import SealingConfig
-from operators.factory import dataflow_of, make_core
-from operators.network import Network
-from operators.outcome import Message
-from operators.settings import Settings
-from operators.stage import Stage
-from operators.storage.aggregates.attention import AttentionFold
-from operators.storage.layer import LayerStorage
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
-from state.table import TableSet
+from freshet.gnn.blas import use_one_thread
+from freshet.gnn.model import Model, build_model
+from freshet.gnn.oracles import oracle
+from freshet.gnn.plan import compile_plan
+from freshet.operators.control import control_values
+from freshet.operators.core import Core
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.operators.stage import Stage
+from freshet.operators.storage.aggregates.attention import AttentionFold
+from freshet.operators.storage.layer import LayerStorage
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
+from freshet.state.table import TableSet
 
 Kind = dict[str, Any]
 LAYERS: dict[str, Kind] = {
@@ -233,7 +233,7 @@ def build_shapes(conv: Kind) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a conv's weights."""
     from pydantic import TypeAdapter
 
-    from gnn.declarations import AnyLayer
+    from freshet.gnn.declarations import AnyLayer
 
     return TypeAdapter(AnyLayer).validate_python(conv).tensors()
 

@@ -37,7 +37,7 @@ from bench_parts import ADAPTIVE, Mixture, finish, mixtures_of, options_for, run
 from rich.console import Console
 from rich.table import Table
 
-from job.flink.pipeline import pipeline_of
+from freshet.job.flink.pipeline import pipeline_of
 
 CONVS = 2  # of the model
 SIZES = (1, 10, 100, 1000, 10_000)

@@ -42,9 +42,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(ROOT))
 
-from job.folder.run_file import read_run
-from job.run.summary import progress
-from operators.dataflow import PARTITIONER
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import progress
+from freshet.operators.dataflow import PARTITIONER
 
 ADAPTIVE = "adaptive"
 LATENCY_TARGET = "50ms"

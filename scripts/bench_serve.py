@@ -36,11 +36,11 @@ from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, inputs_in, machine
 from bench_latency import DEADLINE_S, WARM_UP_S, Figures, await_epochs
 
-from gnn.errors import FreshetError
-from job.dev.broker import start_broker
-from job.machine.ports import free_port
-from job.serving.clients.client import EmbeddingClient
-from job.serving.place import read_server
+from freshet.gnn.errors import FreshetError
+from freshet.job.dev.broker import start_broker
+from freshet.job.machine.ports import free_port
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.place import read_server
 
 CATCH_UP_S, SLACK_S = 60.0, 4.0
 ROUNDS_MAX = 40

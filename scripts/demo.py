@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from cora import FOLDER, Cora, load
 from cora_stream import Record, make_stream
 
-from operators.snapshot.writer import write_snapshot
+from freshet.operators.snapshot.writer import write_snapshot
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = "out"  # what the run writes, in the demo's folder

@@ -37,11 +37,11 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gnn.oracles import oracle  # noqa: E402
-from job.units import parse_size  # noqa: E402
-from operators.embed.engine import unsupported  # noqa: E402
-from operators.factory import load_plan  # noqa: E402
-from operators.snapshot.writer import write_snapshot  # noqa: E402
+from freshet.gnn.oracles import oracle  # noqa: E402
+from freshet.job.units import parse_size  # noqa: E402
+from freshet.operators.embed.engine import unsupported  # noqa: E402
+from freshet.operators.factory import load_plan  # noqa: E402
+from freshet.operators.snapshot.writer import write_snapshot  # noqa: E402
 from scripts import cora  # noqa: E402
 from scripts.arxiv_stream import make_edges  # noqa: E402
 from scripts.bench_image import FRESHET, measured  # noqa: E402

@@ -8,7 +8,7 @@ from _environment import ROOT, enter
 enter()
 sys.path.insert(0, str(ROOT))
 
-from job.dev.script import run_script  # noqa: E402
+from freshet.job.dev.script import run_script  # noqa: E402
 from tests.drills.flight_fuzz_command import app  # noqa: E402
 
 if __name__ == "__main__":  # the server's process imports this module, too

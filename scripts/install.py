@@ -50,14 +50,16 @@ def compile_bytecode(python: Path) -> None:
     of a job would compile some 2,000 modules by itself, for half of the processor time that its start takes.
     """
     packages = python.parent.parent / "lib" / "python3.11" / "site-packages"
-    own = [str(ROOT / name) for name in ("gnn", "state", "partitioner", "operators", "job", "freshet")]
+    own = [str(ROOT / "freshet")]
     command = [str(python), "-m", "compileall", "-qq", "-j", "0", "-x", r"/(tests?|testing|examples)/"]
     subprocess.run([*command, str(packages), *own], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def warm_up(python: Path) -> None:
     """Compiles the kernels; where that fails, the first job tries again and says why."""
-    if subprocess.run([str(python), "-m", "job.cli", "warm-up"], cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
+    if subprocess.run(
+        [str(python), "-m", "freshet.job.cli", "warm-up"], cwd=ROOT, stdout=subprocess.DEVNULL
+    ).returncode:
         print("install: the kernels could not be compiled; the first job will try again", file=sys.stderr)
 
 

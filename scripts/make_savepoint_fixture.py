@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from job.folder.run_file import update_run  # noqa: E402
+from freshet.job.folder.run_file import update_run  # noqa: E402
 from tests.support.jobs import Job, make_input  # noqa: E402
 
 TARGET = ROOT / "tests" / "data" / "savepoint" / "job.tar.xz"

@@ -23,21 +23,21 @@ from rich.table import Table as Shown
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnn.declarations import GraphConv
-from gnn.model import build_model
-from gnn.plan import compile_plan
-from gnn.rows.chains import chain_tensors
-from operators.control import control_values
-from operators.dataflow import PARTITIONER, STORAGE, Place
-from operators.factory import dataflow_of, stages_of
-from operators.network import Network
-from operators.outcome import Message
-from operators.settings import Settings
-from partitioner.config import STRATEGIES, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.events import OP_ADD_EDGE, Events, Ids
-from state.table import Table, TableSet
-from state.task_parts import TaskParts
+from freshet.gnn.declarations import GraphConv
+from freshet.gnn.model import build_model
+from freshet.gnn.plan import compile_plan
+from freshet.gnn.rows.chains import chain_tensors
+from freshet.operators.control import control_values
+from freshet.operators.dataflow import PARTITIONER, STORAGE, Place
+from freshet.operators.factory import dataflow_of, stages_of
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import OP_ADD_EDGE, Events, Ids
+from freshet.state.table import Table, TableSet
+from freshet.state.task_parts import TaskParts
 
 SLOT_TABLES = ("replica", "index")
 SLOT_HEADS = (*SLOT_TABLES, *(f"{name}.head" for name in SLOT_TABLES))

@@ -8,7 +8,7 @@ from _environment import ROOT, enter
 enter()
 sys.path.insert(0, str(ROOT))
 
-from job.dev.script import run_script  # noqa: E402
+from freshet.job.dev.script import run_script  # noqa: E402
 from tests.drills.pause_command import app  # noqa: E402
 
 run_script(app, "pause_sink.py")

@@ -11,7 +11,7 @@ from pathlib import Path
 import jgo
 from rich.progress import track
 
-from job.machine.artifacts import PINS, maven_download, sha256
+from freshet.job.machine.artifacts import PINS, maven_download, sha256
 
 HEADER = """\
 # Jars that Freshet fetches from Maven, and their SHA-256. Made by scripts/pin_artifacts.py: edit the roots, run it.

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import apart, inner, kernel
-from state.chunks import hand_out, order_of
-from state.memory import list_index
-from state.prefetch import prefetch
-from state.table import TableSet, View, align, touch
+from freshet.gnn.kernel import apart, inner, kernel
+from freshet.state.chunks import hand_out, order_of
+from freshet.state.memory import list_index
+from freshet.state.prefetch import prefetch
+from freshet.state.table import TableSet, View, align, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
 _FREE_ROWS = 32  # of `free`, for each part

@@ -16,7 +16,7 @@ from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from gnn.kernel import quick
+from freshet.gnn.kernel import quick
 
 _WORD_BYTES = 8
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
+from freshet.gnn.kernel import kernel
 
 
 @kernel

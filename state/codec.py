@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from gnn.errors import InputError
-from state.block_columns import DTYPES, Columns
+from freshet.gnn.errors import InputError
+from freshet.state.block_columns import DTYPES, Columns
 
 FORMAT_VERSION = 1
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner
-from state.chunks import give_back, hand_out
-from state.table import View, touch
+from freshet.gnn.kernel import inner
+from freshet.state.chunks import give_back, hand_out
+from freshet.state.table import View, touch
 
 WORDS = 4
 HEAD_WORDS = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyflink.common.typeinfo import Types
 from pyflink.datastream.state import MapStateDescriptor
 
-from state.backend import Backend
+from freshet.state.backend import Backend
 
 if TYPE_CHECKING:
     from pyflink.datastream import RuntimeContext

@@ -20,13 +20,13 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.errors import InputError
-from gnn.files.json_file import parse_json, write_json
-from state.codec import UnknownFormatError
-from state.memory.mapped_file import MappedFile
-from state.page_checksums import PAGE_BYTES, PageChecksums
-from state.table import Table, TableSet
-from state.task_parts import DENSE_PARTS
+from freshet.gnn.errors import InputError
+from freshet.gnn.files.json_file import parse_json, write_json
+from freshet.state.codec import UnknownFormatError
+from freshet.state.memory.mapped_file import MappedFile
+from freshet.state.page_checksums import PAGE_BYTES, PageChecksums
+from freshet.state.table import Table, TableSet
+from freshet.state.task_parts import DENSE_PARTS
 
 IMAGE_FORMAT = 3
 FORMATS_READ = (2, IMAGE_FORMAT)

@@ -12,7 +12,7 @@ from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from gnn.kernel import inner
+from freshet.gnn.kernel import inner
 
 # Arguments of LLVM's prefetch. Into the second-level cache: a core waits for many more lines there than in the first
 # level, and rows of hundreds of bytes are several (an epoch of `make bench` takes an eighth less time in one thread).

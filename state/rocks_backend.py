@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rocksdict import AccessType, DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBatch
 
-from gnn.files.json_file import DamagedFileError
-from state.sweep import Mutations
-from state.value_log import Pointer, ValueLog
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.state.sweep import Mutations
+from freshet.state.value_log import Pointer, ValueLog
 
 _CURRENT, _BINDING = "CURRENT", "rocksdict-config.json"
 _ADVICE = "put the folder back from a copy, or start the job again in a new --out"

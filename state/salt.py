@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from state.seed import new_seed
+from freshet.gnn.kernel import inner, kernel
+from freshet.state.seed import new_seed
 
 _WORD = 2**64 - 1
 

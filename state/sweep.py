@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gnn.errors import InputError
-from state.codec import UnknownFormatError
-from state.image import GO_ON, DamagedImageError, image_id, load_images, refusal_of
-from state.memory.copy_ahead import CopyAhead
-from state.table import Table, TableSet
+from freshet.gnn.errors import InputError
+from freshet.state.codec import UnknownFormatError
+from freshet.state.image import GO_ON, DamagedImageError, image_id, load_images, refusal_of
+from freshet.state.memory.copy_ahead import CopyAhead
+from freshet.state.table import Table, TableSet
 
 STATE_FORMAT = 2
 _META, _FORMAT, _IMAGE = "meta", "format", "image"

@@ -18,10 +18,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from gnn.kernel import apart, inner, quick
-from state.memory.mapped_file import MappedFile
-from state.memory.private_map import PrivateMap
-from state.memory.table_memory import allocate, lay_out, spread
+from freshet.gnn.kernel import apart, inner, quick
+from freshet.state.memory.mapped_file import MappedFile
+from freshet.state.memory.private_map import PrivateMap
+from freshet.state.memory.table_memory import allocate, lay_out, spread
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from gnn.convs.base import Conv, check_same_width
-from gnn.rows.dense import linear_shapes
-from gnn.rows.layer import Shape, Width
+from freshet.gnn.convs.base import Conv, check_same_width
+from freshet.gnn.rows.dense import linear_shapes
+from freshet.gnn.rows.layer import Shape, Width
 
 
 class AttentionConv(Conv):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gnn.rows.layer import Layer, Width
+from freshet.gnn.rows.layer import Layer, Width
 
 
 class Conv(Layer):

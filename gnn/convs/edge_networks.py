@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from gnn.convs.base import Aggregator, Conv
-from gnn.rows.chains import chain_tensors, chain_width
-from gnn.rows.dense import DenseLayer, linear_shapes
-from gnn.rows.layer import Shape, Width
+from freshet.gnn.convs.base import Aggregator, Conv
+from freshet.gnn.rows.chains import chain_tensors, chain_width
+from freshet.gnn.rows.dense import DenseLayer, linear_shapes
+from freshet.gnn.rows.layer import Shape, Width
 
 
 class EdgeConv(Conv):

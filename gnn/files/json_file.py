@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnn.errors import InputError
-from gnn.files.whole import write_whole
+from freshet.gnn.errors import InputError
+from freshet.gnn.files.whole import write_whole
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from gnn.files.owner_only import FILE
+from freshet.gnn.files.owner_only import FILE
 
 LEFT_BEHIND = ".tmp"  # how the name of a file ends that is not whole yet; it starts with a dot
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn import elementwise
-from gnn.attend import AttentionEpilogue, attend
-from gnn.chain import Chain, linear, transposed
-from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
-from gnn.dense import Rows, matmul
-from gnn.layers.base import Context, LayerPlan
-from gnn.model import Model
-from gnn.scores import terms_of
-from gnn.softmax import Score, SoftmaxSynopsis
+from freshet.gnn import elementwise
+from freshet.gnn.attend import AttentionEpilogue, attend
+from freshet.gnn.chain import Chain, linear, transposed
+from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
+from freshet.gnn.dense import Rows, matmul
+from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.model import Model
+from freshet.gnn.scores import terms_of
+from freshet.gnn.softmax import Score, SoftmaxSynopsis
 
 
 class AttentionConvPlan(LayerPlan):

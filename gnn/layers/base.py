@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gnn.attend import AttentionEpilogue
-from gnn.chain import Chain
-from gnn.dense import Rows
-from gnn.synopses import Synopsis
+from freshet.gnn.attend import AttentionEpilogue
+from freshet.gnn.chain import Chain
+from freshet.gnn.dense import Rows
+from freshet.gnn.synopses import Synopsis
 
 
 class Context(NamedTuple):

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.declarations import AnyLayer, Conv, Identity
-from gnn.dense import Rows
-from gnn.layers.base import Context, LayerPlan
-from gnn.layers.segment import Segment
-from gnn.rows.jumps import CURRENT, Join, Keep
+from freshet.gnn.declarations import AnyLayer, Conv, Identity
+from freshet.gnn.dense import Rows
+from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.layers.segment import Segment
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 
 
 class Layout(NamedTuple):

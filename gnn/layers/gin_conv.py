@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.chain import Chain, transposed
-from gnn.declarations import GINConv, Linear
-from gnn.dense import Rows, matmul
-from gnn.layers.base import Context, LayerPlan
-from gnn.model import Model
-from gnn.synopses import InvertibleSynopsis
+from freshet.gnn.chain import Chain, transposed
+from freshet.gnn.declarations import GINConv, Linear
+from freshet.gnn.dense import Rows, matmul
+from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.model import Model
+from freshet.gnn.synopses import InvertibleSynopsis
 
 
 class GINConvPlan(LayerPlan):

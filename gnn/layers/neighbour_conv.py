@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn import elementwise
-from gnn.chain import Chain, linear, transposed
-from gnn.declarations import RootedConv, SAGEConv
-from gnn.dense import Rows, matmul
-from gnn.layers.base import Context, Epilogue, LayerPlan
-from gnn.model import Model
-from gnn.synopses import InvertibleSynopsis, synopsis_of
+from freshet.gnn import elementwise
+from freshet.gnn.chain import Chain, linear, transposed
+from freshet.gnn.declarations import RootedConv, SAGEConv
+from freshet.gnn.dense import Rows, matmul
+from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
+from freshet.gnn.model import Model
+from freshet.gnn.synopses import InvertibleSynopsis, synopsis_of
 
 
 class NeighbourConvPlan(LayerPlan):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnn.chain import Chain, linear, transposed
-from gnn.declarations import DenseLayer, PNAConv
-from gnn.dense import Rows, matmul
-from gnn.edge_network import EdgeNetwork, NetworkSynopsis
-from gnn.kernel import inner, kernel
-from gnn.layers.base import Context, LayerPlan
-from gnn.model import Model
-from gnn.synopses import synopsis_of
+from freshet.gnn.chain import Chain, linear, transposed
+from freshet.gnn.declarations import DenseLayer, PNAConv
+from freshet.gnn.dense import Rows, matmul
+from freshet.gnn.edge_network import EdgeNetwork, NetworkSynopsis
+from freshet.gnn.kernel import inner, kernel
+from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.model import Model
+from freshet.gnn.synopses import synopsis_of
 
 _SCALERS = ("identity", "amplification", "attenuation", "linear", "inverse_linear")
 _IDENTITY, _AMPLIFICATION, _ATTENUATION, _LINEAR, _INVERSE_LINEAR = range(len(_SCALERS))

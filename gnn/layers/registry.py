@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gnn.declarations import (
+from freshet.gnn.declarations import (
     AGNNConv,
     CommNetConv,
     EdgeConv,
@@ -23,21 +23,21 @@ from gnn.declarations import (
     SuperGATConv,
     TransformerConv,
 )
-from gnn.layers.attention_convs import (
+from freshet.gnn.layers.attention_convs import (
     AGNNConvPlan,
     GATConvPlan,
     GATv2ConvPlan,
     SuperGATConvPlan,
     TransformerConvPlan,
 )
-from gnn.layers.base import LayerPlan
-from gnn.layers.edge_conv import EdgeConvPlan
-from gnn.layers.gcn_conv import GCNConvPlan
-from gnn.layers.gin_conv import GINConvPlan
-from gnn.layers.neighbour_conv import NeighbourConvPlan
-from gnn.layers.pin_sage_conv import PinSAGEConvPlan
-from gnn.layers.pna_conv import PNAConvPlan
-from gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
+from freshet.gnn.layers.base import LayerPlan
+from freshet.gnn.layers.edge_conv import EdgeConvPlan
+from freshet.gnn.layers.gcn_conv import GCNConvPlan
+from freshet.gnn.layers.gin_conv import GINConvPlan
+from freshet.gnn.layers.neighbour_conv import NeighbourConvPlan
+from freshet.gnn.layers.pin_sage_conv import PinSAGEConvPlan
+from freshet.gnn.layers.pna_conv import PNAConvPlan
+from freshet.gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
 
 PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     AGNNConv: AGNNConvPlan,

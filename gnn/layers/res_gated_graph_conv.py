@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.chain import Chain, linear, transposed
-from gnn.declarations import ResGatedGraphConv
-from gnn.dense import Rows, matmul
-from gnn.layers.base import Context, LayerPlan
-from gnn.model import Model
-from gnn.synopses import GatedSynopsis
+from freshet.gnn.chain import Chain, linear, transposed
+from freshet.gnn.declarations import ResGatedGraphConv
+from freshet.gnn.dense import Rows, matmul
+from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.model import Model
+from freshet.gnn.synopses import GatedSynopsis
 
 
 class ResGatedGraphConvPlan(LayerPlan):

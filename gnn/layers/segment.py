@@ -7,11 +7,11 @@ from itertools import groupby
 
 import numpy as np
 
-from gnn.chain import Chain
-from gnn.dense import Rows
-from gnn.model import Model
-from gnn.rows import kernels
-from gnn.rows.jumps import Join, Keep, Operation
+from freshet.gnn.chain import Chain
+from freshet.gnn.dense import Rows
+from freshet.gnn.model import Model
+from freshet.gnn.rows import kernels
+from freshet.gnn.rows.jumps import Join, Keep, Operation
 
 _PAIRS = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
-from gnn.oracles.edges import Edges
+from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
+from freshet.gnn.oracles.edges import Edges
 
 Array = np.ndarray
 Weights = dict[str, Array]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import (
+from freshet.gnn.declarations import (
     AttentionConv,
     Conv,
     DegreeScaledConv,
@@ -29,11 +29,11 @@ from gnn.declarations import (
     RootedConv,
     SAGEConv,
 )
-from gnn.model import Model
-from gnn.oracles.attention import attention_conv
-from gnn.oracles.edges import Edges
-from gnn.rows import full_pass
-from gnn.rows.jumps import Join, Keep
+from freshet.gnn.model import Model
+from freshet.gnn.oracles.attention import attention_conv
+from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.rows import full_pass
+from freshet.gnn.rows.jumps import Join, Keep
 
 Array = np.ndarray
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from gnn.declarations import (
+from freshet.gnn.declarations import (
     AttentionConv,
     BatchNorm,
     Conv,
@@ -32,10 +32,10 @@ from gnn.declarations import (
     SAGEConv,
     TransformerConv,
 )
-from gnn.model import Model
-from gnn.oracles import attention, oracle
-from gnn.oracles.edges import Edges
-from gnn.oracles.scaled import (
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import attention, oracle
+from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
     aggregated,
@@ -54,8 +54,8 @@ from gnn.oracles.scaled import (
     wide,
     with_bias,
 )
-from gnn.rows import scales
-from gnn.rows.jumps import Join, Keep
+from freshet.gnn.rows import scales
+from freshet.gnn.rows.jumps import Join, Keep
 
 Array = np.ndarray
 Weights = dict[str, Array]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import Edges
 
 Array = np.ndarray
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.dense import Rows
-from gnn.plan import Context, LayerPlan, Plan
+from freshet.gnn.dense import Rows
+from freshet.gnn.plan import Context, LayerPlan, Plan
 
 
 def contexts(vertices: int, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Context:

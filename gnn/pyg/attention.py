@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import AGNNConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
-from gnn.pyg.refusals import HOW_WIDE
-from gnn.pyg.steps import ExportError, Step, array_of, class_name
-from gnn.pyg.tensors import Converted, tensors
+from freshet.gnn.declarations import AGNNConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
+from freshet.gnn.pyg.refusals import HOW_WIDE
+from freshet.gnn.pyg.steps import ExportError, Step, array_of, class_name
+from freshet.gnn.pyg.tensors import Converted, tensors
 
 
 def _check(step: Step) -> Any:

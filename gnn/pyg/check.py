@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnn.model import Model
-from gnn.oracles import own_scale, whole_graph
-from gnn.oracles.scaled import Scaled
-from gnn.plan import compile_plan
-from gnn.pyg.finite import refuse_rows
-from gnn.pyg.running import Graph, clone_of, run
-from gnn.pyg.statistics import Statistics
-from gnn.pyg.steps import ExportError, Traced
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import own_scale, whole_graph
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.gnn.plan import compile_plan
+from freshet.gnn.pyg.finite import refuse_rows
+from freshet.gnn.pyg.running import Graph, clone_of, run
+from freshet.gnn.pyg.statistics import Statistics
+from freshet.gnn.pyg.steps import ExportError, Traced
 
 if TYPE_CHECKING:
     from torch.nn import Module

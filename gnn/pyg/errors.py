@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnn.model import ModelError
+from freshet.gnn.model import ModelError
 
 
 class ExportError(ModelError):

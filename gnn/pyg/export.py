@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from gnn.model import Model, ModelError, build_model, save_model
-from gnn.pyg.check import check
-from gnn.pyg.finite import naming_weights, refuse_weights
-from gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
-from gnn.pyg.forward.trace import refuse_wrapped, trace
-from gnn.pyg.forward.untouched import plain_copy
-from gnn.pyg.layers import convert_chain, first_width
-from gnn.pyg.running_sums import with_running_sums
-from gnn.pyg.statistics import gather, graph_of
-from gnn.pyg.steps import ExportError, Step
-from gnn.pyg.tensors import Weights
+from freshet.gnn.model import Model, ModelError, build_model, save_model
+from freshet.gnn.pyg.check import check
+from freshet.gnn.pyg.finite import naming_weights, refuse_weights
+from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
+from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
+from freshet.gnn.pyg.forward.untouched import plain_copy
+from freshet.gnn.pyg.layers import convert_chain, first_width
+from freshet.gnn.pyg.running_sums import with_running_sums
+from freshet.gnn.pyg.statistics import gather, graph_of
+from freshet.gnn.pyg.steps import ExportError, Step
+from freshet.gnn.pyg.tensors import Weights
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -10,12 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
-from gnn.pyg.errors import ExportError
-from gnn.pyg.refusals import why_not_function
-from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
-from gnn.rows.layer import Layer
-from gnn.rows.norms import LayerNorm, RMSNorm
+from freshet.gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.refusals import why_not_function
+from freshet.gnn.rows.functions import (
+    Affine,
+    Celu,
+    Clamp,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    Normalize,
+    Scale,
+    Softmax,
+    Softplus,
+)
+from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.norms import LayerNorm, RMSNorm
 
 Weights = dict[str, np.ndarray]
 Made = tuple[Layer, Weights]

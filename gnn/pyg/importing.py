@@ -10,11 +10,11 @@ from typing import Any
 import torch  # noqa: F401  # so that who lacks it learns so before anything is read
 import torch_geometric  # noqa: F401
 
-from gnn.model import Model
-from gnn.pyg.export import export_model
-from gnn.pyg.saved.factory import build_module
-from gnn.pyg.saved.fitting import load_into
-from gnn.pyg.saved.weights import load_weights
+from freshet.gnn.model import Model
+from freshet.gnn.pyg.export import export_model
+from freshet.gnn.pyg.saved.factory import build_module
+from freshet.gnn.pyg.saved.fitting import load_into
+from freshet.gnn.pyg.saved.weights import load_weights
 
 __all__ = ["build_module", "import_model"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import (
+from freshet.gnn.declarations import (
     EdgeConv,
     GCNConv,
     GINConv,
@@ -21,15 +21,15 @@ from gnn.declarations import (
     ResGatedGraphConv,
     SAGEConv,
 )
-from gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
-from gnn.pyg.forward.fx import dense_steps
-from gnn.pyg.functions import MODULES
-from gnn.pyg.norms import NORMS
-from gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
-from gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name, refuse_other
-from gnn.pyg.tensors import Converted, Weights, tensors
-from gnn.rows.chains import chain_width
-from gnn.rows.jumps import CURRENT, Join, Keep
+from freshet.gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
+from freshet.gnn.pyg.forward.fx import dense_steps
+from freshet.gnn.pyg.functions import MODULES
+from freshet.gnn.pyg.norms import NORMS
+from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
+from freshet.gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name, refuse_other
+from freshet.gnn.pyg.tensors import Converted, Weights, tensors
+from freshet.gnn.rows.chains import chain_width
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 
 _AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
 _FUSED_ONCE = ("mean", "std", "var")

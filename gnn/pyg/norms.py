@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import BatchNorm
-from gnn.pyg.errors import ExportError
-from gnn.pyg.functions import FLOAT32_EPS
-from gnn.pyg.refusals import whole_graph_norm
-from gnn.pyg.steps import Step, array_of, class_name, refuse_other
-from gnn.rows.layer import Layer
-from gnn.rows.norms import Frozen, LayerNorm, RMSNorm
+from freshet.gnn.declarations import BatchNorm
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.functions import FLOAT32_EPS
+from freshet.gnn.pyg.refusals import whole_graph_norm
+from freshet.gnn.pyg.steps import Step, array_of, class_name, refuse_other
+from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.norms import Frozen, LayerNorm, RMSNorm
 
 Converted = tuple[Layer, dict[str, np.ndarray]]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnn.declarations import (
+from freshet.gnn.declarations import (
     AGNNConv,
     Conv,
     DenseLayer,
@@ -30,9 +30,9 @@ from gnn.declarations import (
     SuperGATConv,
     TransformerConv,
 )
-from gnn.model import Model
-from gnn.pyg.rows import function_of
-from gnn.rows.jumps import Join, Keep
+from freshet.gnn.model import Model
+from freshet.gnn.pyg.rows import function_of
+from freshet.gnn.rows.jumps import Join, Keep
 
 if TYPE_CHECKING:
     from torch import Tensor

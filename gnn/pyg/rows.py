@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
-from gnn.rows.layer import Layer
-from gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
+from freshet.gnn.rows.functions import (
+    Affine,
+    Celu,
+    Clamp,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    Normalize,
+    Scale,
+    Softmax,
+    Softplus,
+)
+from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
 
 if TYPE_CHECKING:
     from torch import Tensor

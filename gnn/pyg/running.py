@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.steps import Traced
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.steps import Traced
 
 if TYPE_CHECKING:
     from torch.nn import Module

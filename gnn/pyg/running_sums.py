@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.declarations import Layer, Linear
-from gnn.layers.carrying import carries_of
-from gnn.pyg.tensors import Weights
-from gnn.rows.chains import chain_widths
-from gnn.rows.jumps import CURRENT, Join, Keep
+from freshet.gnn.declarations import Layer, Linear
+from freshet.gnn.layers.carrying import carries_of
+from freshet.gnn.pyg.tensors import Weights
+from freshet.gnn.rows.chains import chain_widths
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 
 
 class _Piece(NamedTuple):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.norms import reads_whole_graph
-from gnn.pyg.running import Graph, clone_of, run
-from gnn.pyg.steps import Step, Traced, class_name
-from gnn.rows import full_pass
-from gnn.rows.norms import Frozen, FrozenNorm
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.norms import reads_whole_graph
+from freshet.gnn.pyg.running import Graph, clone_of, run
+from freshet.gnn.pyg.steps import Step, Traced, class_name
+from freshet.gnn.rows import full_pass
+from freshet.gnn.rows.norms import Frozen, FrozenNorm
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gnn.pyg.errors import ExportError as ExportError
-from gnn.rows.layer import Layer
+from freshet.gnn.pyg.errors import ExportError as ExportError
+from freshet.gnn.rows.layer import Layer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gnn.declarations import Layer
-from gnn.pyg.steps import Step, array_of, refuse_other
+from freshet.gnn.declarations import Layer
+from freshet.gnn.pyg.steps import Step, array_of, refuse_other
 
 Weights = dict[str, np.ndarray]
 Converted = tuple[Layer, Weights]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnn.rows.jumps import CURRENT, Join, Keep
-from gnn.rows.layer import Layer, Shape
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
+from freshet.gnn.rows.layer import Layer, Shape
 
 
 def chain_width(layers: Sequence[Layer], width: int, where: str) -> int:

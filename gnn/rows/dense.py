@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnn.rows.functions import AnyFunction
-from gnn.rows.layer import Layer, Shape, Width
-from gnn.rows.norms import AnyNorm, BatchNorm
+from freshet.gnn.rows.functions import AnyFunction
+from freshet.gnn.rows.layer import Layer, Shape, Width
+from freshet.gnn.rows.norms import AnyNorm, BatchNorm
 
 
 class Linear(Layer):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from gnn.compiled import compiling
-from gnn.kernel import fused
+from freshet.gnn.compiled import compiling
+from freshet.gnn.kernel import fused
 
 Rows = NDArray[np.float32]
 

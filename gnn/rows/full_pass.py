@@ -6,9 +6,20 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
-from gnn.rows.layer import Layer, ScaleAndShift
-from gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
+from freshet.gnn.rows.functions import (
+    Affine,
+    Celu,
+    Clamp,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    Normalize,
+    Scale,
+    Softmax,
+    Softplus,
+)
+from freshet.gnn.rows.layer import Layer, ScaleAndShift
+from freshet.gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
 
 Array = np.ndarray
 Weights = Mapping[str, Array]

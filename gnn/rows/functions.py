@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gnn.rows.layer import Layer, ScaleAndShift
+from freshet.gnn.rows.layer import Layer, ScaleAndShift
 
 Positive = Annotated[float, Field(gt=0)]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
-from gnn.rows.layer import Layer
+from freshet.gnn.rows.layer import Layer
 
 CURRENT = "."
 """In `Join.of`: the rows of the layer before."""

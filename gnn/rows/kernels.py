@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
+from freshet.gnn.kernel import inner, kernel
 
 
 @kernel

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from gnn.rows.functions import Positive
-from gnn.rows.layer import ByChannel, ScaleAndShift, Shape
+from freshet.gnn.rows.functions import Positive
+from freshet.gnn.rows.layer import ByChannel, ScaleAndShift, Shape
 
 Frozen = Literal[
     "batch_norm",

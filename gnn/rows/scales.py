@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from gnn.rows import full_pass
-from gnn.rows.functions import Affine, LogSoftmax, Normalize, Scale, Softmax
-from gnn.rows.layer import Layer
-from gnn.rows.norms import FrozenNorm, LayerNorm, RMSNorm
+from freshet.gnn.rows import full_pass
+from freshet.gnn.rows.functions import Affine, LogSoftmax, Normalize, Scale, Softmax
+from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.norms import FrozenNorm, LayerNorm, RMSNorm
 
 Array = np.ndarray
 Weights = Mapping[str, Array]

@@ -7,10 +7,21 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gnn.rows import kernels
-from gnn.rows.functions import Affine, Celu, Clamp, LogSigmoid, LogSoftmax, Mish, Normalize, Scale, Softmax, Softplus
-from gnn.rows.layer import Layer, ScaleAndShift
-from gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
+from freshet.gnn.rows import kernels
+from freshet.gnn.rows.functions import (
+    Affine,
+    Celu,
+    Clamp,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    Normalize,
+    Scale,
+    Softmax,
+    Softplus,
+)
+from freshet.gnn.rows.layer import Layer, ScaleAndShift
+from freshet.gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
 
 Rows = NDArray[np.float32]
 Weights = Mapping[str, Rows]

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from job.errors import UsageError
-from job.folder import layout
-from job.local.malloc import reserve_little
-from job.options.input_options import IdType
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.local.malloc import reserve_little
+from freshet.job.options.input_options import IdType
 
 
 def check(
@@ -61,8 +61,8 @@ def check(
     checks the run of that file.
     """
     reserve_little()
-    from job.options.config_file import load_inputs, load_properties
-    from job.run.preflight import check_model, check_snapshot, event_files
+    from freshet.job.options.config_file import load_inputs, load_properties
+    from freshet.job.run.preflight import check_model, check_snapshot, event_files
 
     given = load_inputs({"model": model, "events": events, "snapshot": snapshot, "out": out}, config)
     check_model(given.model)
@@ -72,7 +72,7 @@ def check(
     if not (given.out / layout.EPOCHS).is_dir():
         msg = f"--out {given.out}: no epochs/ in it; give the output folder of a `freshet run`"
         raise UsageError(msg)
-    from job.results import check as checking
+    from freshet.job.results import check as checking
 
     code = checking.check(
         model=given.model,

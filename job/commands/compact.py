@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from job.errors import UsageError
-from job.units import parse_duration
+from freshet.job.errors import UsageError
+from freshet.job.units import parse_duration
 
 
 def compact(
@@ -37,6 +37,6 @@ def compact(
 
     import orjson
 
-    from job.serving.compaction import compact_log
+    from freshet.job.serving.compaction import compact_log
 
     print(orjson.dumps(asdict(compact_log(out.absolute(), keep_s))).decode(), flush=True)

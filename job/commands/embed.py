@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from job.errors import UsageError
-from job.local.malloc import reserve_little
-from job.options.runtime_options import PARTS_MAX, is_address
-from job.units import size_in_bytes
-from partitioner.config import PLACEMENTS, STRATEGIES, PartitionerConfig
+from freshet.job.errors import UsageError
+from freshet.job.local.malloc import reserve_little
+from freshet.job.options.runtime_options import PARTS_MAX, is_address
+from freshet.job.units import size_in_bytes
+from freshet.partitioner.config import PLACEMENTS, STRATEGIES, PartitionerConfig
 
 ORDERS = ("given", "completion")
 EVICTIONS = ("min-pending", "lru", "random", "next-use")
@@ -107,10 +107,10 @@ def embed(
     budget = _memory(memory)
     reserve_little()
     _check_inputs(model, snapshot)
-    from job.embed.batch_job import Spread
-    from job.embed.runner import EmbedOptions
-    from job.embed.runner import embed as run
-    from job.embed.streaming import Placement
+    from freshet.job.embed.batch_job import Spread
+    from freshet.job.embed.runner import EmbedOptions
+    from freshet.job.embed.runner import embed as run
+    from freshet.job.embed.streaming import Placement
 
     how = partitioner, hybrid_threshold, snapshot_placement, hdrf_lambda, hdrf_epsilon
     placement = None if for_ == _SERVING else Placement(parts, *how)
@@ -142,7 +142,7 @@ def _check_mode(for_: str, passes: int | None, order: str, eviction: str) -> Non
 
 
 def _check_inputs(model: Path, snapshot: Path) -> None:
-    from job.run.preflight import check_model, check_snapshot
+    from freshet.job.run.preflight import check_model, check_snapshot
 
     check_model(model)
     check_snapshot(snapshot)

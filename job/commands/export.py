@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from job.errors import UsageError
-from job.folder import layout
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
 
 
 def export(
@@ -41,8 +41,8 @@ def export(
     if not any((job / name).is_file() for name in (layout.RUN, layout.SAVED_JOB)):
         msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(msg)
-    from job.options.config_file import load_properties
-    from job.results import export as exporting
+    from freshet.job.options.config_file import load_properties
+    from freshet.job.results import export as exporting
 
     code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=load_properties(config))
     raise typer.Exit(code)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from job.errors import UsageError
+from freshet.job.errors import UsageError
 
 
 def import_model(
@@ -64,13 +64,13 @@ def import_model(
     if not weights.is_file():
         msg = f"--weights {weights}: no such file; expected a state dict in .safetensors or .pt (.pth, .ckpt, .bin)"
         raise UsageError(msg)
-    from job.run.preflight import check_new
+    from freshet.job.run.preflight import check_new
 
     check_new(out)
     importing = _import_with_torch()
     graph = None
     if stats_from is not None:
-        from operators.snapshot.arrays import read_arrays
+        from freshet.operators.snapshot.arrays import read_arrays
 
         graph = tuple(read_arrays(stats_from))
     importing.import_model(
@@ -91,12 +91,12 @@ def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_de
 
     [cyan]freshet model describe M[/cyan]
     """
-    from job.run.preflight import check_model
+    from freshet.job.run.preflight import check_model
 
     check_model(model)
     from rich import print as show
 
-    from gnn import describe as describing
+    from freshet.gnn import describe as describing
 
     show(describing.describe(model))
 
@@ -111,14 +111,14 @@ def _width_of(features: str) -> int:
     if not Path(features).is_dir():
         msg = f"--features {features}: expected a number above 0, or a snapshot folder"
         raise UsageError(msg)
-    from operators.snapshot.arrays import feature_width
+    from freshet.operators.snapshot.arrays import feature_width
 
     return feature_width(Path(features))
 
 
 def _import_with_torch() -> ModuleType:
     try:
-        from gnn.pyg import importing
+        from freshet.gnn.pyg import importing
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "torch_geometric"):
             raise

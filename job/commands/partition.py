@@ -7,9 +7,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from job.errors import UsageError
-from job.options.epoch_options import PartitionerName
-from partitioner.config import PLACEMENTS, WHOLE
+from freshet.job.errors import UsageError
+from freshet.job.options.epoch_options import PartitionerName
+from freshet.partitioner.config import PLACEMENTS, WHOLE
 
 _PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
 
@@ -45,7 +45,7 @@ def partition(
     [cyan]freshet partition --snapshot S --parts 8[/cyan]
     [cyan]freshet partition --snapshot S --events E --parts 8 --model M[/cyan]
     """
-    from job.run.preflight import check_model, check_snapshot, event_files
+    from freshet.job.run.preflight import check_model, check_snapshot, event_files
 
     if snapshot is None and not events:
         msg = "nothing to partition; give --snapshot, --events, or both"
@@ -62,7 +62,7 @@ def partition(
         if name not in _PARTITIONERS:
             msg = f"--partitioner: got {name!r}, expected one of {', '.join(_PARTITIONERS)}"
             raise UsageError(msg)
-    from job.commands import partition_trials
+    from freshet.job.commands import partition_trials
 
     code = partition_trials.partition(
         parts=parts,

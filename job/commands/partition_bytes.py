@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from operators.control import control_values
-from operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Place
-from operators.factory import dataflow_of, load_plan, stages_of
-from operators.network import Network
-from operators.outcome import Message
-from operators.settings import Settings
-from operators.stage import Stage
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.net_change import EpochChange
+from freshet.operators.control import control_values
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Place
+from freshet.operators.factory import dataflow_of, load_plan, stages_of
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.operators.stage import Stage
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.net_change import EpochChange
 
 
 class _Counting(Network):

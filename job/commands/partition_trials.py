@@ -17,18 +17,18 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from gnn.plan import Plan
-from job.commands.partition_bytes import Layers
-from job.errors import EXIT_DONE, UsageError
-from operators.factory import load_plan
-from operators.parser.core import Parser
-from operators.parser.files import Chunk, ChunkReader, plan_chunks
-from operators.parser.parquet_file import open_parquet
-from operators.snapshot.reader import open_snapshot
-from partitioner.config import WHOLE, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
+from freshet.gnn.plan import Plan
+from freshet.job.commands.partition_bytes import Layers
+from freshet.job.errors import EXIT_DONE, UsageError
+from freshet.operators.factory import load_plan
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
+from freshet.operators.parser.parquet_file import open_parquet
+from freshet.operators.snapshot.reader import open_snapshot
+from freshet.partitioner.config import WHOLE, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
 
 EPOCH_EVENTS = 1000
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from job.errors import UsageError
-from operators.parser.formats import SUFFIXES
+from freshet.job.errors import UsageError
+from freshet.operators.parser.formats import SUFFIXES
 
 
 def produce(
@@ -45,9 +45,9 @@ def produce(
 
     [cyan]freshet produce --events changes.jsonl --to kafka://localhost:9092/changes --partitions 4[/cyan]
     """
-    from job.kafka.address import KafkaAddress, KafkaAddressError
-    from job.options.config_file import load_properties
-    from job.run.preflight import event_files
+    from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
+    from freshet.job.options.config_file import load_properties
+    from freshet.job.run.preflight import event_files
 
     try:
         address = KafkaAddress.parse(to)
@@ -55,7 +55,7 @@ def produce(
         msg = f"--to: {error}"
         raise UsageError(msg) from None
     event_files(events)
-    from job.kafka import produce as producing
+    from freshet.job.kafka import produce as producing
 
     summary = producing.produce(
         events=events,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from job.errors import EXIT_CHECK_FAILED, UsageError
+from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,9 +50,9 @@ def query(
     [cyan]freshet query 7 9[/cyan]
     [cyan]freshet query --at O/tables --format json 7[/cyan]
     """
-    from job.serving.clients.asked import TOKEN_VARIABLE
-    from job.serving.clients.client import EmbeddingClient
-    from job.serving.lookup import BadRequestError, NotReadyError, NotYetError
+    from freshet.job.serving.clients.asked import TOKEN_VARIABLE
+    from freshet.job.serving.clients.client import EmbeddingClient
+    from freshet.job.serving.lookup import BadRequestError, NotReadyError, NotYetError
 
     try:
         token = token or os.environ.get(TOKEN_VARIABLE)
@@ -72,7 +72,7 @@ def query(
 
 def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
     """Numbers as numbers where the job has such ids, else as they are."""
-    from job.serving.lookup import BadRequestError
+    from freshet.job.serving.lookup import BadRequestError
 
     if all(one.removeprefix("-").isdecimal() for one in ids):
         try:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from job.options.config_file import load_run_config
-from job.options.flags import parameter, parameters
-from job.options.marks import IO
+from freshet.job.options.config_file import load_run_config
+from freshet.job.options.flags import parameter, parameters
+from freshet.job.options.marks import IO
 
 
 def run(**given: Any) -> None:
@@ -37,10 +37,10 @@ def run(**given: Any) -> None:
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
     settings = load_run_config(options, config)
-    from gnn.files.owner_only import close_to_others
-    from job.folder.lock import taken
-    from job.run.preflight import check_out, check_run
-    from job.run.processor import settle
+    from freshet.gnn.files.owner_only import close_to_others
+    from freshet.job.folder.lock import taken
+    from freshet.job.run.preflight import check_out, check_run
+    from freshet.job.run.processor import settle
 
     settle(settings)  # before anything loads numpy
 
@@ -48,7 +48,7 @@ def run(**given: Any) -> None:
     with taken(settings.out, "freshet run"):
         check_out(settings.out, settings.resume)
         close_to_others(settings.out)
-        from job.run import runner
+        from freshet.job.run import runner
 
         raise typer.Exit(runner.run(settings))
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from job.errors import UsageError
-from job.units import parse_duration, parse_size
+from freshet.job.errors import UsageError
+from freshet.job.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from job.kafka.address import KafkaAddress
+    from freshet.job.kafka.address import KafkaAddress
 
 
 Text: TypeAlias = str | None
@@ -107,11 +107,11 @@ def serve(
         raise UsageError(str(error)) from error
     sources, topic = _sources(tables, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
-    from job.options.config_file import load_properties
-    from job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
-    from job.serving.serve_options import ServeOptions
-    from job.serving.server import serve as serving
-    from job.serving.tls import Certificate, read_roots
+    from freshet.job.options.config_file import load_properties
+    from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
+    from freshet.job.serving.serve_options import ServeOptions
+    from freshet.job.serving.server import serve as serving
+    from freshet.job.serving.tls import Certificate, read_roots
 
     token = token or os.environ.get(TOKEN_VARIABLE) or None
     of_job = tables is not None and topic is None
@@ -139,13 +139,13 @@ def serve(
 
 
 def _compact(out: Path, keep_s: float | None) -> object:
-    from job.serving.compaction import compact_log
+    from freshet.job.serving.compaction import compact_log
 
     return compact_log(out, keep_s)
 
 
 def _topic(given: str) -> KafkaAddress:
-    from job.kafka.address import KafkaAddress, KafkaAddressError
+    from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
 
     try:
         return KafkaAddress.parse(given)
@@ -168,7 +168,7 @@ def _sources(tables: Path | None, given: str | None, kafka: str | None) -> tuple
     if (sources or kafka is not None) and tables is not None and tables.name != "tables":
         msg = f"--tables {tables}: expected a folder of the name tables, such as C/tables"
         raise UsageError(msg)
-    from job.serving.tls import Address
+    from freshet.job.serving.tls import Address
 
     for one in sources:
         if Address.parse(one) is None:

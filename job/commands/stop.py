@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from job.errors import UsageError
-from job.folder import layout
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
 
 
 def stop(
@@ -31,6 +31,6 @@ def stop(
     if not (out / layout.RUN).is_file():
         msg = f"{out}: no run.json in it; give the --out folder of a running `freshet run`"
         raise UsageError(msg)
-    from job.run import stop as stopping
+    from freshet.job.run import stop as stopping
 
     raise typer.Exit(stopping.stop(out=out, savepoint=savepoint))

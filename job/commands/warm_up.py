@@ -20,8 +20,8 @@ def warm_up() -> None:
 
     [cyan]freshet warm-up [/cyan]
     """
-    from job.console import Progress
-    from job.machine.kernels import compile_ahead, progress_line
+    from freshet.job.console import Progress
+    from freshet.job.machine.kernels import compile_ahead, progress_line
 
     with Progress() as bar:
         done = compile_ahead(lambda count, total: bar.update(progress_line(count, total)))

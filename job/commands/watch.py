@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from job.commands.query import TLS_ROOTS_HELP
-from job.errors import UsageError
+from freshet.job.commands.query import TLS_ROOTS_HELP
+from freshet.job.errors import UsageError
 
 
 def watch(
@@ -36,10 +36,10 @@ def watch(
     """
     import orjson
 
-    from job.machine.signals import stop_signals
-    from job.serving.feeds.fed_job import FedJob
-    from job.serving.served_job import await_job
-    from job.serving.watching import Classes, Watch, changes
+    from freshet.job.machine.signals import stop_signals
+    from freshet.job.serving.feeds.fed_job import FedJob
+    from freshet.job.serving.served_job import await_job
+    from freshet.job.serving.watching import Classes, Watch, changes
 
     tables = _tables(at, tls_roots)
     if FedJob.read(tables) is not None:
@@ -73,9 +73,9 @@ def _tables(at: str, tls_roots: Path | None) -> Path:
     path = Path(at)
     if path.is_dir():
         return path.absolute()
-    from job.serving.clients.asked import TOKEN_VARIABLE
-    from job.serving.clients.client import EmbeddingClient
-    from job.serving.lookup import NotReadyError
+    from freshet.job.serving.clients.asked import TOKEN_VARIABLE
+    from freshet.job.serving.clients.client import EmbeddingClient
+    from freshet.job.serving.lookup import NotReadyError
 
     try:
         with EmbeddingClient(at, token=os.environ.get(TOKEN_VARIABLE), tls_roots=tls_roots) as client:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import yaml
 
-from gnn.files.json_file import read_json
-from job.dev.broker_files import (
+from freshet.gnn.files.json_file import read_json
+from freshet.job.dev.broker_files import (
     CLIENT,
     HOST,
     KEYS,
@@ -33,12 +33,12 @@ from job.dev.broker_files import (
     write_files,
     write_private,
 )
-from job.errors import JobFailed
-from job.kafka.client import ClientProperties
-from job.machine.artifacts import broker_jars
-from job.machine.java import java_environ
-from job.machine.ports import is_free, server_port
-from job.machine.processes import Process, began_s
+from freshet.job.errors import JobFailed
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.machine.artifacts import broker_jars
+from freshet.job.machine.java import java_environ
+from freshet.job.machine.ports import is_free, server_port
+from freshet.job.machine.processes import Process, began_s
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from job.dev.local_cluster import LocalCluster
-from job.dev.server_files import forget, remember, remembered, servers_folder
-from job.machine.ports import server_port
-from job.machine.processes import Process
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.dev.server_files import forget, remember, remembered, servers_folder
+from freshet.job.machine.ports import server_port
+from freshet.job.machine.processes import Process
 
 KIND = "cluster"
 

@@ -1,6 +1,6 @@
 """A Flink from the installed PyFlink package: its scripts run with a configuration folder and a library folder of ours.
 
-`python -m job.dev.flink_home FOLDER KEY=VALUE…` makes both folders, for the container image.
+`python -m freshet.job.dev.flink_home FOLDER KEY=VALUE…` makes both folders, for the container image.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from job.machine.artifacts import cached_connector_jars
-from job.machine.java import flink_home
-from job.machine.python_path import own_folders
+from freshet.job.machine.artifacts import cached_connector_jars
+from freshet.job.machine.java import flink_home
+from freshet.job.machine.python_path import own_folders
 
 _LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")
 # As the embedded cluster has it: the quick compiler starts sooner, and our own work is not in Java.

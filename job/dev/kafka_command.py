@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from job.dev.broker import Broker, start_broker
-from job.dev.server_files import forget, remember, remembered, servers_folder
-from job.machine.ports import server_port
+from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.dev.server_files import forget, remember, remembered, servers_folder
+from freshet.job.machine.ports import server_port
 
 KIND = "kafka"
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import httpx
 
-from job.dev.flink_home import make_folders
-from job.errors import JobFailed
-from job.flink.options import LOOPBACK, loopback_options
-from job.machine.java import flink_home, prepare_environment
-from job.machine.ports import server_port
-from job.machine.processes import Process, began_s
-from job.machine.python_path import python_environ
+from freshet.job.dev.flink_home import make_folders
+from freshet.job.errors import JobFailed
+from freshet.job.flink.options import LOOPBACK, loopback_options
+from freshet.job.machine.java import flink_home, prepare_environment
+from freshet.job.machine.ports import server_port
+from freshet.job.machine.processes import Process, began_s
+from freshet.job.machine.python_path import python_environ
 
 JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
 START_TIMEOUT_S = 120.0

@@ -6,9 +6,9 @@ import sys
 
 import typer
 
-from gnn.errors import FreshetError
-from gnn.files.owner_only import write_for_owner_only
-from job.errors import EXIT_SIGINT, exit_code
+from freshet.gnn.errors import FreshetError
+from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.job.errors import EXIT_SIGINT, exit_code
 
 
 def run_script(app: typer.Typer, name: str) -> None:

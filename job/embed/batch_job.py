@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from job.console import say
-from job.embed.step import Told, failure_of, steps_of
-from job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
-from job.flink.dataflow import discard, named
-from job.flink.job_spec import JobSpec
-from job.flink.runtime import FlinkRun
-from job.machine.python_path import own_folders
-from job.machine.signals import stop_signals
-from operators.embed.journal import Journal
-from operators.snapshot.reader import Snapshot
+from freshet.job.console import say
+from freshet.job.embed.step import Told, failure_of, steps_of
+from freshet.job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
+from freshet.job.flink.dataflow import discard, named
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.runtime import FlinkRun
+from freshet.job.machine.python_path import own_folders
+from freshet.job.machine.signals import stop_signals
+from freshet.operators.embed.journal import Journal
+from freshet.operators.snapshot.reader import Snapshot
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
@@ -124,11 +124,11 @@ def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: Told, pa
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-    from operators.flink.step_shells import BarrierShell, FirstShell, StepShell
+    from freshet.operators.flink.step_shells import BarrierShell, FirstShell, StepShell
 
     # an environment in which Python finds the packages where this process has them
     where = f"PYTHONPATH={':'.join(own_folders())}"
-    command = ["env", where, sys.executable, "-P", "-m", "job.embed.step", str(told.path)]
+    command = ["env", where, sys.executable, "-P", "-m", "freshet.job.embed.step", str(told.path)]
     source = NumberSequenceSource(0, len(waves[0]) - 1)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "steps", type_info=Types.LONG())
     stream = named(named(numbers, "steps", 1).process(FirstShell(waves[0]), Types.STRING()), "first", 1)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gnn.files.json_file import read_json, write_json
-from gnn.files.owner_only import close_to_others
-from gnn.files.whole import sync_folder, sync_tree
-from job.errors import UsageError
-from job.folder import layout, lock
-from operators.embed.embedding import take_over
-from operators.embed.files import full_disk
+from freshet.gnn.files.json_file import read_json, write_json
+from freshet.gnn.files.owner_only import close_to_others
+from freshet.gnn.files.whole import sync_folder, sync_tree
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout, lock
+from freshet.operators.embed.embedding import take_over
+from freshet.operators.embed.files import full_disk
 
 WORK = ".embed"  # all that is needed until it is done
 TOLD = "told.json"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from gnn.plan import LayerPlan, Plan
-from job.errors import JobFailed, UsageError
-from job.units import format_size, readable
-from operators.embed.engine import EngineOptions
-from operators.embed.id_numbers import dictionary_bytes
-from operators.embed.memory_plan import (
+from freshet.gnn.plan import LayerPlan, Plan
+from freshet.job.errors import JobFailed, UsageError
+from freshet.job.units import format_size, readable
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.embed.id_numbers import dictionary_bytes
+from freshet.operators.embed.memory_plan import (
     CONTEXT_BYTES,
     BudgetError,
     Shape,
@@ -24,9 +24,9 @@ from operators.embed.memory_plan import (
     output_block_rows,
     shape_of,
 )
-from operators.embed.prepare import sorting_bytes
-from operators.snapshot.reader import Snapshot
-from partitioner.events import INT
+from freshet.operators.embed.prepare import sorting_bytes
+from freshet.operators.snapshot.reader import Snapshot
+from freshet.partitioner.events import INT
 
 _EDGE_BYTES = 16  # while edges are sorted
 _MIB = 1 << 20

@@ -12,25 +12,25 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from gnn.plan import Plan
-from gnn.processor import running
-from job.console import Progress, say
-from job.embed import folder, serving, streaming
-from job.embed.batch_job import Spread
-from job.embed.needs import check_disk, needs_of
-from job.embed.serving import Serve
-from job.embed.streaming import Placement
-from job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
-from job.folder import layout
-from job.local.malloc import give_freed_memory_back
-from job.machine.signals import handled
-from operators.embed.engine import EngineOptions
-from operators.embed.files import EmbedError
-from operators.embed.memory_plan import BudgetError
-from operators.factory import load_plan
-from operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
-from state.memory.machine_memory import available_memory
-from state.seed import new_seed
+from freshet.gnn.plan import Plan
+from freshet.gnn.processor import running
+from freshet.job.console import Progress, say
+from freshet.job.embed import folder, serving, streaming
+from freshet.job.embed.batch_job import Spread
+from freshet.job.embed.needs import check_disk, needs_of
+from freshet.job.embed.serving import Serve
+from freshet.job.embed.streaming import Placement
+from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
+from freshet.job.folder import layout
+from freshet.job.local.malloc import give_freed_memory_back
+from freshet.job.machine.signals import handled
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.memory_plan import BudgetError
+from freshet.operators.factory import load_plan
+from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from freshet.state.memory.machine_memory import available_memory
+from freshet.state.seed import new_seed
 
 SERVING, STREAMING = "serving", "streaming"
 _ALSO = layout.IMAGE, layout.EPOCHS  # what a stream gets beside the embeddings

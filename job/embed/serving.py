@@ -8,19 +8,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnn.plan import Plan
-from job.console import Progress, say
-from job.embed import folder
-from job.embed.batch_job import Spread, of_runtime, run_on_flink
-from job.embed.needs import Needs, check_disk, memory_lines
-from job.embed.step import Serving, Told
-from job.errors import JobFailed
-from operators.embed.embedding import Embedding, EmbeddingReport
-from operators.embed.engine import EngineOptions, layer_name
-from operators.embed.files import EmbedError
-from operators.embed.journal import Journal
-from operators.embed.memory_plan import BudgetError, Shape, file_block_rows, held_passes, passes_without_cold_store
-from operators.snapshot.reader import Snapshot
+from freshet.gnn.plan import Plan
+from freshet.job.console import Progress, say
+from freshet.job.embed import folder
+from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
+from freshet.job.embed.needs import Needs, check_disk, memory_lines
+from freshet.job.embed.step import Serving, Told
+from freshet.job.errors import JobFailed
+from freshet.operators.embed.embedding import Embedding, EmbeddingReport
+from freshet.operators.embed.engine import EngineOptions, layer_name
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.memory_plan import (
+    BudgetError,
+    Shape,
+    file_block_rows,
+    held_passes,
+    passes_without_cold_store,
+)
+from freshet.operators.snapshot.reader import Snapshot
 
 _PASSES_MAX = 64  # that are drawn for a layer
 

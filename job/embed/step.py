@@ -1,4 +1,4 @@
-"""One step of an embedding in a process of its own, so that its memory is its own: `python -m job.embed.step FILE`.
+"""One step of an embedding, in a process with memory of its own: `python -m freshet.job.embed.step FILE`.
 
 FILE says what all steps are told. The step's name and the manifests of the steps before it come on standard input; its
 own manifest goes to standard output: its name, and size and checksum of each file that it has left for others.
@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gnn.errors import FreshetError, InputError
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from gnn.files.owner_only import write_for_owner_only
-from job.errors import EXIT_DONE, JobFailed, exit_code, one_line
-from job.folder import layout
-from job.machine.processes import die_with_parent
-from operators.embed.embedding import Embedding
-from operators.embed.engine import EngineOptions
-from operators.embed.files import EmbedError, full_disk
-from operators.factory import load_plan
-from operators.initial.image import InitialImage
-from operators.settings import Settings
-from operators.snapshot.reader import Snapshot, open_snapshot
+from freshet.gnn.errors import FreshetError, InputError
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.job.errors import EXIT_DONE, JobFailed, exit_code, one_line
+from freshet.job.folder import layout
+from freshet.job.machine.processes import die_with_parent
+from freshet.operators.embed.embedding import Embedding
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.embed.files import EmbedError, full_disk
+from freshet.operators.factory import load_plan
+from freshet.operators.initial.image import InitialImage
+from freshet.operators.settings import Settings
+from freshet.operators.snapshot.reader import Snapshot, open_snapshot
 
 _ADVICE = "remove the folder and embed again"
 STEPS, TOLD_FILE, FAILED_FILE = "steps", "steps.json", "failed.json"

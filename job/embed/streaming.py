@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnn.plan import Plan
-from gnn.processor import running
-from job.embed.batch_job import Spread, of_runtime, run_on_flink
-from job.embed.needs import Needs
-from job.embed.step import Told, initial_image, settings_of
-from job.errors import UsageError
-from job.folder import layout
-from job.folder.made_image import MadeImage
-from job.units import format_size, readable
-from operators.initial.image import ImageReport
-from operators.snapshot.reader import Snapshot
-from partitioner.config import STREAM, PartitionerConfig
-from partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
+from freshet.gnn.plan import Plan
+from freshet.gnn.processor import running
+from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
+from freshet.job.embed.needs import Needs
+from freshet.job.embed.step import Told, initial_image, settings_of
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.made_image import MadeImage
+from freshet.job.units import format_size, readable
+from freshet.operators.initial.image import ImageReport
+from freshet.operators.snapshot.reader import Snapshot
+from freshet.partitioner.config import STREAM, PartitionerConfig
+from freshet.partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
 
 HASH_SEED = "hash seed"  # in what was told
 _MIB = 1 << 20

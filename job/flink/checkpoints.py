@@ -9,8 +9,15 @@ import struct
 from collections.abc import Collection
 from pathlib import Path
 
-from job.flink.state_files import METADATA, expect_metadata, has_checksums, is_complete, recorded_states, written_ns
-from job.uris import is_remote, local_path
+from freshet.job.flink.state_files import (
+    METADATA,
+    expect_metadata,
+    has_checksums,
+    is_complete,
+    recorded_states,
+    written_ns,
+)
+from freshet.job.uris import is_remote, local_path
 
 _JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from job.errors import JobFailed
-from job.machine.ports import why_silent
+from freshet.job.errors import JobFailed
+from freshet.job.machine.ports import why_silent
 
 _SILENT = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 

@@ -11,16 +11,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from job.flink.job_spec import JobSpec
-from job.flink.part_keys import part_keys
-from job.flink.pipeline import Pipeline
-from job.folder import layout
-from job.kafka.client import ClientProperties
-from job.kafka.flink_sink import write_lines
-from job.kafka.flink_source import add_connector, add_watched_source, batch_type, topic_stream
-from job.machine.artifacts import connector_jars
-from job.uris import file_uri
-from operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.part_keys import part_keys
+from freshet.job.flink.pipeline import Pipeline
+from freshet.job.folder import layout
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.flink_sink import write_lines
+from freshet.job.kafka.flink_source import add_connector, add_watched_source, batch_type, topic_stream
+from freshet.job.machine.artifacts import connector_jars
+from freshet.job.uris import file_uri
+from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
@@ -33,9 +33,9 @@ UID = "freshet-{}"
 
 def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Draw the job's operators on `env`."""
-    from operators.flink.partitioner_shell import PartitionerShell
-    from operators.flink.shell import element_type, lines_type, tail_tag
-    from operators.flink.stage_shells import OutletShell, StageShell
+    from freshet.operators.flink.partitioner_shell import PartitionerShell
+    from freshet.operators.flink.shell import element_type, lines_type, tail_tag
+    from freshet.operators.flink.stage_shells import OutletShell, StageShell
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jars())
@@ -91,7 +91,7 @@ def _write_embeddings(env: StreamExecutionEnvironment, spec: JobSpec, lines: Dat
 
 def _write_letters(env: StreamExecutionEnvironment, spec: JobSpec, streams: Sequence[DataStream]) -> None:
     """Draw the way of rejected records to their topic."""
-    from operators.flink.shell import letters_tag
+    from freshet.operators.flink.shell import letters_tag
 
     first, *others = [_side_output(stream, letters_tag()) for stream in streams]
     lines = first.union(*others) if others else first
@@ -105,8 +105,8 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-    from operators.flink.parser_shells import MessageParserShell, ParserShell, StartShell
-    from operators.flink.shell import element_type
+    from freshet.operators.flink.parser_shells import MessageParserShell, ParserShell, StartShell
+    from freshet.operators.flink.shell import element_type
 
     def numbers(name: str, last: int) -> DataStream:
         source = NumberSequenceSource(0, last)
@@ -134,8 +134,8 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     from pyflink.common import Duration, WatermarkStrategy
     from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
-    from operators.flink.parser_shells import StartShell
-    from operators.flink.shell import element_type
+    from freshet.operators.flink.parser_shells import StartShell
+    from freshet.operators.flink.shell import element_type
 
     folder = spec.out_path / layout.IDLE
     folder.mkdir(parents=True, exist_ok=True)

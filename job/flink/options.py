@@ -6,10 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
-from job.flink.memory import DIRECT_MB, memory_of_worker
-from job.machine.ports import free_port, server_port
-from job.machine.python_path import own_folders
+from freshet.job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
+from freshet.job.flink.memory import DIRECT_MB, memory_of_worker
+from freshet.job.machine.ports import free_port, server_port
+from freshet.job.machine.python_path import own_folders
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
@@ -42,8 +42,8 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
         "execution.checkpointing.num-retained": str(spec.checkpoints_retained),
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "execution.checkpointing.incremental": "true",
-        "state.backend.type": spec.state_backend,
-        "state.backend.rocksdb.timer-service.factory": "HEAP",
+        "freshet.state.backend.type": spec.state_backend,
+        "freshet.state.backend.rocksdb.timer-service.factory": "HEAP",
     }
     if spec.checkpoint_interval_ms:
         options["execution.checkpointing.interval"] = f"{spec.checkpoint_interval_ms} ms"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from state.task_parts import TaskParts, key_group_of, subtask_of
+from freshet.state.task_parts import TaskParts, key_group_of, subtask_of
 
 _MASK = 0xFFFFFFFF
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
-from job.errors import UsageError
-from operators.dataflow import SINK, STORAGE, TAIL, rank
+from freshet.job.errors import UsageError
+from freshet.operators.dataflow import SINK, STORAGE, TAIL, rank
 
 # What operators take of the processor's time, about: what comes before the first conv, a conv, and the Sink.
 _FRONT, _CONV, _SINK = 3, 3, 2

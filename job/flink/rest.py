@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from job.errors import JobFailed
-from job.flink.errors import is_to_ask_again, root_cause_of_text
-from job.uris import location
+from freshet.job.errors import JobFailed
+from freshet.job.flink.errors import is_to_ask_again, root_cause_of_text
+from freshet.job.uris import location
 
 _POLL_S = 0.1
 NOT_IN_TIME = "no savepoint in time"  # it may still come

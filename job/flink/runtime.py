@@ -13,26 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnn.files.json_file import write_json
-from job.console import say
-from job.errors import JobFailed
-from job.flink import cluster
-from job.flink.checkpoints import new_savepoint
-from job.flink.dataflow import build
-from job.flink.errors import is_to_ask_again, root_cause
-from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec, after_former, savepoint_target
-from job.flink.memory import client_heap_mb, memory_of_worker
-from job.flink.options import environment, flink_options
-from job.flink.rest import FlinkRest, FlinkRestError
-from job.flink.state_files import CheckpointWatch, record_savepoint
-from job.flink.task_managers import TaskManagers, start_job_manager
-from job.folder import layout, run_file
-from job.folder.stop_file import forget_stop, read_stop
-from job.machine.signals import stop_signals
-from job.uris import is_remote, location
-from operators.telemetry.profile import forget_profiles, input_ended
-from operators.telemetry.status_file import await_last
+from freshet.gnn.files.json_file import write_json
+from freshet.job.console import say
+from freshet.job.errors import JobFailed
+from freshet.job.flink import cluster
+from freshet.job.flink.checkpoints import new_savepoint
+from freshet.job.flink.dataflow import build
+from freshet.job.flink.errors import is_to_ask_again, root_cause
+from freshet.job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.job_spec import JobSpec, after_former, savepoint_target
+from freshet.job.flink.memory import client_heap_mb, memory_of_worker
+from freshet.job.flink.options import environment, flink_options
+from freshet.job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.flink.state_files import CheckpointWatch, record_savepoint
+from freshet.job.flink.task_managers import TaskManagers, start_job_manager
+from freshet.job.folder import layout, run_file
+from freshet.job.folder.stop_file import forget_stop, read_stop
+from freshet.job.machine.signals import stop_signals
+from freshet.job.uris import is_remote, location
+from freshet.operators.telemetry.profile import forget_profiles, input_ended
+from freshet.operators.telemetry.status_file import await_last
 
 _POLL_S = 0.1
 _BY_ITSELF = 0  # in place of the signal by which a job is stopped

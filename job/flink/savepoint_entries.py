@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from job.flink.dataflow import discard, keyed, named
-from job.flink.job_spec import JobSpec
-from job.flink.part_keys import part_keys
-from operators.dataflow import PARTITIONER
+from freshet.job.flink.dataflow import discard, keyed, named
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.part_keys import part_keys
+from freshet.operators.dataflow import PARTITIONER
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
@@ -25,7 +25,7 @@ def save_entries(state: str, backend: str, parts: int, operators: Sequence[str],
 
     Raises: JobFailed.
     """
-    from job.flink.runtime import FlinkRun
+    from freshet.job.flink.runtime import FlinkRun
 
     spec = JobSpec(
         name="freshet-export",
@@ -51,8 +51,8 @@ def _draw(env: StreamExecutionEnvironment, spec: JobSpec, operators: Sequence[st
     from pyflink.common.typeinfo import Types
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-    from operators.flink.savepoint_shells import EntriesShell, KeysShell
-    from operators.flink.shell import PARTITIONER_KEY, element_type
+    from freshet.operators.flink.savepoint_shells import EntriesShell, KeysShell
+    from freshet.operators.flink.shell import PARTITIONER_KEY, element_type
 
     for operator in operators:
         keys = [PARTITIONER_KEY] if operator == PARTITIONER else part_keys(spec.parts, spec.max_parallelism)

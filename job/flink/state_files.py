@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gnn.files.json_file import DamagedFileError
-from job.console import say
-from state.checksums.files import FileChecksums, crc32c_of
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.job.console import say
+from freshet.state.checksums.files import FileChecksums, crc32c_of
 
 METADATA = "_metadata"
 _CHECKPOINT = "chk-"

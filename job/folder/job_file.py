@@ -10,14 +10,14 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
-from gnn.files.whole import sync_folder
-from job.errors import UsageError
-from job.folder import layout
-from job.kafka.topic_specs import TopicInput, as_recorded
-from job.options.run_config import RunConfig
-from operators.factory import load_plan
-from operators.settings import Settings
+from freshet.gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
+from freshet.gnn.files.whole import sync_folder
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.kafka.topic_specs import TopicInput, as_recorded
+from freshet.job.options.run_config import RunConfig
+from freshet.operators.factory import load_plan
+from freshet.operators.settings import Settings
 
 _RENAMED = {"epoch_events": "epoch_events_given"}  # options that had another name when the job was saved
 _ADVICE = (

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from job.kafka.address import is_kafka
-from job.uris import is_remote, local_path
-from operators import output_folders
-from operators.epochs.retention import TOLD_FILE
+from freshet.job.kafka.address import is_kafka
+from freshet.job.uris import is_remote, local_path
+from freshet.operators import output_folders
+from freshet.operators.epochs.retention import TOLD_FILE
 
 LOCK = ".lock"  # held by whoever works on the folder (lock)
 RUN = "run.json"  # what the run is and where to reach it (run_file)

@@ -6,11 +6,11 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
-from job.folder import layout, run_file
-from job.folder.job_file import SavedJob
-from job.uris import is_remote
-from operators.epochs.cut_segments import newest_attempt, segments_in
-from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from freshet.job.folder import layout, run_file
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.uris import is_remote
+from freshet.operators.epochs.cut_segments import newest_attempt, segments_in
+from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 
 # Names below the output folder, as patterns; a folder without any is Freshet's alone, whatever is in it.
 _OURS: dict[str, tuple[str, ...]] = {

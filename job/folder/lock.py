@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gnn.files.owner_only import FILE
-from job.console import say
-from job.errors import UsageError
-from job.folder.layout import LOCK
+from freshet.gnn.files.owner_only import FILE
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.folder.layout import LOCK
 
 _OWNER_S = 0.5  # in which whoever has just taken a lock says who it is
 _POLL_S = 0.02

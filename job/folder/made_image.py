@@ -11,13 +11,13 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import read_json, write_json
-from gnn.processor import told
-from job.errors import UsageError
-from job.folder import layout
-from partitioner.config import PartitionerConfig
-from state.checksums.files import FileChecksums
-from state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id
+from freshet.gnn.files.json_file import read_json, write_json
+from freshet.gnn.processor import told
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.partitioner.config import PartitionerConfig
+from freshet.state.checksums.files import FileChecksums
+from freshet.state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id
 
 MADE = f"{layout.IMAGE}/made.json"
 # The options that decide an image, by the names of their values here.

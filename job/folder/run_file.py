@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from job.console import say
-from job.folder.layout import RUN
-from job.machine.processes import Process, began_s
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.job.console import say
+from freshet.job.folder.layout import RUN
+from freshet.job.machine.processes import Process, began_s
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 ENDED = frozenset({FINISHED, STOPPED, FAILED})
@@ -97,7 +97,7 @@ def glimpse_run(out: Path) -> dict[str, Any]:
 
 def _of_job_file(out: Path) -> dict[str, Any]:
     """What of a run the job's own file says; empty where there is none of use."""
-    from job.folder.job_file import SavedJob  # what it needs takes long to load
+    from freshet.job.folder.job_file import SavedJob  # what it needs takes long to load
 
     try:
         saved = SavedJob.read(out)

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from job.console import say
-from job.folder.layout import STOP
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.job.console import say
+from freshet.job.folder.layout import STOP
 
 
 @with_config(ConfigDict(extra="allow"))

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from job.errors import UsageError, one_line
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties, connection
-from job.machine.ports import why_silent
+from freshet.job.errors import UsageError, one_line
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties, connection
+from freshet.job.machine.ports import why_silent
 
 _CONNECT_S = 2.5  # in which a server takes a connection
 _ANSWER_S = 3.5  # in which one that does also answers as a broker

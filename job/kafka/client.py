@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from job.errors import JobFailed, UsageError, one_line
-from job.kafka.address import KafkaAddress
+from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.kafka.address import KafkaAddress
 
 # What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
 OWN = {

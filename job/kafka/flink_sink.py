@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from job.kafka.client import ClientProperties
-from job.kafka.flink_table import kafka_table
-from job.kafka.topic_specs import TopicOutput
-from operators.record_lines import EPOCH_HEADER, LINE_END, TAB
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.flink_table import kafka_table
+from freshet.job.kafka.topic_specs import TopicOutput
+from freshet.operators.record_lines import EPOCH_HEADER, LINE_END, TAB
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
-from job.kafka.client import ClientProperties
-from job.kafka.flink_table import kafka_table
-from job.kafka.topic_specs import TopicInput, advice
-from job.uris import file_uri
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.flink_table import kafka_table
+from freshet.job.kafka.topic_specs import TopicInput, advice
+from freshet.job.uris import file_uri
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation

@@ -8,11 +8,11 @@ from typing import Any
 from kafka.admin import ConfigResource, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from job.errors import UsageError
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties, admin_client
-from job.kafka.topic_specs import TopicOutput
-from operators.limits import RECORD_BYTES
+from freshet.job.errors import UsageError
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties, admin_client
+from freshet.job.kafka.topic_specs import TopicOutput
+from freshet.operators.limits import RECORD_BYTES
 
 _CAP = "transaction.max.timeout.ms"
 # A transaction is open for an interval, the checkpoint itself, and a restart in which it is found again.

@@ -12,13 +12,13 @@ from confluent_kafka import KafkaException, Producer
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from job.console import Progress
-from job.errors import JobFailed, UsageError, one_line
-from job.kafka.address import KafkaAddress
-from job.kafka.brokers import await_brokers
-from job.kafka.client import ClientProperties, connection
-from job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
-from operators.parser.files import ChunkReader, plan_chunks
+from freshet.job.console import Progress
+from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.brokers import await_brokers
+from freshet.job.kafka.client import ClientProperties, connection
+from freshet.job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
+from freshet.operators.parser.files import ChunkReader, plan_chunks
 
 _MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
 _DELIVERY_MS = 180_000  # as long as a broker may be away

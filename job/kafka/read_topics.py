@@ -13,11 +13,11 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from job.errors import JobFailed, UsageError, one_line
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties, admin_client, connection
-from job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, advice, parse_start
-from operators.parser.topic_stage import TopicMessage
+from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties, admin_client, connection
+from freshet.job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, advice, parse_start
+from freshet.operators.parser.topic_stage import TopicMessage
 
 _POLL_MS = 500
 _SILENT_S = 60.0  # how long a broker may have messages for us and send none

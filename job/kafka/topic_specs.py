@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from job.kafka.address import KafkaAddress
-from operators.limits import RECORD_BYTES
+from freshet.job.kafka.address import KafkaAddress
+from freshet.operators.limits import RECORD_BYTES
 
 EARLIEST, LATEST, COMMITTED, TIMESTAMP = "earliest", "latest", "committed", "timestamp"
 

@@ -17,21 +17,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from job.local.malloc import keep_freed_memory
-from job.local.sealed_store import SealedStore
-from operators.dataflow import PARSER, PARTITIONER, SINK, Place
-from operators.epochs.flush_intervals import monotonic_ms
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.epochs.retention import Commits
-from operators.epochs.under_way import UnderWay
-from operators.factory import dataflow_of, load_plan, make_stage
-from operators.network import Network
-from operators.outcome import Message, Outcome
-from operators.settings import Settings
-from operators.stage import Stage
-from operators.telemetry.sum_report import SumReport, all_sums
-from operators.warm_up import warm_up
-from state.sweep import Mutations
+from freshet.job.local.malloc import keep_freed_memory
+from freshet.job.local.sealed_store import SealedStore
+from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, Place
+from freshet.operators.epochs.flush_intervals import monotonic_ms
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.epochs.retention import Commits
+from freshet.operators.epochs.under_way import UnderWay
+from freshet.operators.factory import dataflow_of, load_plan, make_stage
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message, Outcome
+from freshet.operators.settings import Settings
+from freshet.operators.stage import Stage
+from freshet.operators.telemetry.sum_report import SumReport, all_sums
+from freshet.operators.warm_up import warm_up
+from freshet.state.sweep import Mutations
 
 QUEUED = 1  # outcomes between two threads; each of a block, which is some epochs
 # Shorter, and threads that have no kernel under way take the interpreter lock from each other all the time.

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from operators.dataflow import PARTITIONER
-from operators.epochs.journal import JOURNAL_KEYS
-from state.checksums.entries import DamagedStateError, SealedEntries
-from state.rocks_backend import RocksStore
-from state.sweep import Mutations
-from state.value_log import LostValueError
+from freshet.operators.dataflow import PARTITIONER
+from freshet.operators.epochs.journal import JOURNAL_KEYS
+from freshet.state.checksums.entries import DamagedStateError, SealedEntries
+from freshet.state.rocks_backend import RocksStore
+from freshet.state.sweep import Mutations
+from freshet.state.value_log import LostValueError
 
 _WAY = "begin again in a new folder, from the job's snapshot or the beginning of its events"
 

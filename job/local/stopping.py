@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from job.console import say
+from freshet.job.console import say
 
 PATIENCE_S = 10.0  # as long as `docker stop` waits
 _AT_ONCE_S = 1.0  # most stops are over by then

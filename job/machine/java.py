@@ -14,8 +14,8 @@ from collections.abc import Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from job.console import say
-from job.errors import JobFailed
+from freshet.job.console import say
+from freshet.job.errors import JobFailed
 
 # Blocks of 100 KB to 1 MB are malloc'ed and freed all the time: with glibc's defaults each one is mapped and unmapped,
 # and the page faults cost more than the copies.

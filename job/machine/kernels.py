@@ -20,13 +20,13 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from gnn.compiled import compiling, ready_stamps
-from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
-from gnn.model import SPEC_FILE
-from gnn.user_cache import make_readable
-from job.errors import JobFailed
-from job.machine.processes import die_with_parent
-from job.machine.python_path import python_environ
+from freshet.gnn.compiled import compiling, ready_stamps
+from freshet.gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+from freshet.gnn.model import SPEC_FILE
+from freshet.gnn.user_cache import make_readable
+from freshet.job.errors import JobFailed
+from freshet.job.machine.processes import die_with_parent
+from freshet.job.machine.python_path import python_environ
 
 # One kernel takes a third of the time of all, so that more processes have nothing to do.
 _PROCESSES_MAX = 4
@@ -166,7 +166,7 @@ def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
 
     Raises: JobFailed when it fails.
     """
-    command = [sys.executable, *_FLAGS, "operators.rehearsal", *(jobs.options if jobs else [])]
+    command = [sys.executable, *_FLAGS, "freshet.operators.rehearsal", *(jobs.options if jobs else [])]
     environ = python_environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
     assert process.stdout is not None
@@ -179,7 +179,7 @@ def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
 @contextmanager
 def _workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that compile what they read; they end when they read no more."""
-    command = [sys.executable, *_FLAGS, "gnn.kernel_calls"]
+    command = [sys.executable, *_FLAGS, "freshet.gnn.kernel_calls"]
     workers = [
         subprocess.Popen(
             command, env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import site
+import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
 _VARIABLE = "PYTHONPATH"
+_PACKAGE = __name__.partition(".")[0]
 
 
 def own_folders() -> list[str]:
-    """The folder that holds our packages, and those of what is installed beside them."""
+    """The folder that holds our package, and those of what is installed beside them."""
     paths = sysconfig.get_paths()
-    folders = [str(Path(__file__).resolve().parents[2]), paths["purelib"], paths["platlib"]]
+    folders = [str(Path(str(sys.modules[_PACKAGE].__file__)).resolve().parents[1]), paths["purelib"], paths["platlib"]]
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())
     return list(dict.fromkeys(folders))

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from job.errors import UsageError
-from job.kafka.client import ClientProperties
-from job.options.input_options import InputOptions
-from job.options.marks import Options, flag_of
-from job.options.run_config import RunConfig, option_fields, option_names
+from freshet.job.errors import UsageError
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.options.input_options import InputOptions
+from freshet.job.options.marks import Options, flag_of
+from freshet.job.options.run_config import RunConfig, option_fields, option_names
 
 _Kind = TypeVar("_Kind", bound=Options)
 

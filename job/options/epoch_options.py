@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from job.options.marks import EPOCHS, Count, DurationOrOff, Holds, Option, Options, Ratio
-from job.options.runtime_options import PARTS_MAX
-from job.units import format_duration
-from operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, SealingConfig
-from partitioner.config import PartitionerConfig
+from freshet.job.options.marks import EPOCHS, Count, DurationOrOff, Holds, Option, Options, Ratio
+from freshet.job.options.runtime_options import PARTS_MAX
+from freshet.job.units import format_duration
+from freshet.operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, SealingConfig
+from freshet.partitioner.config import PartitionerConfig
 
 PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
 PlacementName = Literal["whole", "stream"]

@@ -12,9 +12,9 @@ import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from job.options.marks import Option, flag_of
-from job.options.run_config import option_fields
-from job.units import (
+from freshet.job.options.marks import Option, flag_of
+from freshet.job.options.run_config import option_fields
+from freshet.job.units import (
     format_duration,
     format_duration_or_off,
     format_share_or_off,

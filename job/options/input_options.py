@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from job.errors import UsageError
-from job.kafka.address import KafkaAddress, is_kafka
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import EARLIEST, parse_start
-from job.options.marks import IO, Count, Holds, Option, Options
-from operators.limits import ID_BYTES_MAX
-from operators.parser.formats import SUFFIXES
+from freshet.job.errors import UsageError
+from freshet.job.kafka.address import KafkaAddress, is_kafka
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import EARLIEST, parse_start
+from freshet.job.options.marks import IO, Count, Holds, Option, Options
+from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.formats import SUFFIXES
 
 IdType = Literal["int", "string"]
 
@@ -93,7 +93,7 @@ class InputOptions(Options):
     @classmethod
     def _mapping(cls, value: object) -> object:
         mapping = _mapping_of(value, "src: user.id")
-        from operators.parser.mapping import EventMap
+        from freshet.operators.parser.mapping import EventMap
 
         EventMap(mapping)
         return mapping

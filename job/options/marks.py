@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from job.units import seconds, seconds_or_off, share_or_off, size_in_bytes
+from freshet.job.units import seconds, seconds_or_off, share_or_off, size_in_bytes
 
 
 def number(value: object) -> object:

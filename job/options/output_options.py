@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from job.kafka.address import KafkaAddress, is_kafka
-from job.kafka.topic_specs import UPSERT, Delivery
-from job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options, Size
-from job.units import format_duration
-from job.uris import local_path
-from operators.limits import TAIL_BYTES
-from operators.output_folders import TABLES
+from freshet.job.kafka.address import KafkaAddress, is_kafka
+from freshet.job.kafka.topic_specs import UPSERT, Delivery
+from freshet.job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options, Size
+from freshet.job.units import format_duration
+from freshet.job.uris import local_path
+from freshet.operators.limits import TAIL_BYTES
+from freshet.operators.output_folders import TABLES
 
 EmbeddingFormat = Literal["base64", "list"]
 PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
-from job.kafka.address import KafkaAddress, is_kafka
-from job.kafka.topic_specs import COMMITTED
-from job.options.epoch_options import EpochOptions
-from job.options.input_options import GraphOptions, InputOptions
-from job.options.marks import Holds, Option
-from job.options.output_options import OutputOptions
-from job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
+from freshet.job.kafka.address import KafkaAddress, is_kafka
+from freshet.job.kafka.topic_specs import COMMITTED
+from freshet.job.options.epoch_options import EpochOptions
+from freshet.job.options.input_options import GraphOptions, InputOptions
+from freshet.job.options.marks import Holds, Option
+from freshet.job.options.output_options import OutputOptions
+from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
 
 
 class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, OutputOptions, InputOptions):

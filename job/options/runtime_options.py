@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from job.options.marks import FAULTS, IO, RUNTIME, Count, Duration, Holds, Option, Options, ShareOrOff, Size
+from freshet.job.options.marks import FAULTS, IO, RUNTIME, Count, Duration, Holds, Option, Options, ShareOrOff, Size
 
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from job.options.marks import Holds
-from job.options.run_config import RunConfig, that_hold
+from freshet.job.options.marks import Holds
+from freshet.job.options.run_config import RunConfig, that_hold
 
 
 def told(config: RunConfig, kind: type[Any]) -> dict[str, Any]:

@@ -12,32 +12,32 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gnn.declarations import Conv
-from gnn.model import Model, ModelError, load_model
-from gnn.oracles import own_scale
-from gnn.oracles.scaled import Scaled
-from gnn.plan import Plan, compile_plan
-from job.console import say
-from job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from job.folder.run_file import has_finished, read_run
-from job.kafka.address import KafkaAddress, is_kafka
-from job.kafka.brokers import await_brokers
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import from_recorded
-from job.results.check_progress import CheckProgress, Tell
-from job.results.compare import compare
-from job.results.findings import Findings
-from job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
-from job.results.plain_replay import Given, PlainReplay
-from job.results.plain_rules import ID_BYTES_MAX
-from job.run.rejected import SAID_ABOVE, in_words
-from job.run.sources import load_starts
-from job.units import readable
-from operators.parser.letter_box import ReadCounts, read_counts, read_reasons
-from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from operators.telemetry.status_file import read_statuses
-from partitioner.reference_graph import GraphArrays
-from state.memory.machine_memory import available_memory
+from freshet.gnn.declarations import Conv
+from freshet.gnn.model import Model, ModelError, load_model
+from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.gnn.plan import Plan, compile_plan
+from freshet.job.console import say
+from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from freshet.job.folder.run_file import has_finished, read_run
+from freshet.job.kafka.address import KafkaAddress, is_kafka
+from freshet.job.kafka.brokers import await_brokers
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import from_recorded
+from freshet.job.results.check_progress import CheckProgress, Tell
+from freshet.job.results.compare import compare
+from freshet.job.results.findings import Findings
+from freshet.job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
+from freshet.job.results.plain_replay import Given, PlainReplay
+from freshet.job.results.plain_rules import ID_BYTES_MAX
+from freshet.job.run.rejected import SAID_ABOVE, in_words
+from freshet.job.run.sources import load_starts
+from freshet.job.units import readable
+from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
+from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from freshet.operators.telemetry.status_file import read_statuses
+from freshet.partitioner.reference_graph import GraphArrays
+from freshet.state.memory.machine_memory import available_memory
 
 PYG, OWN = "pyg", "own"
 _PYG_MESSAGES = 3  # arrays of them at a time: gathered, multiplied, merged
@@ -208,7 +208,7 @@ def _sample(question: Question, last: int, log: Audit) -> set[int]:
 
 
 def _refuse_what_is_missing(oracle: str | None) -> None:
-    from gnn.pyg import oracle as torch_oracle
+    from freshet.gnn.pyg import oracle as torch_oracle
 
     if oracle == PYG and not torch_oracle.available():
         msg = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
@@ -220,7 +220,7 @@ def _fitting(model: Model, graph: GraphArrays) -> str:
     widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
     needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, available_memory()
     if needed <= free // 2:
-        from gnn.pyg import oracle as torch_oracle
+        from freshet.gnn.pyg import oracle as torch_oracle
 
         return PYG if torch_oracle.available() else OWN
     if find_spec("torch_geometric") is None:
@@ -269,7 +269,7 @@ def _full_pass(question: Question, graph: GraphArrays, oracle: str, tell: Tell) 
     if oracle == OWN:
         return scaled
     tell("PyTorch Geometric")
-    from gnn.pyg import oracle as torch_oracle
+    from freshet.gnn.pyg import oracle as torch_oracle
 
     return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from job.console import LIVE_INTERVAL_S, Progress
+from freshet.job.console import LIVE_INTERVAL_S, Progress
 
 Tell = Callable[[str], None]
 

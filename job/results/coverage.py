@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from job.errors import UsageError
-from job.run.positions import Position
-from job.run.sources import Sources
-from operators.sink.change_log_reader import ChangeLogReader
+from freshet.job.errors import UsageError
+from freshet.job.run.positions import Position
+from freshet.job.run.sources import Sources
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 
 
 class Coverage:

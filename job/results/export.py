@@ -14,28 +14,28 @@ from typing import Any
 
 import orjson
 
-from job.console import say
-from job.errors import EXIT_DONE, EXIT_SIGTERM, UsageError
-from job.flink.rest import FlinkRestError
-from job.folder import layout, lock, run_file
-from job.folder.job_file import SavedJob
-from job.folder.lock import taken
-from job.kafka.client import ClientProperties
-from job.machine.signals import handled
-from job.results.coverage import Coverage
-from job.results.final_graph import rebuild
-from job.results.own_savepoint import may_vanish, own_savepoint
-from job.run.job_states import JobStates, at_work
-from job.run.sources import load_sources
-from operators.dataflow import FEATURES, PARTITIONER, Place
-from operators.epochs.cut import LostCutError
-from operators.epochs.cut_log import CutLog, copy_log
-from operators.epochs.cut_segments import ForeignLogError
-from operators.live_graph import Entries, LiveState
-from operators.settings import Settings
-from operators.sink.change_log_reader import ChangeLogReader
-from operators.snapshot.reader import has_attr
-from operators.snapshot.writer import write_live_graph
+from freshet.job.console import say
+from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, UsageError
+from freshet.job.flink.rest import FlinkRestError
+from freshet.job.folder import layout, lock, run_file
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.folder.lock import taken
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.machine.signals import handled
+from freshet.job.results.coverage import Coverage
+from freshet.job.results.final_graph import rebuild
+from freshet.job.results.own_savepoint import may_vanish, own_savepoint
+from freshet.job.run.job_states import JobStates, at_work
+from freshet.job.run.sources import load_sources
+from freshet.operators.dataflow import FEATURES, PARTITIONER, Place
+from freshet.operators.epochs.cut import LostCutError
+from freshet.operators.epochs.cut_log import CutLog, copy_log
+from freshet.operators.epochs.cut_segments import ForeignLogError
+from freshet.operators.live_graph import Entries, LiveState
+from freshet.operators.settings import Settings
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.snapshot.reader import has_attr
+from freshet.operators.snapshot.writer import write_live_graph
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 FILES = ("vertices.parquet", "edges.parquet", "snapshot.json")
@@ -275,8 +275,8 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:
-    from job.local.runtime import READ_POSITION
-    from job.local.sealed_store import SealedStore
+    from freshet.job.local.runtime import READ_POSITION
+    from freshet.job.local.sealed_store import SealedStore
 
     say(f"restoring from {stopped.out / 'state'}")
     store = SealedStore(stopped.out / layout.STATE)
@@ -292,9 +292,9 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
 
 
 def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> None:
-    from job.flink.savepoint_entries import save_entries
-    from state.checksums.entries import SealedEntries
-    from state.entry_file import read_entries
+    from freshet.job.flink.savepoint_entries import save_entries
+    from freshet.state.checksums.entries import SealedEntries
+    from freshet.state.entry_file import read_entries
 
     found = _state_of(stopped, state)
     say(f"restoring from {found}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from job.console import say
-from job.errors import UsageError
-from job.results.input_order import input_order
-from job.run.sources import Sources
-from operators.factory import load_plan, parser_of
-from operators.live_graph import LiveState
-from operators.settings import Settings
-from operators.sink.change_log_reader import ChangeLogReader
-from partitioner.events import Events
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.results.input_order import input_order
+from freshet.job.run.sources import Sources
+from freshet.operators.factory import load_plan, parser_of
+from freshet.operators.live_graph import LiveState
+from freshet.operators.settings import Settings
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.partitioner.events import Events
 
 _SAY_EVERY = 200_000
 

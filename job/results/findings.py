@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from job.results.compare import Difference
+from freshet.job.results.compare import Difference
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from job.errors import UsageError
-from operators.sink.change_log_reader import Positions
+from freshet.job.errors import UsageError
+from freshet.operators.sink.change_log_reader import Positions
 
 
 class Piece(NamedTuple):

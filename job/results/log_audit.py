@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from job.folder import run_file
-from job.results.check_progress import Tell
-from operators.output_folders import STATUS
-from operators.sink.change_log_reader import ChangeLogReader
-from operators.telemetry.status_file import SINK_PREFIX
+from freshet.job.folder import run_file
+from freshet.job.results.check_progress import Tell
+from freshet.operators.output_folders import STATUS
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.telemetry.status_file import SINK_PREFIX
 
 SUMMARY = "summary"  # of run.json: what the run printed at its end
 _HELD = ("events", "rejected", "rows")

@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from job.console import say
-from job.errors import UsageError
-from job.flink.job_spec import savepoint_target
-from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import layout
-from job.folder.lock import taken
-from job.run.job_states import JobStates
-from job.uris import is_remote, local_path
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.flink.job_spec import savepoint_target
+from freshet.job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.folder import layout
+from freshet.job.folder.lock import taken
+from freshet.job.run.job_states import JobStates
+from freshet.job.uris import is_remote, local_path
 
 _SAVEPOINT_S = 300.0
 _DISPOSAL_S = 30.0

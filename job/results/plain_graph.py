@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from job.results.plain_rules import Event
-from partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
+from freshet.job.results.plain_rules import Event
+from freshet.partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
 
 
 @dataclass

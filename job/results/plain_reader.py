@@ -16,11 +16,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from job.errors import UsageError
-from job.results.plain_rules import Event, PlainRules
-from operators.parser.arrow_message import ARROW_STREAM, read_arrow
-from operators.parser.event_files import EventFile
-from operators.parser.parquet_file import open_parquet
+from freshet.job.errors import UsageError
+from freshet.job.results.plain_rules import Event, PlainRules
+from freshet.operators.parser.arrow_message import ARROW_STREAM, read_arrow
+from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.parquet_file import open_parquet
 
 FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr")
 SNAPSHOT_TABLES = {

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from job.errors import UsageError
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicInput
-from job.results.check_progress import Tell
-from job.results.input_order import Piece, input_order
-from job.results.plain_graph import PlainGraph, SnapshotGraph
-from job.results.plain_reader import Judged, snapshot_events
-from job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules
-from job.results.plain_snapshot import read_snapshot
-from job.results.plain_sources import PlainFile, PlainSource, PlainTopic
-from job.run.sources import named_sources
-from operators.sink.change_log_reader import Positions
+from freshet.job.errors import UsageError
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.job.results.check_progress import Tell
+from freshet.job.results.input_order import Piece, input_order
+from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
+from freshet.job.results.plain_reader import Judged, snapshot_events
+from freshet.job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules
+from freshet.job.results.plain_snapshot import read_snapshot
+from freshet.job.results.plain_sources import PlainFile, PlainSource, PlainTopic
+from freshet.job.run.sources import named_sources
+from freshet.operators.sink.change_log_reader import Positions
 
 _TELL_EVERY = 1 << 12
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from job.errors import UsageError
-from job.results.plain_graph import SnapshotGraph
-from job.results.plain_rules import PlainRules
-from operators.parser.parquet_file import open_parquet
+from freshet.job.errors import UsageError
+from freshet.job.results.plain_graph import SnapshotGraph
+from freshet.job.results.plain_rules import PlainRules
+from freshet.operators.parser.parquet_file import open_parquet
 
 _TYPES_MAX = 256
 _KEYS_MAX, _EDGES_MAX = 2**62, 2**30

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicInput
-from job.results.plain_reader import Judged, file_records, message_records
-from job.results.plain_rules import PlainRules
-from operators.parser.event_files import EventFile
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.job.results.plain_reader import Judged, file_records, message_records
+from freshet.job.results.plain_rules import PlainRules
+from freshet.operators.parser.event_files import EventFile
 
 
 class PlainSource(Protocol):
@@ -57,7 +57,7 @@ class PlainTopic:
 
     def records(self, partition: int, rules: PlainRules) -> Iterator[Judged]:
         """Raises: JobFailed when the brokers can't be reached, or no longer have the first message."""
-        from job.kafka.read_topics import read_partition
+        from freshet.job.kafka.read_topics import read_partition
 
         end = None if self.topic.end is None else self.topic.end.get(partition)
         pieces = read_partition(self.topic, partition, self.properties, end)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from operators.parser.core import Parser
-from operators.parser.event_files import EventFile
-from operators.parser.files import Chunk, ChunkReader
-from operators.parser.skipping import plan_from, records_of
-from partitioner.events import Events
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.files import Chunk, ChunkReader
+from freshet.operators.parser.skipping import plan_from, records_of
+from freshet.partitioner.events import Events
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from job.flink.checkpoints import prune
-from job.flink.job_spec import JobSpec
-from job.run.job_states import JobStates
-from job.uris import is_remote, local_path
+from freshet.job.flink.checkpoints import prune
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.run.job_states import JobStates
+from freshet.job.uris import is_remote, local_path
 
 
 class FormerCheckpoints:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from operators.telemetry.level import Told
-from operators.telemetry.profile import read_profiles
+from freshet.operators.telemetry.level import Told
+from freshet.operators.telemetry.profile import read_profiles
 
 IN_FLIGHT = "in_flight_bytes"
 LOOK_S = 1.0

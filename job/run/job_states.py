@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job.console import say
-from job.errors import UsageError
-from job.flink.checkpoints import NoCheckpointError, find_state, follow_move, states_of_job
-from job.flink.rest import FlinkRest, FlinkRestError
-from job.flink.state_files import damage_of, has_checksums
-from job.folder import layout, run_file
-from job.folder.job_file import job_of_state
-from job.uris import is_remote, local_path
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.flink.checkpoints import NoCheckpointError, find_state, follow_move, states_of_job
+from freshet.job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.flink.state_files import damage_of, has_checksums
+from freshet.job.folder import layout, run_file
+from freshet.job.folder.job_file import job_of_state
+from freshet.job.uris import is_remote, local_path
 
 _ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from job.errors import JobFailed
-from job.run.sources import Sources
-from job.run.topic_source import TopicSource
-from operators.parser.topic_stage import read_positions
+from freshet.job.errors import JobFailed
+from freshet.job.run.sources import Sources
+from freshet.job.run.topic_source import TopicSource
+from freshet.operators.parser.topic_stage import read_positions
 
 _ASK_S = 5.0
 

@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from job.errors import UsageError
-from job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
-from job.options.run_config import RunConfig
-from job.options.told import told, told_again
-from operators.limits import RECORD_BYTES, RECORD_SPARE
-from operators.settings import OutletConfig
-from operators.sink.kafka_lines import record_bytes_max
-from partitioner.events import STRING
+from freshet.job.errors import UsageError
+from freshet.job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
+from freshet.job.options.run_config import RunConfig
+from freshet.job.options.told import told, told_again
+from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
+from freshet.operators.settings import OutletConfig
+from freshet.operators.sink.kafka_lines import record_bytes_max
+from freshet.partitioner.events import STRING
 
 _MODEL_DIGITS = 12
 _INT_ID_BYTES = 20
@@ -40,7 +40,7 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> 
     """
     if not config.output_topics:
         return Outputs()
-    from job.kafka.make_topics import plan_output
+    from freshet.job.kafka.make_topics import plan_output
 
     found: dict[str, TopicOutput] = {}
     for option, address in config.output_topics.items():

@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from job.errors import UsageError
-from job.kafka.address import KafkaAddress, is_kafka
-from job.kafka.topic_specs import Identity
-from job.run.sources import Found
+from freshet.job.errors import UsageError
+from freshet.job.kafka.address import KafkaAddress, is_kafka
+from freshet.job.kafka.topic_specs import Identity
+from freshet.job.run.sources import Found
 
 _KEY = "positions"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from job.errors import UsageError
-from job.folder import layout
-from job.folder.lock import is_empty
-from job.folder.run_file import read_run
-from job.kafka.address import is_kafka
-from job.options.run_config import RunConfig
-from job.uris import is_remote, local_path
-from operators.parser.event_files import EventFileError, list_files
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.lock import is_empty
+from freshet.job.folder.run_file import read_run
+from freshet.job.kafka.address import is_kafka
+from freshet.job.options.run_config import RunConfig
+from freshet.job.uris import is_remote, local_path
+from freshet.operators.parser.event_files import EventFileError, list_files
 
 
 def check_run(config: RunConfig) -> None:
@@ -76,8 +76,8 @@ def check_out(out: Path, resume: str | None) -> None:
     Raises: UsageError otherwise.
     """
     if resume is None:
-        from job.folder.leftovers import what_is_in  # with libraries that take a while
-        from job.run.job_states import at_work
+        from freshet.job.folder.leftovers import what_is_in  # with libraries that take a while
+        from freshet.job.run.job_states import at_work
 
         if (found := what_is_in(out)) is not None:
             resumed = ", or --resume latest to go on with the run that is in it"

@@ -8,38 +8,38 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gnn.files.whole import sync_tree, write_whole
-from gnn.plan import Plan
-from job.console import say
-from job.errors import JobFailed, UsageError
-from job.flink.pipeline import pipeline_of
-from job.folder import layout, leftovers, run_file
-from job.folder.job_file import SavedJob, paths_of
-from job.folder.made_image import MadeImage, in_words
-from job.kafka.topic_specs import as_recorded
-from job.options.marks import Holds, Option
-from job.options.run_config import RunConfig, that_hold
-from job.options.runtime_options import FLINK_PARTS_MAX
-from job.options.told import told, told_again
-from job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
-from job.run.positions import Position, known_topics, match, read_positions
-from job.run.processor import of_new_job
-from job.run.schemas import tell_schemas
-from job.run.sources import Found, Sources, find_sources, plan_sources
-from job.uris import is_remote, local_path
-from operators.base_image import build_image
-from operators.embed.files import EmbedError
-from operators.epochs.config import CutLogConfig, SealingConfig
-from operators.factory import load_plan
-from operators.initial.image import InitialImage
-from operators.parser.config import LetterConfig, ParserConfig
-from operators.parser.core import Parser
-from operators.settings import Settings, TailConfig
-from operators.snapshot.reader import MODEL_SHA256, Snapshot, has_attr, open_snapshot
-from partitioner.config import PartitionerConfig
-from partitioner.events import INT
-from state.memory.machine_memory import available_memory
-from state.seed import new_seed
+from freshet.gnn.files.whole import sync_tree, write_whole
+from freshet.gnn.plan import Plan
+from freshet.job.console import say
+from freshet.job.errors import JobFailed, UsageError
+from freshet.job.flink.pipeline import pipeline_of
+from freshet.job.folder import layout, leftovers, run_file
+from freshet.job.folder.job_file import SavedJob, paths_of
+from freshet.job.folder.made_image import MadeImage, in_words
+from freshet.job.kafka.topic_specs import as_recorded
+from freshet.job.options.marks import Holds, Option
+from freshet.job.options.run_config import RunConfig, that_hold
+from freshet.job.options.runtime_options import FLINK_PARTS_MAX
+from freshet.job.options.told import told, told_again
+from freshet.job.run.outputs import Outputs, new_job_id, outlet_settings, plan_outputs, refuse_large_records
+from freshet.job.run.positions import Position, known_topics, match, read_positions
+from freshet.job.run.processor import of_new_job
+from freshet.job.run.schemas import tell_schemas
+from freshet.job.run.sources import Found, Sources, find_sources, plan_sources
+from freshet.job.uris import is_remote, local_path
+from freshet.operators.base_image import build_image
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.factory import load_plan
+from freshet.operators.initial.image import InitialImage
+from freshet.operators.parser.config import LetterConfig, ParserConfig
+from freshet.operators.parser.core import Parser
+from freshet.operators.settings import Settings, TailConfig
+from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, has_attr, open_snapshot
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.events import INT
+from freshet.state.memory.machine_memory import available_memory
+from freshet.state.seed import new_seed
 
 # Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
 # three times the latency where the input never pauses.

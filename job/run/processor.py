@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from gnn.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
-from job.errors import UsageError
-from job.folder.run_file import read_run
-from job.options.run_config import RunConfig
+from freshet.gnn.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
+from freshet.job.errors import UsageError
+from freshet.job.folder.run_file import read_run
+from freshet.job.options.run_config import RunConfig
 
 if TYPE_CHECKING:
-    from gnn.plan import Plan
+    from freshet.gnn.plan import Plan
 
 PORTABLE, ANY = "portable", "any"
 

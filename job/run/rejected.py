@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from job.console import say
-from job.errors import EXIT_CHECK_FAILED, EXIT_DONE
-from job.folder.run_file import has_finished, read_run
-from job.units import format_share_or_off
-from operators.parser.letter_box import ReadCounts, read_counts, read_reasons
+from freshet.job.console import say
+from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from freshet.job.folder.run_file import has_finished, read_run
+from freshet.job.units import format_share_or_off
+from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 
 SAID_ABOVE = 0.01
 ASKED_FROM = 1000  # records: fewer show nothing yet

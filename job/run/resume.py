@@ -7,25 +7,25 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from job.console import say
-from job.errors import UsageError
-from job.flink.pipeline import groups_max, pipeline_of
-from job.folder import layout, run_file
-from job.folder.job_file import SavedJob
-from job.kafka.address import KafkaAddress
-from job.kafka.brokers import await_brokers
-from job.kafka.topic_specs import TopicInput, as_recorded
-from job.options.marks import Holds
-from job.options.run_config import RunConfig, option_name, that_hold
-from job.run.file_source import FileSource
-from job.run.job_states import JobStates, at_work
-from job.run.outputs import new_job_id, plan_outputs, refuse_large_records
-from job.run.prepare import Job, kept_options, make_image, settings_of_run
-from job.run.processor import of_resumed_job
-from job.run.sources import Found, Sources, find_sources, load_sources
-from job.run.topic_source import TopicSource
-from operators.factory import load_plan
-from operators.settings import Settings
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.flink.pipeline import groups_max, pipeline_of
+from freshet.job.folder import layout, run_file
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.brokers import await_brokers
+from freshet.job.kafka.topic_specs import TopicInput, as_recorded
+from freshet.job.options.marks import Holds
+from freshet.job.options.run_config import RunConfig, option_name, that_hold
+from freshet.job.run.file_source import FileSource
+from freshet.job.run.job_states import JobStates, at_work
+from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_records
+from freshet.job.run.prepare import Job, kept_options, make_image, settings_of_run
+from freshet.job.run.processor import of_resumed_job
+from freshet.job.run.sources import Found, Sources, find_sources, load_sources
+from freshet.job.run.topic_source import TopicSource
+from freshet.operators.factory import load_plan
+from freshet.operators.settings import Settings
 
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
@@ -219,7 +219,7 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
         raise UsageError(msg)
     if has_finished(config, out):
         return topic.at(given)  # it is not read again, and its end stays where the job ended
-    from job.kafka.read_topics import resumed_topic
+    from freshet.job.kafka.read_topics import resumed_topic
 
     ended = layout.topic_ended(out, topic.index).exists()
     now = replace(topic, spec=resumed_topic(topic.spec, given, config.client_properties, out, ended))

@@ -14,35 +14,35 @@ from typing import Any
 import orjson
 import psutil
 
-from gnn.model import SPEC_FILE
-from job.console import Progress, Stats, say
-from job.errors import EXIT_DONE, JobFailed, one_line
-from job.flink import cluster
-from job.flink.checkpoints import prune
-from job.flink.job_spec import JobSpec
-from job.flink.part_keys import parts_by_subtask
-from job.flink.pipeline import Pipeline, pipeline_of
-from job.folder import layout, run_file
-from job.kafka.brokers import await_brokers
-from job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
-from job.machine.signals import STOPS, handled, stop_signals
-from job.options.run_config import RunConfig
-from job.options.runtime_options import FLINK_PARTS_MAX
-from job.options.told import told
-from job.run.former_checkpoints import FormerCheckpoints
-from job.run.in_flight import LevelWatch
-from job.run.job_states import JobStates
-from job.run.lag import Lag
-from job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
-from job.run.rejected import RejectWatch
-from job.run.resume import has_finished, resume, state_to_resume
-from job.run.summary import closing_summary, complete_epoch, profile, progress
-from job.run.topic_start import put_start
-from job.serving.embedded import server_of_run
-from operators.factory import load_plan
-from operators.parser.letter_box import read_attrs
-from operators.snapshot.reader import id_kind_of
-from state.task_parts import DENSE_PARTS
+from freshet.gnn.model import SPEC_FILE
+from freshet.job.console import Progress, Stats, say
+from freshet.job.errors import EXIT_DONE, JobFailed, one_line
+from freshet.job.flink import cluster
+from freshet.job.flink.checkpoints import prune
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.part_keys import parts_by_subtask
+from freshet.job.flink.pipeline import Pipeline, pipeline_of
+from freshet.job.folder import layout, run_file
+from freshet.job.kafka.brokers import await_brokers
+from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
+from freshet.job.machine.signals import STOPS, handled, stop_signals
+from freshet.job.options.run_config import RunConfig
+from freshet.job.options.runtime_options import FLINK_PARTS_MAX
+from freshet.job.options.told import told
+from freshet.job.run.former_checkpoints import FormerCheckpoints
+from freshet.job.run.in_flight import LevelWatch
+from freshet.job.run.job_states import JobStates
+from freshet.job.run.lag import Lag
+from freshet.job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
+from freshet.job.run.rejected import RejectWatch
+from freshet.job.run.resume import has_finished, resume, state_to_resume
+from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
+from freshet.job.run.topic_start import put_start
+from freshet.job.serving.embedded import server_of_run
+from freshet.operators.factory import load_plan
+from freshet.operators.parser.letter_box import read_attrs
+from freshet.operators.snapshot.reader import id_kind_of
+from freshet.state.task_parts import DENSE_PARTS
 
 
 def run(config: RunConfig) -> int:
@@ -185,8 +185,8 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp, rejects: RejectWa
 
 
 def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
-    from job.local.runtime import LocalRuntime
-    from job.local.stopping import bounded_stop
+    from freshet.job.local.runtime import LocalRuntime
+    from freshet.job.local.stopping import bounded_stop
 
     def drop(number: int) -> None:
         """End the process at a signal, whatever is at work."""
@@ -228,7 +228,7 @@ def _go_on_after(epoch: int) -> str:
 
 
 def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
-    from job.flink.runtime import FlinkRun, run_job
+    from freshet.job.flink.runtime import FlinkRun, run_job
 
     spec, levels = _spec(job, config, out), LevelWatch(out)
     former = FormerCheckpoints(spec, config.resume)

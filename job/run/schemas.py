@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from operators.parser.columns import is_number, is_text
-from operators.parser.event_files import EventFile
-from operators.parser.formats import JSONL, PARQUET
-from operators.parser.rules import FIELDS, ID_FIELDS
-from partitioner.events import INT, STRING
+from freshet.operators.parser.columns import is_number, is_text
+from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.formats import JSONL, PARQUET
+from freshet.operators.parser.rules import FIELDS, ID_FIELDS
+from freshet.partitioner.events import INT, STRING
 
 _NAMES_MAX = 12
 

@@ -13,22 +13,22 @@ from typing import NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from job.console import say
-from job.errors import UsageError
-from job.folder.layout import CHUNKS, START
-from job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import Identity, TopicInput
-from job.options.run_config import RunConfig
-from job.run.file_source import FileSource
-from job.run.topic_source import TopicSource
-from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.event_files import EventFile, EventFileError, list_files
-from operators.parser.file_stage import read_plan, write_plan
-from operators.parser.files import Chunk
-from operators.settings import Settings
-from partitioner.events import Events
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.folder.layout import CHUNKS, START
+from freshet.job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import Identity, TopicInput
+from freshet.job.options.run_config import RunConfig
+from freshet.job.run.file_source import FileSource
+from freshet.job.run.topic_source import TopicSource
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
+from freshet.operators.parser.file_stage import read_plan, write_plan
+from freshet.operators.parser.files import Chunk
+from freshet.operators.settings import Settings
+from freshet.partitioner.events import Events
 
 Offsets = Mapping[int, int]  # by partition; a file has one, 0
 _ADVICE = "put it back from a copy, or start the job again in a new --out"
@@ -159,7 +159,7 @@ class Sources:
             yield from file.events(0, parser)
         if not self.topics:
             return
-        from job.kafka.read_topics import first_messages
+        from freshet.job.kafka.read_topics import first_messages
 
         for topic, messages in first_messages(self.topic_specs, self.topics[0].properties, waits):
             found = [RawMessage(offset, value) for _, offset, value in messages]
@@ -187,7 +187,7 @@ def plan_sources(
     files = tuple(FileSource.plan(file, starts.get(file.source, {}).get(0, 0)) for file in found.files)
     if not found.topics:
         return Sources(files)
-    from job.kafka.read_topics import plan_topic
+    from freshet.job.kafka.read_topics import plan_topic
 
     known, how = known or {}, (config.start_from, config.until is not None, config.client_properties)
     specs = [

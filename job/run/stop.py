@@ -12,18 +12,18 @@ from typing import Any
 
 import orjson
 
-from job.errors import EXIT_DONE, JobFailed, UsageError
-from job.flink.checkpoints import new_savepoint, savepoints_in
-from job.flink.job_spec import savepoint_target
-from job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
-from job.flink.runtime import LAST_STATUS_S
-from job.flink.state_files import record_savepoint
-from job.folder import layout, run_file
-from job.folder.stop_file import forget_stop, write_stop
-from job.machine.processes import Process
-from job.run.summary import complete_epoch
-from job.uris import is_remote, local_path
-from operators.telemetry.status_file import await_last
+from freshet.job.errors import EXIT_DONE, JobFailed, UsageError
+from freshet.job.flink.checkpoints import new_savepoint, savepoints_in
+from freshet.job.flink.job_spec import savepoint_target
+from freshet.job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
+from freshet.job.flink.runtime import LAST_STATUS_S
+from freshet.job.flink.state_files import record_savepoint
+from freshet.job.folder import layout, run_file
+from freshet.job.folder.stop_file import forget_stop, write_stop
+from freshet.job.machine.processes import Process
+from freshet.job.run.summary import complete_epoch
+from freshet.job.uris import is_remote, local_path
+from freshet.operators.telemetry.status_file import await_last
 
 DEFAULT_TIMEOUT_S = 300.0
 _POLL_S = 0.05

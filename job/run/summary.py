@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from job.console import say
-from job.folder.run_file import has_finished, read_run
-from operators.output_folders import STATUS
-from operators.parser.letter_box import read_dropped, read_reasons
-from operators.sink import log_proof
-from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from operators.telemetry.latency import KINDS, percentiles
-from operators.telemetry.profile import read_profiles
-from operators.telemetry.status_file import BUCKETS, SINK_PREFIX, read_statuses
+from freshet.job.console import say
+from freshet.job.folder.run_file import has_finished, read_run
+from freshet.operators.output_folders import STATUS
+from freshet.operators.parser.letter_box import read_dropped, read_reasons
+from freshet.operators.sink import log_proof
+from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from freshet.operators.telemetry.latency import KINDS, percentiles
+from freshet.operators.telemetry.profile import read_profiles
+from freshet.operators.telemetry.status_file import BUCKETS, SINK_PREFIX, read_statuses
 
 _NEEDED = {name: int for name in ("events", "rejected", "epoch", "visible", "vertices", "rows")}
 _Buckets = tuple[list[Annotated[int, Field(ge=0, lt=BUCKETS)]], list[int]]

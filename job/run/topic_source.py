@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicInput
-from operators.parser.core import Origin, Parser, RawMessage
-from partitioner.events import Events
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.partitioner.events import Events
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TopicSource:
 
         Raises: JobFailed when the brokers can't be reached, or no longer have the first message.
         """
-        from job.kafka.read_topics import read_partition
+        from freshet.job.kafka.read_topics import read_partition
 
         origin = Origin(self.index, self.name, partition)
         for messages in read_partition(self.spec, partition, self.properties):
@@ -51,7 +51,7 @@ class TopicSource:
 
         Raises: JobFailed when the brokers can't be reached.
         """
-        from job.kafka.read_topics import end_offsets
+        from freshet.job.kafka.read_topics import end_offsets
 
         return end_offsets(self.spec, self.properties)
 

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from confluent_kafka import KafkaException
 
-from job.console import Progress, say
-from job.errors import JobFailed
-from job.folder import layout
-from job.kafka.client import ClientProperties
-from job.kafka.produce import explained, producer_to
-from job.kafka.topic_specs import TopicOutput
-from job.run.prepare import Job
-from job.serving.columns import ids_of_column, rows_of
-from operators.record_lines import records_of
-from operators.sink.coalesce import Changes, TextIds
-from operators.sink.kafka_lines import Lines
-from state.served.ids import Texts
+from freshet.job.console import Progress, say
+from freshet.job.errors import JobFailed
+from freshet.job.folder import layout
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.produce import explained, producer_to
+from freshet.job.kafka.topic_specs import TopicOutput
+from freshet.job.run.prepare import Job
+from freshet.job.serving.columns import ids_of_column, rows_of
+from freshet.operators.record_lines import records_of
+from freshet.operators.sink.coalesce import Changes, TextIds
+from freshet.operators.sink.kafka_lines import Lines
+from freshet.state.served.ids import Texts
 
 _ROWS_AT_ONCE = 16_384
 _WAIT_S = 1.0

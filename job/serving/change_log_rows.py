@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from job.folder import layout
-from job.serving.columns import ids_of_column, numbers, rows_of
-from operators.sink.change_log_reader import narrow_rows
-from operators.sink.log_proof import BASE_PREFIX, epoch_of_base, epochs_of, reading
-from state.served.ids import Ids, Texts, frozen
+from freshet.job.folder import layout
+from freshet.job.serving.columns import ids_of_column, numbers, rows_of
+from freshet.operators.sink.change_log_reader import narrow_rows
+from freshet.operators.sink.log_proof import BASE_PREFIX, epoch_of_base, epochs_of, reading
+from freshet.state.served.ids import Ids, Texts, frozen
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from state.served.ids import Ids, Texts, frozen, slice_of
+from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 
 # What a message holds. Clients in Go, Rust, C#, Java and JavaScript refuse messages past 4 MiB, with all that stands
 # around the rows, unless they are told otherwise.

@@ -17,16 +17,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from job.errors import UsageError
-from job.folder import layout
-from job.folder.lock import locked
-from job.serving.change_log_rows import POSITIONS, in_series, positions_at, rows_between
-from job.serving.columns import column_of_ids, numbers, spans_of, vectors
-from job.serving.served_job import ServedJob
-from operators.sink.change_log import embeddings_schema
-from operators.sink.direct_file import DirectFile, replace_whole
-from operators.sink.log_proof import BASE_PREFIX, epochs_of
-from state.served.ids import slice_of
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.lock import locked
+from freshet.job.serving.change_log_rows import POSITIONS, in_series, positions_at, rows_between
+from freshet.job.serving.columns import column_of_ids, numbers, spans_of, vectors
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.change_log import embeddings_schema
+from freshet.operators.sink.direct_file import DirectFile, replace_whole
+from freshet.operators.sink.log_proof import BASE_PREFIX, epochs_of
+from freshet.state.served.ids import slice_of
 
 # A restore may begin at the marker before the last, and then files from there on are written again: those of the last
 # minutes stay, whatever was asked for.

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from job.console import say
-from job.errors import UsageError
-from job.folder import layout, run_file
-from job.machine.ports import free_port, is_free
-from job.machine.processes import die_with_parent
-from job.machine.python_path import python_environ
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout, run_file
+from freshet.job.machine.ports import free_port, is_free
+from freshet.job.machine.processes import die_with_parent
+from freshet.job.machine.python_path import python_environ
 
 _END_S = 10.0
 _HTTP_PORT = 47480
@@ -52,7 +52,7 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
 
 def start_server(out: Path, *options: str) -> subprocess.Popen[bytes]:
     """`freshet serve` of a job's tables; it is told to end when the thread that called this ends."""
-    command = [sys.executable, "-P", "-m", "job.cli", "serve", "--tables", str(out / layout.TABLES), *options]
+    command = [sys.executable, "-P", "-m", "freshet.job.cli", "serve", "--tables", str(out / layout.TABLES), *options]
     (out / layout.LOGS).mkdir(parents=True, exist_ok=True)
     with (out / layout.LOGS / "serve.log").open("ab") as log:
         return subprocess.Popen(

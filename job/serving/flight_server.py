@@ -19,12 +19,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from gnn.errors import FreshetError
-from job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
-from job.serving.bounds.sizes import parsed
-from job.serving.columns import ids_of_column, numbers, pieces_of, whole
-from job.serving.health import Health
-from job.serving.lookup import (
+from freshet.gnn.errors import FreshetError
+from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
+from freshet.job.serving.bounds.sizes import parsed
+from freshet.job.serving.columns import ids_of_column, numbers, pieces_of, whole
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import (
     FEW,
     K_MAX,
     NOTHING_SPECIAL,
@@ -34,13 +34,13 @@ from job.serving.lookup import (
     Lookup,
     NotReadyError,
 )
-from job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
-from job.serving.served_job import TailsHere
-from job.serving.tls import Certificate
-from job.serving.workers.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
-from state.served.ids import Ids, text_bytes
-from state.served.layout import T_USED
-from state.served.plain import PlainReader
+from freshet.job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
+from freshet.job.serving.served_job import TailsHere
+from freshet.job.serving.tls import Certificate
+from freshet.job.serving.workers.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
+from freshet.state.served.ids import Ids, text_bytes
+from freshet.state.served.layout import T_USED
+from freshet.state.served.plain import PlainReader
 
 ALL = b'{"all":true}'
 Streamed: TypeAlias = tuple[pa.Schema, Iterator[Any]]  # what an answer is of, and its batches
@@ -93,7 +93,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         super().shutdown()
 
     def _tails(self, context: Any, request: dict[str, Any]) -> Streamed:
-        from job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
+        from freshet.job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
 
         if self._here is None:
             msg = "this server has no tails"
@@ -105,7 +105,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return lambda: self._ending.is_set() or context.is_cancelled()
 
     def _changes(self, context: Any, request: dict[str, Any]) -> Streamed:
-        from job.serving.feeds import change_stream
+        from freshet.job.serving.feeds import change_stream
 
         if request.get("job", self._job_id) != self._job_id:
             msg = f"changes of the job {request['job']!r}: this server is of the job {self._job_id!r}"
@@ -153,7 +153,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return self._lookup.budget.hold(size, f"the answer of {count:,} rows")
 
     def _all(self, logits: bool) -> Streamed:
-        from job.serving.bounds.whole_table import WholeTable
+        from freshet.job.serving.bounds.whole_table import WholeTable
 
         lookup, table = self._lookup, self._lookup.table
         if isinstance(table, PlainReader):  # for a moment, while a server takes over what another one left
@@ -200,7 +200,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if action.type == "job":
             yield orjson.dumps(self._job())
         elif action.type == "model" and self._model:
-            from job.serving.feeds.sent_model import pieces_of
+            from freshet.job.serving.feeds.sent_model import pieces_of
 
             yield from pieces_of(self._model)
         elif action.type == "health":
@@ -238,7 +238,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         raise BadRequestError(msg)
 
     def _job(self) -> dict[str, Any]:
-        from job.serving.feeds.sent_model import digest_of
+        from freshet.job.serving.feeds.sent_model import digest_of
 
         told: dict[str, Any] = {"job_id": self._job_id, "model_digest": digest_of(self._model)}
         told |= {} if self._here is None else self._here.told()

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.files.json_file import DamagedFileError
-from job.console import say
-from job.serving import place
-from job.serving.change_log_rows import positions_at, rows_between
-from job.serving.part_tails import PartTails
-from job.serving.served_job import ServedJob
-from operators.sink.log_proof import newest_base
-from operators.sink.tail.reader import Beat, TailEpoch
-from state.served.ids import Ids, Texts, slice_of, text_bytes
-from state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, Shape
-from state.served.mapped import HistoryTooShortError
-from state.served.reader import TableReader
-from state.served.writer import TableWriter
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.job.console import say
+from freshet.job.serving import place
+from freshet.job.serving.change_log_rows import positions_at, rows_between
+from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.log_proof import newest_base
+from freshet.operators.sink.tail.reader import Beat, TailEpoch
+from freshet.state.served.ids import Ids, Texts, slice_of, text_bytes
+from freshet.state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, Shape
+from freshet.state.served.mapped import HistoryTooShortError
+from freshet.state.served.reader import TableReader
+from freshet.state.served.writer import TableWriter
 
 _STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
 _BEAT_S = 0.25

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from job.serving.bounds.budget import Budget
-from job.serving.lookup import ROW, Lookup, NotReadyError
-from state.served.layout import (
+from freshet.job.serving.bounds.budget import Budget
+from freshet.job.serving.lookup import ROW, Lookup, NotReadyError
+from freshet.state.served.layout import (
     ENDED,
     STOPPED,
     T_ARRIVED_US,

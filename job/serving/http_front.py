@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from job.serving.bounds.budget import EXHAUSTED, RETRY_S, ExhaustedError, Held
-from job.serving.bounds.sizes import parsed
-from job.serving.health import Health
+from freshet.job.serving.bounds.budget import EXHAUSTED, RETRY_S, ExhaustedError, Held
+from freshet.job.serving.bounds.sizes import parsed
+from freshet.job.serving.health import Health
 
 BODY_BYTES_MAX = 4 << 20
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token
@@ -45,7 +45,7 @@ class Front:
         try:
             await self._let_pass(scope, receive, sent)
         except Exception as error:
-            from job.serving.workers.one_sentence import logged
+            from freshet.job.serving.workers.one_sentence import logged
 
             sentence = logged(error)
             if not begun:

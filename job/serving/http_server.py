@@ -13,16 +13,25 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
-from gnn.errors import FreshetError
-from job.serving.bounds.budget import ALL_BYTES_MAX, EXHAUSTED, FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
-from job.serving.bounds.feast import feast_bytes, feast_parts
-from job.serving.bounds.json_answers import INLINE_BYTES, JSON, Apart, ids_in, listed, object_of, rows_of, values_of
-from job.serving.bounds.sizes import OBJECT_BYTES
-from job.serving.health import Health
-from job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
-from job.serving.lookup import IDS_MAX, K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
-from job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
-from job.serving.workers.one_sentence import logged
+from freshet.gnn.errors import FreshetError
+from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, EXHAUSTED, FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
+from freshet.job.serving.bounds.feast import feast_bytes, feast_parts
+from freshet.job.serving.bounds.json_answers import (
+    INLINE_BYTES,
+    JSON,
+    Apart,
+    ids_in,
+    listed,
+    object_of,
+    rows_of,
+    values_of,
+)
+from freshet.job.serving.bounds.sizes import OBJECT_BYTES
+from freshet.job.serving.health import Health
+from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
+from freshet.job.serving.lookup import IDS_MAX, K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
+from freshet.job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
+from freshet.job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from gnn.errors import FreshetError
-from job.serving.bounds.budget import Budget
-from job.serving.bounds.neighbours import METRICS, Neighbours
-from job.serving.bounds.sizes import RowShape
-from job.serving.bounds.waiting import WaitingRoom
-from job.serving.columns import column_of_ids, numbers, row_columns, spans_of, taken, values_of, vectors
-from job.serving.place import read_table_file
-from state.served.ids import Ids, Texts, frozen, slice_of
-from state.served.mapped import Found, NoTableError
-from state.served.plain import PlainReader
+from freshet.gnn.errors import FreshetError
+from freshet.job.serving.bounds.budget import Budget
+from freshet.job.serving.bounds.neighbours import METRICS, Neighbours
+from freshet.job.serving.bounds.sizes import RowShape
+from freshet.job.serving.bounds.waiting import WaitingRoom
+from freshet.job.serving.columns import column_of_ids, numbers, row_columns, spans_of, taken, values_of, vectors
+from freshet.job.serving.place import read_table_file
+from freshet.state.served.ids import Ids, Texts, frozen, slice_of
+from freshet.state.served.mapped import Found, NoTableError
+from freshet.state.served.plain import PlainReader
 
 if TYPE_CHECKING:
-    from gnn.plan import Plan
-    from state.served.reader import TableReader
+    from freshet.gnn.plan import Plan
+    from freshet.state.served.reader import TableReader
 
 IDS_MAX = 100_000
 FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns
@@ -105,7 +105,7 @@ class CurrentTable:
 
     def go_on(self) -> None:
         """From now on rows may change."""
-        from state.served.reader import TableReader
+        from freshet.state.served.reader import TableReader
 
         left, self._left = self._left, None
         if left is not None:
@@ -136,7 +136,7 @@ class CurrentTable:
         return self.reader() if found is None or time.monotonic() - self._looked > _LOOK_S else found
 
     def _open(self) -> TableReader:
-        from state.served.reader import TableReader
+        from freshet.state.served.reader import TableReader
 
         for _ in range(100):  # another server may be putting its own in the place
             path = read_table_file(self.tables)

@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from operators.sink.tail.layout import TailName
-from operators.sink.tail.reader import NotATailError, TailEpoch, TailReader
+from freshet.operators.sink.tail.layout import TailName
+from freshet.operators.sink.tail.reader import NotATailError, TailEpoch, TailReader
 
 _LOOK_S = 0.05  # between two looks at the folder
 _SOON_S, _SOON_LOOK_S = 0.1, 0.001  # a file that has come to its end is followed by another one at once

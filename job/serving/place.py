@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from gnn.files.owner_only import close_to_others
-from job.console import say
-from job.errors import UsageError
-from job.serving.served_job import ServedJob
-from operators.sink.tail.layout import boot_word
-from state.served.layout import SHM, T_BEAT_US, T_BOOT, T_JOB, Shape
-from state.served.mapped import MappedTable, NoTableError, is_held
-from state.served.plain import PlainReader
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.gnn.files.owner_only import close_to_others
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.tail.layout import boot_word
+from freshet.state.served.layout import SHM, T_BEAT_US, T_BOOT, T_JOB, Shape
+from freshet.state.served.mapped import MappedTable, NoTableError, is_held
+from freshet.state.served.plain import PlainReader
 
 if TYPE_CHECKING:
-    from state.served.writer import TableWriter
+    from freshet.state.served.writer import TableWriter
 
 _LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
 _SPARE = 1.2  # of what is free in memory, for others
@@ -83,7 +83,7 @@ def new_table(job: ServedJob, tables: Path, shape: Shape) -> TableWriter:
 
     Raises: OSError when there is no space for it.
     """
-    from state.served.writer import TableWriter
+    from freshet.state.served.writer import TableWriter
 
     folder = SHM if _fits(shape.nbytes) else tables
     name = f"{_prefix(job, tables)}{secrets.token_hex(4)}.table"
@@ -111,7 +111,7 @@ def left_behind(job: ServedJob, tables: Path) -> PlainReader | None:
 
 def take_over(job: ServedJob, tables: Path) -> TableWriter | None:
     """The same to go on with, every row of it whole again."""
-    from state.served.writer import TableWriter
+    from freshet.state.served.writer import TableWriter
 
     found = left_behind(job, tables)
     if found is None or found.width != job.width:

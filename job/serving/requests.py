@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gnn.errors import FreshetError
-from job.serving.bounds.budget import EXHAUSTED, ExhaustedError
-from job.serving.lookup import (
+from freshet.gnn.errors import FreshetError
+from freshet.job.serving.bounds.budget import EXHAUSTED, ExhaustedError
+from freshet.job.serving.lookup import (
     NOTHING_SPECIAL,
     TIMEOUT_S,
     Answer,
@@ -21,7 +21,7 @@ from job.serving.lookup import (
     TooSlowError,
     Wanted,
 )
-from state.served.mapped import HistoryTooShortError, WriterGoneError
+from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors

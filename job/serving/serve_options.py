@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from job.serving.health import STALE_AFTER_S
-from job.serving.tls import Certificate
-from state.served.layout import HISTORY_BYTES
+from freshet.job.serving.health import STALE_AFTER_S
+from freshet.job.serving.tls import Certificate
+from freshet.state.served.layout import HISTORY_BYTES
 
 if TYPE_CHECKING:
-    from job.kafka.address import KafkaAddress
-    from job.kafka.client import ClientProperties
+    from freshet.job.kafka.address import KafkaAddress
+    from freshet.job.kafka.client import ClientProperties
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from gnn.files.json_file import DamagedFileError, read_json
-from job.errors import UsageError
-from job.folder import layout
-from job.folder.run_file import ENDED, FINISHED, STOPPED, glimpse_run, has_finished, running_process, told_run
-from operators.output_folders import tails_of
-from operators.sink.tail.layout import beat_name, job_word
-from state.served import layout as served
+from freshet.gnn.files.json_file import DamagedFileError, read_json
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.run_file import ENDED, FINISHED, STOPPED, glimpse_run, has_finished, running_process, told_run
+from freshet.operators.output_folders import tails_of
+from freshet.operators.sink.tail.layout import beat_name, job_word
+from freshet.state.served import layout as served
 
 # The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
 if TYPE_CHECKING:
-    from gnn.plan import Plan
-    from operators.sink.tail.reader import Beat
+    from freshet.gnn.plan import Plan
+    from freshet.operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
 T = TypeVar("T")
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=4)
 def _plan_of(model: str) -> Plan:
-    from gnn.model import load_model
-    from gnn.plan import compile_plan
+    from freshet.gnn.model import load_model
+    from freshet.gnn.plan import compile_plan
 
     return compile_plan(load_model(model))
 
@@ -153,14 +153,14 @@ class ServedJob:
 
     def beats(self) -> list[Beat | None]:
         """What each part told last."""
-        from operators.sink.tail.reader import read_beat
+        from freshet.operators.sink.tail.reader import read_beat
 
         return [read_beat(self.tails / beat_name(part), self.word) for part in range(self.parts)]
 
     def complete_epoch(self) -> int:
         """The last epoch up to which the change log shows all rows of all parts."""
-        from operators.sink import log_proof
-        from operators.telemetry.status_file import read_statuses
+        from freshet.operators.sink import log_proof
+        from freshet.operators.telemetry.status_file import read_statuses
 
         told = {one["part"]: one["visible"] for one in read_statuses(self.out, needs={"part": int, "visible": int})}
         for part, beat in enumerate(self.beats()):

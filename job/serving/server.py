@@ -13,25 +13,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from job.console import say
-from job.errors import EXIT_DONE, UsageError
-from job.machine.ports import free_port, try_to_bind
-from job.machine.processes import allow_many_files, began_s
-from job.machine.signals import stop_signals
-from job.serving import place
-from job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
-from job.serving.feeds.feed import feed_of
-from job.serving.health import Health
-from job.serving.lookup import CurrentTable, Lookup
-from job.serving.serve_options import ServeOptions
-from job.serving.served_job import ServedJob
-from job.serving.workers.answering import Answering, Doors
-from job.serving.workers.keeper import Keeper
-from job.serving.workers.worker import Work
+from freshet.job.console import say
+from freshet.job.errors import EXIT_DONE, UsageError
+from freshet.job.machine.ports import free_port, try_to_bind
+from freshet.job.machine.processes import allow_many_files, began_s
+from freshet.job.machine.signals import stop_signals
+from freshet.job.serving import place
+from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
+from freshet.job.serving.feeds.feed import feed_of
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.workers.answering import Answering, Doors
+from freshet.job.serving.workers.keeper import Keeper
+from freshet.job.serving.workers.worker import Work
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
-    from job.serving.follower import Follower
+    from freshet.job.serving.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
 _STDERR = 2  # the descriptor: what stands in for sys.stderr need have none

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from job.errors import UsageError, one_line
+from freshet.job.errors import UsageError, one_line
 
 _ADDRESS = re.compile(r"(?:(?P<scheme>grpc(?:\+tcp|\+tls)?)://)?(?P<place>[^/\s]+:\d{1,5})")
 _NO_PROXY = ("grpc.enable_http_proxy", 0)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gnn.plan import Plan
-from job.serving.change_log_rows import rows_between
-from job.serving.part_tails import PartTails
-from job.serving.served_job import ServedJob
-from operators.sink.tail.reader import TailEpoch
-from state.served.ids import Ids, Texts
+from freshet.gnn.plan import Plan
+from freshet.job.serving.change_log_rows import rows_between
+from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.tail.reader import TailEpoch
+from freshet.state.served.ids import Ids, Texts
 
 _POLL_S = 0.005
 _LOST_S = 1.0  # without the next epoch, while the job is further, what is missing is gone

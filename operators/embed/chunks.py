@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
-from operators.embed.hot_kernels import Items
-from operators.embed.rows_file import RowsFile
-from operators.embed.topology import Topology
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.embed.hot_kernels import Items
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.embed.topology import Topology
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.embed.files import DiskFile, EmbedError
-from operators.embed.row_kernels import read_rows, write_rows
+from freshet.operators.embed.files import DiskFile, EmbedError
+from freshet.operators.embed.row_kernels import read_rows, write_rows
 
 STEP_BYTES = 32 << 20
 _THREADS = 4

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.embed.files import DiskFile
-from operators.embed.order_kernels import count_contexts
-from operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT
+from freshet.operators.embed.files import DiskFile
+from freshet.operators.embed.order_kernels import count_contexts
+from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT
 
 EDGE = np.dtype([("src", "<i4"), ("dst", "<i4"), ("weight", "<f4"), ("etype", "<i4")])
 BUCKETS = "buckets"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gnn.plan import Plan
-from operators.embed.engine import (
+from freshet.gnn.plan import Plan
+from freshet.operators.embed.engine import (
     LAYER,
     Engine,
     EngineOptions,
@@ -21,17 +21,17 @@ from operators.embed.engine import (
     pass_name,
     unsupported,
 )
-from operators.embed.files import EmbedError, full_disk
-from operators.embed.hot_kernels import NEXT_USE
-from operators.embed.id_numbers import SavedIds
-from operators.embed.journal import Journal
-from operators.embed.orchestrator import POLICIES
-from operators.embed.output import write_embeddings
-from operators.embed.prepare import FEATURES, GraphRules, Preparation, Prepared
-from operators.embed.rows_file import RowsFile
-from operators.embed.topology import Topology
-from operators.output_folders import EMBEDDINGS
-from operators.snapshot.reader import Snapshot
+from freshet.operators.embed.files import EmbedError, full_disk
+from freshet.operators.embed.hot_kernels import NEXT_USE
+from freshet.operators.embed.id_numbers import SavedIds
+from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.orchestrator import POLICIES
+from freshet.operators.embed.output import write_embeddings
+from freshet.operators.embed.prepare import FEATURES, GraphRules, Preparation, Prepared
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.embed.topology import Topology
+from freshet.operators.output_folders import EMBEDDINGS
+from freshet.operators.snapshot.reader import Snapshot
 
 PREPARED, WRITTEN = "prepared", EMBEDDINGS  # the first step and the last one, in the journal
 _KEPT = (".json", ".lock")  # the journal, and what the caller keeps beside it

@@ -11,21 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from gnn.errors import InputError
-from gnn.plan import Context, LayerPlan, Plan
-from operators.embed.chunks import Ahead, Chunks
-from operators.embed.cold_store import ColdStore
-from operators.embed.files import EmbedError
-from operators.embed.graduation import Graduation
-from operators.embed.hot_kernels import NEXT_USE, Items, Task
-from operators.embed.journal import Journal
-from operators.embed.memory_plan import LayerMemory, Shape, held_passes, layer_memory, output_block_rows, shape_of
-from operators.embed.orchestrator import POLICIES, Orchestrator, PassCounts, make_hot, run_pass
-from operators.embed.passes import cheapest
-from operators.embed.ranges.accumulators import state_bytes
-from operators.embed.ranges.range_pass import RangePass
-from operators.embed.rows_file import RowsFile
-from operators.embed.topology import Topology
+from freshet.gnn.errors import InputError
+from freshet.gnn.plan import Context, LayerPlan, Plan
+from freshet.operators.embed.chunks import Ahead, Chunks
+from freshet.operators.embed.cold_store import ColdStore
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.graduation import Graduation
+from freshet.operators.embed.hot_kernels import NEXT_USE, Items, Task
+from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.memory_plan import (
+    LayerMemory,
+    Shape,
+    held_passes,
+    layer_memory,
+    output_block_rows,
+    shape_of,
+)
+from freshet.operators.embed.orchestrator import POLICIES, Orchestrator, PassCounts, make_hot, run_pass
+from freshet.operators.embed.passes import cheapest
+from freshet.operators.embed.ranges.accumulators import state_bytes
+from freshet.operators.embed.ranges.range_pass import RangePass
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.embed.topology import Topology
 
 COLD, LAYER = "cold", "layer"
 _NO_USE = np.empty(0, np.int32)

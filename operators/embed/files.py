@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.errors import FreshetError
-from gnn.files.owner_only import FILE
-from operators.sink.direct_file import BLOCK_BYTES
+from freshet.gnn.errors import FreshetError
+from freshet.gnn.files.owner_only import FILE
+from freshet.operators.sink.direct_file import BLOCK_BYTES
 
 
 class EmbedError(FreshetError):

@@ -7,8 +7,8 @@ import threading
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
-from operators.embed.rows_file import RowsFile
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.embed.rows_file import RowsFile
 
 
 class Block:

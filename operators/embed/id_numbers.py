@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.embed.files import DiskFile
-from operators.embed.order_kernels import number_ints, number_names
-from partitioner.events import INT, Ids
-from partitioner.hash_index import grown, make_index
-from state.salt import scratch_salt
+from freshet.operators.embed.files import DiskFile
+from freshet.operators.embed.order_kernels import number_ints, number_names
+from freshet.partitioner.events import INT, Ids
+from freshet.partitioner.hash_index import grown, make_index
+from freshet.state.salt import scratch_salt
 
 IDS, BOUNDS = "ids", "bounds"
 

@@ -6,8 +6,8 @@ import fcntl
 from pathlib import Path
 from typing import Any
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from operators.embed.files import EmbedError, full_disk
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.operators.embed.files import EmbedError, full_disk
 
 FORMAT = 3
 NAME = "journal.json"

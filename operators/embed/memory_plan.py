@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gnn.errors import InputError
-from gnn.plan import LayerPlan
-from gnn.synopses import InvertibleSynopsis
-from operators.embed.ranges.accumulators import MADE_AT_ONCE, made_bytes, reads_targets, state_bytes
+from freshet.gnn.errors import InputError
+from freshet.gnn.plan import LayerPlan
+from freshet.gnn.synopses import InvertibleSynopsis
+from freshet.operators.embed.ranges.accumulators import MADE_AT_ONCE, made_bytes, reads_targets, state_bytes
 
 _MIB = 1 << 20
 CONTEXT_BYTES = 16  # a vertex: count, degree, loop

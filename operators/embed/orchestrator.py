@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from operators.embed import hot_kernels as hot
-from operators.embed.cold_store import ColdStore
-from operators.embed.files import EmbedError
-from operators.embed.graduation import Block, Graduation
-from operators.embed.hot_kernels import Hot, Items, Task
-from operators.embed.row_kernels import fill_rows
+from freshet.operators.embed import hot_kernels as hot
+from freshet.operators.embed.cold_store import ColdStore
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.graduation import Block, Graduation
+from freshet.operators.embed.hot_kernels import Hot, Items, Task
+from freshet.operators.embed.row_kernels import fill_rows
 
 POLICIES = {
     "min-pending": hot.MIN_PENDING,

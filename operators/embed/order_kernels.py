@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
-from partitioner.hash_index import HashIndex, has_room, home_of, matches, put, row_at
-from state.salt import hash_text, mix
+from freshet.gnn.kernel import kernel
+from freshet.partitioner.hash_index import HashIndex, has_room, home_of, matches, put, row_at
+from freshet.state.salt import hash_text, mix
 
 
 @kernel

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.files.whole import sync_folder
-from operators.embed.files import full_disk
-from operators.embed.id_numbers import SavedIds
-from operators.embed.rows_file import RowsFile
-from operators.sink.change_log import embeddings_schema
-from partitioner.events import INT, Ids
+from freshet.gnn.files.whole import sync_folder
+from freshet.operators.embed.files import full_disk
+from freshet.operators.embed.id_numbers import SavedIds
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.sink.change_log import embeddings_schema
+from freshet.partitioner.events import INT, Ids
 
 FILE_BYTES = 256 << 20
 _GROUP_BYTES = 4 << 20

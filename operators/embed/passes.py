@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
-from operators.embed.cold_store import ColdStore
-from operators.embed.memory_plan import BudgetError, Shape, layer_memory, passes_without_cold_store
-from operators.embed.orchestrator import PassCounts
-from operators.embed.rows_file import RowsFile
-from operators.embed.topology import Topology
-from state.memory.machine_memory import available_memory
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.embed.cold_store import ColdStore
+from freshet.operators.embed.memory_plan import BudgetError, Shape, layer_memory, passes_without_cold_store
+from freshet.operators.embed.orchestrator import PassCounts
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.embed.topology import Topology
+from freshet.state.memory.machine_memory import available_memory
 
 _PROBE_BYTES = 32 << 20
 _PROBE_ROWS, _PROBES, _RELOADS = 2048, 16, 8

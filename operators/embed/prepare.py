@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from operators.embed.edge_sort import EDGE, EdgeSorter
-from operators.embed.files import DiskFile, EmbedError
-from operators.embed.id_numbers import IdNumbers, SavedIds, save_ids
-from operators.embed.memory_plan import bucket_edges, file_block_rows
-from operators.embed.order_kernels import completion_scores, count_sources
-from operators.embed.rows_file import RowsFile
-from operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, Topology
-from operators.snapshot.reader import Snapshot, SnapshotError
-from partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, TYPES_MAX
-from partitioner.events import OP_ADD_VERTEX, Events
+from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
+from freshet.operators.embed.files import DiskFile, EmbedError
+from freshet.operators.embed.id_numbers import IdNumbers, SavedIds, save_ids
+from freshet.operators.embed.memory_plan import bucket_edges, file_block_rows
+from freshet.operators.embed.order_kernels import completion_scores, count_sources
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, Topology
+from freshet.operators.snapshot.reader import Snapshot, SnapshotError
+from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, TYPES_MAX
+from freshet.partitioner.events import OP_ADD_VERTEX, Events
 
 FEATURES, RAW = "features", "raw"
 _READ_ROWS_MAX = 65_536

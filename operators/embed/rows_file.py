@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from operators.embed.files import DiskFile, EmbedError
-from operators.embed.row_kernels import place_rows
-from state.memory.machine_memory import available_memory
+from freshet.operators.embed.files import DiskFile, EmbedError
+from freshet.operators.embed.row_kernels import place_rows
+from freshet.state.memory.machine_memory import available_memory
 
 
 class RowsFile:

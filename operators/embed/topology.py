@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.files.whole import write_whole
-from gnn.plan import Context
-from operators.embed.files import DiskFile, EmbedError, full_disk
+from freshet.gnn.files.whole import write_whole
+from freshet.gnn.plan import Context
+from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
 
 OFFSETS, DST, WEIGHT, FOLLOWING, FIRST_USE = "offsets", "dst", "weight", "following", "first_use"
 COUNT, DEGREE, LOOP = "count", "degree", "loop"
@@ -62,7 +62,7 @@ class Topology:
         return found
 
     def _make_following(self, first_use: Path) -> None:
-        from operators.embed.order_kernels import follow
+        from freshet.operators.embed.order_kernels import follow
 
         out = DiskFile(self.folder / FOLLOWING, 4 * self.edges)
         latest = np.full(self.vertices, self.vertices, np.int32)

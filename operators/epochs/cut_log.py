@@ -19,8 +19,8 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from operators.epochs.cut import Cut, LostCutError
-from operators.epochs.cut_segments import (
+from freshet.operators.epochs.cut import Cut, LostCutError
+from freshet.operators.epochs.cut_segments import (
     KEPT,
     FencedError,
     Segment,
@@ -30,7 +30,7 @@ from operators.epochs.cut_segments import (
     segments_in,
     take_over,
 )
-from operators.epochs.retention import Retention
+from freshet.operators.epochs.retention import Retention
 
 SEGMENT_BYTES = 1 << 20
 _PENDING_MAX = 64

@@ -30,9 +30,9 @@ from typing import NamedTuple
 
 import orjson
 
-from gnn.errors import InputError
-from gnn.files.owner_only import FILE
-from operators.epochs.cut import Cut, LostCutError
+from freshet.gnn.errors import InputError
+from freshet.gnn.files.owner_only import FILE
+from freshet.operators.epochs.cut import Cut, LostCutError
 
 FORMAT = 3  # lines end with a checksum
 FORMATS_READ = (2, FORMAT)

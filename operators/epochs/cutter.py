@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut import Cut, Lane, LostCutError
-from operators.epochs.cut_log import CutLog
-from operators.epochs.flush_intervals import NO_LIMIT, Intervals
-from operators.epochs.input_positions import InputPositions, Patience
-from operators.epochs.markers import Markers
-from operators.epochs.pace import Pace
-from operators.epochs.waiting_events import Lanes
-from partitioner.events import Events
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut import Cut, Lane, LostCutError
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.flush_intervals import NO_LIMIT, Intervals
+from freshet.operators.epochs.input_positions import InputPositions, Patience
+from freshet.operators.epochs.markers import Markers
+from freshet.operators.epochs.pace import Pace
+from freshet.operators.epochs.waiting_events import Lanes
+from freshet.partitioner.events import Events
 
 
 class Epoch(NamedTuple):

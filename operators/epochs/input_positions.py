@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from gnn.errors import warn
-from operators.epochs.cut import UNKNOWN, Cut, Lane, LostCutError, Share, lane_of
-from partitioner.events import Events
+from freshet.gnn.errors import warn
+from freshet.operators.epochs.cut import UNKNOWN, Cut, Lane, LostCutError, Share, lane_of
+from freshet.partitioner.events import Events
 
 SAY_EVERY_MS = 30_000
 _WHAT_TO_DO = (

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import orjson
 
-from operators.epochs.cut import Lane
-from operators.telemetry.level import Level
-from state.codec import UnknownFormatError
-from state.sweep import Mutations
+from freshet.operators.epochs.cut import Lane
+from freshet.operators.telemetry.level import Level
+from freshet.state.codec import UnknownFormatError
+from freshet.state.sweep import Mutations
 
 JOURNAL_KEYS = "journal/"  # what the keys of its blocks begin with
 MARKERS_KEY = "markers"  # of the entry that says where the lanes stood at the last two

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut import Lane
-from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import Journal
-from partitioner.core import Partitioner
-from state.sweep import Mutations, Sweeper
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut import Lane
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.journal import Journal
+from freshet.partitioner.core import Partitioner
+from freshet.state.sweep import Mutations, Sweeper
 
 SWEEP_BYTES_PER_S = 20_000_000
 # A publication that comes when so much of the time to the next marker has passed is that marker: small states have both

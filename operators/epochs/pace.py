@@ -8,8 +8,8 @@ can keep up with, and grow with the backlog, up to the ceiling.
 
 from __future__ import annotations
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.under_way import UnderWay
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.under_way import UnderWay
 
 # As many epochs are under way at once before events wait: operators overlap, and no epoch stands in a long line.
 EPOCHS_UNDER_WAY = 2

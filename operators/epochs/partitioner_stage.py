@@ -13,25 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
-from operators.dataflow import STORAGE
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut import Cut
-from operators.epochs.cut_log import CutLog
-from operators.epochs.cutter import Cutter, Epoch
-from operators.epochs.input_positions import InputPositions, position_columns
-from operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
-from operators.epochs.markers import Markers
-from operators.epochs.progress import SEALED_KEY, Progress
-from operators.epochs.under_way import UnderWay
-from operators.epochs.waiting_events import Lanes
-from operators.outcome import Message, Outcome
-from operators.parser.letter_box import LetterBox, reason_of
-from operators.parser.rejects import Refusals
-from partitioner.core import Partitioner
-from partitioner.events import Events
-from state.codec import Block
-from state.sweep import Mutations, Sweeper
+from freshet.operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
+from freshet.operators.dataflow import STORAGE
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut import Cut
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cutter import Cutter, Epoch
+from freshet.operators.epochs.input_positions import InputPositions, position_columns
+from freshet.operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
+from freshet.operators.epochs.markers import Markers
+from freshet.operators.epochs.progress import SEALED_KEY, Progress
+from freshet.operators.epochs.under_way import UnderWay
+from freshet.operators.epochs.waiting_events import Lanes
+from freshet.operators.outcome import Message, Outcome
+from freshet.operators.parser.letter_box import LetterBox, reason_of
+from freshet.operators.parser.rejects import Refusals
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import Events
+from freshet.state.codec import Block
+from freshet.state.sweep import Mutations, Sweeper
 
 _PART = 0  # the Partitioner's only one
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from operators.epochs.cut import refuse_foreign
-from operators.parser.letter_box import OTHER_REASONS, add_reasons
+from freshet.operators.epochs.cut import refuse_foreign
+from freshet.operators.parser.letter_box import OTHER_REASONS, add_reasons
 
 SEALED_KEY = "sealed"
 OF_BEFORE = "counted before the reasons were kept"  # by an earlier version of Freshet

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from operators.telemetry.level import Level
+from freshet.operators.telemetry.level import Level
 
 _attempts: WeakValueDictionary[tuple[str, int], UnderWay] = WeakValueDictionary()
 _lock = threading.Lock()

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
-from operators.epochs.config import WAITING_BYTES
-from operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
-from operators.spill_file import Spilled, SpillFile
-from operators.telemetry.level import Level
-from partitioner.events import Events
+from freshet.operators.epochs.config import WAITING_BYTES
+from freshet.operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
+from freshet.operators.spill_file import Spilled, SpillFile
+from freshet.operators.telemetry.level import Level
+from freshet.partitioner.events import Events
 
 
 class _Block(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyflink.datastream import RuntimeContext
 
-from operators.telemetry.profile import COUNTS, Profile
+from freshet.operators.telemetry.profile import COUNTS, Profile
 
 GROUP = "freshet"
 INTERVAL_S = 0.5

@@ -18,10 +18,10 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from operators.flink.shared_rings import ReceivingRings, SendingRing, is_ring_token
-from operators.outcome import Message
-from operators.telemetry.level import JointLevel, Level
-from state.codec import Block, pieces_of
+from freshet.operators.flink.shared_rings import ReceivingRings, SendingRing, is_ring_token
+from freshet.operators.outcome import Message
+from freshet.operators.telemetry.level import JointLevel, Level
+from freshet.state.codec import Block, pieces_of
 
 # Of blocks that wait, for each sender and kind of receiver: some epochs of 100 events. A larger block goes alone.
 BOUND_BYTES = 128 << 10

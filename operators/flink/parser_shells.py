@@ -9,10 +9,10 @@ from pyflink.common import Row
 from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.dataflow import PARSER, PARTITIONER
-from operators.flink.opening import await_others, counted_as_loading
-from operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell, set_timer
-from operators.stage import ChunkStage, TopicStage
+from freshet.operators.dataflow import PARSER, PARTITIONER
+from freshet.operators.flink.opening import await_others, counted_as_loading
+from freshet.operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell, set_timer
+from freshet.operators.stage import ChunkStage, TopicStage
 
 # A topic's status goes on being written when its stream pauses.
 STATUS_MS = 600

@@ -8,11 +8,11 @@ from typing import Any
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.dataflow import FEATURES, PARTITIONER, STORAGE
-from operators.epochs.flush_intervals import monotonic_ms
-from operators.epochs.under_way import of_attempt
-from operators.flink.shell import FINISH, START, KeyedShell, set_timer
-from operators.stage import SealingStage
+from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE
+from freshet.operators.epochs.flush_intervals import monotonic_ms
+from freshet.operators.epochs.under_way import of_attempt
+from freshet.operators.flink.shell import FINISH, START, KeyedShell, set_timer
+from freshet.operators.stage import SealingStage
 
 MAX_TIMESTAMP = 2**63 - 1
 # How long an idle Partitioner sleeps where epochs are cut by count alone: the timer then only wakes it after a restore.

@@ -12,10 +12,10 @@ from pyflink.common import Row
 from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.dataflow import Place
-from operators.flink.shell import START
-from state.entry_file import write_entries
-from state.flink_backend import FlinkBackend
+from freshet.operators.dataflow import Place
+from freshet.operators.flink.shell import START
+from freshet.state.entry_file import write_entries
+from freshet.state.flink_backend import FlinkBackend
 
 
 class KeysShell(ProcessFunction):

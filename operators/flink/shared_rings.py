@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from operators.telemetry.level import Level
+from freshet.operators.telemetry.level import Level
 
 # Of blocks that wait in a ring, as far as more than one waits: two of 1,000 events. A larger block goes alone, up to
 # the size of the ring, and beyond that by Flink.

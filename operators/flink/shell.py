@@ -21,18 +21,18 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from operators.dataflow import PARTITIONER, SINK, TAIL, Place, tasks_of
-from operators.flink.metrics import OperatorMetrics
-from operators.flink.neighbours import Address, Mailbox, Neighbours, is_token
-from operators.flink.opening import counted_as_loading
-from operators.flink.worker import Worker
-from operators.outcome import Message, Outcome
-from operators.stage import KeyedStage, RejectingStage, RunningStage
-from operators.telemetry.level import AnyLevel, Level
-from operators.telemetry.profile import Profile
-from state.checksums.entries import SealedEntries
-from state.flink_backend import FlinkBackend
-from state.task_parts import TaskParts, subtask_of
+from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, Place, tasks_of
+from freshet.operators.flink.metrics import OperatorMetrics
+from freshet.operators.flink.neighbours import Address, Mailbox, Neighbours, is_token
+from freshet.operators.flink.opening import counted_as_loading
+from freshet.operators.flink.worker import Worker
+from freshet.operators.outcome import Message, Outcome
+from freshet.operators.stage import KeyedStage, RejectingStage, RunningStage
+from freshet.operators.telemetry.level import AnyLevel, Level
+from freshet.operators.telemetry.profile import Profile
+from freshet.state.checksums.entries import SealedEntries
+from freshet.state.flink_backend import FlinkBackend
+from freshet.state.task_parts import TaskParts, subtask_of
 
 PARTITIONER_KEY = 0
 # The block that begins an attempt; no stage sends an empty block.

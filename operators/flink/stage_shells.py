@@ -9,12 +9,12 @@ from pyflink.common import Row
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from operators.dataflow import SINK
-from operators.epochs.under_way import UnderWay, of_attempt
-from operators.flink.shell import KeyedShell
-from operators.outcome import Message
-from operators.stage import EpochStage
-from operators.telemetry.sum_report import all_sums
+from freshet.operators.dataflow import SINK
+from freshet.operators.epochs.under_way import UnderWay, of_attempt
+from freshet.operators.flink.shell import KeyedShell
+from freshet.operators.outcome import Message
+from freshet.operators.stage import EpochStage
+from freshet.operators.telemetry.sum_report import all_sums
 
 
 class StageShell(KeyedShell):

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
-from operators.flink.worker import Worker
+from freshet.operators.flink.worker import Worker
 
 _SAID = 2000  # characters of what a process said last
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gnn.files.owner_only import write_for_owner_only
-from operators.threads import next_of
+from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.operators.threads import next_of
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from operators.embed.files import EmbedError, full_disk
-from state.codec import Block, Header
-from state.image import file_crc32
-from state.memory.mapped_file import mapped
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.operators.embed.files import EmbedError, full_disk
+from freshet.state.codec import Block, Header
+from freshet.state.image import file_crc32
+from freshet.state.memory.mapped_file import mapped
 
 _COLUMNS = "columns.json"
 

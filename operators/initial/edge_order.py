@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
-from operators.storage.part_rows import frozen
-from state.codec import Block
+from freshet.gnn.kernel import kernel
+from freshet.operators.storage.part_rows import frozen
+from freshet.state.codec import Block
 
 ADDED = ("add_to", "add_src", "add_dst", "add_w")
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.plan import Plan
-from operators.control import control_values
-from operators.dataflow import SINK, Place
-from operators.factory import dataflow_of, make_core
-from operators.initial.column_files import ColumnWriter, read_columns
-from operators.initial.sent_rows import Sent, in_chunks
-from operators.initial.topology import read_topology
-from operators.settings import Settings
-from operators.storage.head import names_of
-from operators.storage.part_rows import frozen
-from state.block_columns import ROWS
-from state.codec import Block, Header, seal
-from state.image import write_image
+from freshet.gnn.plan import Plan
+from freshet.operators.control import control_values
+from freshet.operators.dataflow import SINK, Place
+from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.initial.column_files import ColumnWriter, read_columns
+from freshet.operators.initial.sent_rows import Sent, in_chunks
+from freshet.operators.initial.topology import read_topology
+from freshet.operators.settings import Settings
+from freshet.operators.storage.head import names_of
+from freshet.operators.storage.part_rows import frozen
+from freshet.state.block_columns import ROWS
+from freshet.state.codec import Block, Header, seal
+from freshet.state.image import write_image
 
 _CHUNK = 1 << 14
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.initial.column_files import ColumnWriter, read_columns, read_meta
-from partitioner.events import DEFAULT_TYPE, INT, STRING, Events, Ids
+from freshet.operators.initial.column_files import ColumnWriter, read_columns, read_meta
+from freshet.partitioner.events import DEFAULT_TYPE, INT, STRING, Events, Ids
 
 X = "x"
 

@@ -12,19 +12,19 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from gnn.plan import Plan
-from operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator
-from operators.embed.files import EmbedError, full_disk
-from operators.embed.journal import Journal
-from operators.factory import dataflow_of
-from operators.initial.column_files import are_whole, check_columns, remove_columns
-from operators.initial.embeddings import write_sink
-from operators.initial.graph_events import read_events, write_events
-from operators.initial.layers import EVENTS, LayerImages
-from operators.initial.topology import place_graph
-from operators.settings import Settings
-from partitioner.events import Events
-from state.image import file_crc32
+from freshet.gnn.plan import Plan
+from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator
+from freshet.operators.embed.files import EmbedError, full_disk
+from freshet.operators.embed.journal import Journal
+from freshet.operators.factory import dataflow_of
+from freshet.operators.initial.column_files import are_whole, check_columns, remove_columns
+from freshet.operators.initial.embeddings import write_sink
+from freshet.operators.initial.graph_events import read_events, write_events
+from freshet.operators.initial.layers import EVENTS, LayerImages
+from freshet.operators.initial.topology import place_graph
+from freshet.operators.settings import Settings
+from freshet.partitioner.events import Events
+from freshet.state.image import file_crc32
 
 PLACED = PARTITIONER  # the first step, by its name in the journal: the topology is placed
 Blocks = Callable[[], Iterable[Events]]

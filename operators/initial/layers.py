@@ -13,25 +13,25 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.plan import LayerPlan, Plan
-from operators.dataflow import Place
-from operators.factory import dataflow_of, make_core
-from operators.initial.column_files import ColumnWriter, read_block, read_columns, remove_columns
-from operators.initial.graph_events import X
-from operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, remove_sent, rows_path
-from operators.initial.topology import read_topology
-from operators.settings import Settings
-from operators.storage.layer import FeatureStorage, LayerStorage
-from operators.storage.part_rows import frozen
-from operators.storage.routing import route_partials
-from operators.storage.row_kernels import gather, put
-from operators.storage.sources import Sources
-from operators.storage.tail import LayerTail
-from operators.storage.topology import SPLIT
-from state.block_columns import PARTIAL
-from state.codec import Block, Header
-from state.image import write_image
-from state.memory.mapped_file import mapped
+from freshet.gnn.plan import LayerPlan, Plan
+from freshet.operators.dataflow import Place
+from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.initial.column_files import ColumnWriter, read_block, read_columns, remove_columns
+from freshet.operators.initial.graph_events import X
+from freshet.operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, remove_sent, rows_path
+from freshet.operators.initial.topology import read_topology
+from freshet.operators.settings import Settings
+from freshet.operators.storage.layer import FeatureStorage, LayerStorage
+from freshet.operators.storage.part_rows import frozen
+from freshet.operators.storage.routing import route_partials
+from freshet.operators.storage.row_kernels import gather, put
+from freshet.operators.storage.sources import Sources
+from freshet.operators.storage.tail import LayerTail
+from freshet.operators.storage.topology import SPLIT
+from freshet.state.block_columns import PARTIAL
+from freshet.state.codec import Block, Header
+from freshet.state.image import write_image
+from freshet.state.memory.mapped_file import mapped
 
 EVENTS = "events"
 _MIB = 1 << 20

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.embed.files import full_disk
-from operators.initial.column_files import ColumnWriter, read_columns, remove_columns
-from operators.storage.part_rows import frozen
-from operators.storage.row_kernels import gather
-from state.image import file_crc32
-from state.memory.mapped_file import MappedFile, mapped
+from freshet.operators.embed.files import full_disk
+from freshet.operators.initial.column_files import ColumnWriter, read_columns, remove_columns
+from freshet.operators.storage.part_rows import frozen
+from freshet.operators.storage.row_kernels import gather
+from freshet.state.image import file_crc32
+from freshet.state.memory.mapped_file import MappedFile, mapped
 
 _ROWS = np.dtype(np.float32)
 

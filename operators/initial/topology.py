@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.plan import Plan
-from operators.control import control_values
-from operators.dataflow import PARTITIONER, Place
-from operators.initial.column_files import ColumnWriter, read_block
-from operators.initial.edge_order import in_edge_order
-from operators.settings import Settings
-from operators.snapshot.reader import SnapshotError
-from partitioner.core import Partitioner
-from partitioner.events import Events
-from partitioner.net_change import EpochChange
-from state.block_columns import TOPOLOGY
-from state.codec import Block, Header
-from state.image import write_image
-from state.task_parts import TaskParts
+from freshet.gnn.plan import Plan
+from freshet.operators.control import control_values
+from freshet.operators.dataflow import PARTITIONER, Place
+from freshet.operators.initial.column_files import ColumnWriter, read_block
+from freshet.operators.initial.edge_order import in_edge_order
+from freshet.operators.settings import Settings
+from freshet.operators.snapshot.reader import SnapshotError
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import Events
+from freshet.partitioner.net_change import EpochChange
+from freshet.state.block_columns import TOPOLOGY
+from freshet.state.codec import Block, Header
+from freshet.state.image import write_image
+from freshet.state.task_parts import TaskParts
 
 _NEVER = ("d_slot", "f_slot", "rd_slot", "u_slot", "del_src", "rew_src")
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from operators.parser.rules import INT64_MAX, INT64_MIN, READ_FIELDS
-from partitioner.events import DEFAULT_TYPE, INT, OP_NAMES, STRING, Ids
+from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, READ_FIELDS
+from freshet.partitioner.events import DEFAULT_TYPE, INT, OP_NAMES, STRING, Ids
 
 _OP_SET = pa.array(OP_NAMES)
 NO_OP = 255

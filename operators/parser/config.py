@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from operators.limits import ID_BYTES_MAX, RECORD_BYTES
+from freshet.operators.limits import ID_BYTES_MAX, RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

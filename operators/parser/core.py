@@ -12,9 +12,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from operators.limits import ID_BYTES_MAX
-from operators.parser.arrow_message import ARROW_STREAM, read_arrow
-from operators.parser.columns import (
+from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.arrow_message import ARROW_STREAM, read_arrow
+from freshet.operators.parser.columns import (
     NO_OP,
     TypeColumn,
     all_columns,
@@ -29,15 +29,15 @@ from operators.parser.columns import (
     pick_int_ids,
     pick_string_ids,
 )
-from operators.parser.dead_letters import DeadLetter
-from operators.parser.files import Chunk
-from operators.parser.formats import BOM
-from operators.parser.mapping import EventMap, MapFailedError
-from operators.parser.records import records, with_whole_ids
-from operators.parser.rejects import LETTERS_MAX, Origin, Place, Rejects, rest_of_message
-from operators.parser.rules import Rules, is_add_vertex_or_set
-from partitioner.event_builder import EventBuilder
-from partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.files import Chunk
+from freshet.operators.parser.formats import BOM
+from freshet.operators.parser.mapping import EventMap, MapFailedError
+from freshet.operators.parser.records import records, with_whole_ids
+from freshet.operators.parser.rejects import LETTERS_MAX, Origin, Place, Rejects, rest_of_message
+from freshet.operators.parser.rules import Rules, is_add_vertex_or_set
+from freshet.partitioner.event_builder import EventBuilder
+from freshet.partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
 
 __all__ = ["Origin", "Parser", "RawMessage"]
 

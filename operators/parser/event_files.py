@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnn.errors import InputError
-from operators.parser.formats import SUFFIXES, begins_wrong, format_of, hint
+from freshet.gnn.errors import InputError
+from freshet.operators.parser.formats import SUFFIXES, begins_wrong, format_of, hint
 
 _SOURCES_MAX = 32_767  # the source of an event is an int16
 _STREAMS = ("/dev/", "/proc/")

@@ -15,16 +15,16 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from gnn.files.json_file import DamagedFileError, parse_json
-from gnn.files.whole import write_whole
-from operators.parser.columns import all_columns
-from operators.parser.core import Parser
-from operators.parser.dead_letters import DeadLetter
-from operators.parser.event_files import EventFileError
-from operators.parser.files import Chunk, ChunkReader
-from operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
-from operators.parser.records import records, to_json
-from partitioner.events import Events
+from freshet.gnn.files.json_file import DamagedFileError, parse_json
+from freshet.gnn.files.whole import write_whole
+from freshet.operators.parser.columns import all_columns
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.event_files import EventFileError
+from freshet.operators.parser.files import Chunk, ChunkReader
+from freshet.operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
+from freshet.operators.parser.records import records, to_json
+from freshet.partitioner.events import Events
 
 _LINES = "lines_crc32"
 _PUT_BACK = "put it back from a copy, or start the job again in a new --out"

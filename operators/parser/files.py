@@ -11,12 +11,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from operators.parser.arrow_bounds import Bounds, messages_of_file, messages_of_stream
-from operators.parser.event_files import EventFile, EventFileError, list_files
-from operators.parser.formats import ARROW, JSONL, PARQUET
-from operators.parser.line_files import LineReader, line_ends
-from operators.parser.parquet_file import open_parquet
-from operators.parser.rules import READ_FIELDS
+from freshet.operators.parser.arrow_bounds import Bounds, messages_of_file, messages_of_stream
+from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
+from freshet.operators.parser.formats import ARROW, JSONL, PARQUET
+from freshet.operators.parser.line_files import LineReader, line_ends
+from freshet.operators.parser.parquet_file import open_parquet
+from freshet.operators.parser.rules import READ_FIELDS
 
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from operators.limits import RECORD_BYTES, RECORD_SPARE
-from operators.parser.dead_letters import DeadLetter, DeadLetterFile
-from operators.record_lines import BLOCK_BYTES, LINE_END, line_of
-from operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
+from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
+from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
+from freshet.operators.record_lines import BLOCK_BYTES, LINE_END, line_of
+from freshet.operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
 
 STATUS_PREFIX = "letters-"
 _INTERVAL_MS = 100.0  # --max-rejected ends a run by what is told

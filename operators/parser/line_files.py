@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from operators.parser.formats import compression_of
+from freshet.operators.parser.formats import compression_of
 
 _WINDOW = 4 << 20  # bytes of a file searched for line ends at a time
 

@@ -9,8 +9,8 @@ from typing import Any
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from operators.parser.rules import FIELDS
-from partitioner.events import OP_NAMES
+from freshet.operators.parser.rules import FIELDS
+from freshet.partitioner.events import OP_NAMES
 
 
 class MapFailedError(ValueError):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from operators.parser.columns import WHOLE_MAX, is_number, is_text
-from operators.parser.rules import ID_FIELDS
+from freshet.operators.parser.columns import WHOLE_MAX, is_number, is_text
+from freshet.operators.parser.rules import ID_FIELDS
 
 _TYPE_LENGTH = 100  # that of a struct names all of its fields
 

@@ -13,10 +13,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from operators.parser.columns import all_columns
-from operators.parser.dead_letters import DeadLetter
-from operators.parser.records import records, to_json
-from partitioner.events import OP_NAMES, Events
+from freshet.operators.parser.columns import all_columns
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.records import records, to_json
+from freshet.partitioner.events import OP_NAMES, Events
 
 LETTERS_MAX = 1000  # of one message
 _RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose rows may share what they show

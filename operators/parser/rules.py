@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from operators.limits import ID_BYTES_MAX
-from partitioner.event_builder import EventBuilder
-from partitioner.events import (
+from freshet.operators.limits import ID_BYTES_MAX
+from freshet.partitioner.event_builder import EventBuilder
+from freshet.partitioner.events import (
     INT,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,

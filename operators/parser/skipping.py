@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from operators.parser.event_files import EventFile, EventFileError
-from operators.parser.files import Chunk, ChunkReader, plan_file
-from operators.parser.formats import JSONL
+from freshet.operators.parser.event_files import EventFile, EventFileError
+from freshet.operators.parser.files import Chunk, ChunkReader, plan_file
+from freshet.operators.parser.formats import JSONL
 
 
 def plan_from(file: EventFile, first: int) -> list[Chunk]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.file_stage import block_size, encoded_blocks
-from operators.parser.letter_box import LetterBox
-from operators.telemetry.status_file import StatusFile, read_statuses
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.file_stage import block_size, encoded_blocks
+from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.telemetry.status_file import StatusFile, read_statuses
 
 STATUS_PREFIX = "kafka-"
 _MESSAGE = struct.Struct(">iqi")  # partition, offset, bytes of the value (-1: there is none), as MessageBatcher.java

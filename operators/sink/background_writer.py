@@ -6,9 +6,9 @@ import queue
 import threading
 from collections.abc import Callable
 
-from operators.sink.change_log import ChangeLogError
-from operators.sink.epoch_rows import LogFile
-from operators.threads import next_of
+from freshet.operators.sink.change_log import ChangeLogError
+from freshet.operators.sink.epoch_rows import LogFile
+from freshet.operators.threads import next_of
 
 _IDLE_S = 0.5
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from gnn.files.whole import LEFT_BEHIND
-from operators.output_folders import EMBEDDINGS, EPOCHS
-from operators.sink.direct_file import DirectFile, replace_whole
-from operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
-from operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.gnn.files.whole import LEFT_BEHIND
+from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
+from freshet.operators.sink.direct_file import DirectFile, replace_whole
+from freshet.operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 
 
 def embeddings_schema(width: int, id_kind: str) -> pa.Schema:
@@ -68,7 +68,9 @@ class ChangeLog:
     def write(self, file: LogFile) -> None:
         """Write the file; complete and visible on return."""
         if any(rows.size for rows in file.epochs):
-            from operators.sink.parquet_writer import write_parquet  # polars: half a second to load, for rows alone
+            from freshet.operators.sink.parquet_writer import (
+                write_parquet,  # polars: half a second to load, for rows alone
+            )
 
             path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
             table = self._embeddings(file.epochs)

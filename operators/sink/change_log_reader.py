@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gnn.errors import InputError
-from operators.output_folders import EMBEDDINGS, EPOCHS
-from operators.sink.log_proof import BASE_PREFIX, reading
+from freshet.gnn.errors import InputError
+from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
+from freshet.operators.sink.log_proof import BASE_PREFIX, reading
 
 _ROW = ["id", "epoch", "deleted"]
 

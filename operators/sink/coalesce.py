@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.sink.epoch_rows import EpochRows
-from state.salt import Salt, mix, scratch_salt
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.state.salt import Salt, mix, scratch_salt
 
 
 @dataclass(frozen=True, slots=True)

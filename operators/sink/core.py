@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.control import (
+from freshet.operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
     EVENTS_IN_EPOCH,
@@ -26,25 +26,25 @@ from operators.control import (
     VERTICES,
     is_marker,
 )
-from operators.core import Core
-from operators.outcome import Message
-from operators.sink import scalars as at
-from operators.sink.change_log import ChangeLog
-from operators.sink.dealing import Dealt, control_of, deal
-from operators.sink.epoch_files import ROWS_PER_FILE
-from operators.sink.epoch_rows import EpochRows
-from operators.sink.log_output import EPOCHS_PER_FILE, FileLimits, LogOutput
-from operators.sink.outlet import Outlet
-from operators.sink.output import Output
-from operators.sink.string_ids import Names
-from operators.sink.tail.output import TailOutput
-from operators.telemetry.latency import Latencies
-from operators.telemetry.level import Level
-from operators.telemetry.status_file import LAST_STATUS, StatusFile
-from operators.threads import weakly
-from state.block_columns import POSITIONS
-from state.codec import Block
-from state.table import TableSet
+from freshet.operators.core import Core
+from freshet.operators.outcome import Message
+from freshet.operators.sink import scalars as at
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.dealing import Dealt, control_of, deal
+from freshet.operators.sink.epoch_files import ROWS_PER_FILE
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.log_output import EPOCHS_PER_FILE, FileLimits, LogOutput
+from freshet.operators.sink.outlet import Outlet
+from freshet.operators.sink.output import Output
+from freshet.operators.sink.string_ids import Names
+from freshet.operators.sink.tail.output import TailOutput
+from freshet.operators.telemetry.latency import Latencies
+from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile
+from freshet.operators.threads import weakly
+from freshet.state.block_columns import POSITIONS
+from freshet.state.codec import Block
+from freshet.state.table import TableSet
 
 _FIRST_ROW = np.zeros(1, np.int64)
 

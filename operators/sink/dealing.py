@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import kernel
-from operators.control import FLAGS, MARKER, control_values
-from operators.storage.part_rows import frozen
-from state.codec import Block
-from state.salt import Salt, mix, scratch_salt
+from freshet.gnn.kernel import kernel
+from freshet.operators.control import FLAGS, MARKER, control_values
+from freshet.operators.storage.part_rows import frozen
+from freshet.state.codec import Block
+from freshet.state.salt import Salt, mix, scratch_salt
 
 _NO_KEYS = np.empty(0, np.int64)
 

@@ -17,9 +17,9 @@ from types import TracebackType
 
 import numpy as np
 
-from gnn.files.owner_only import FILE
-from gnn.files.whole import LEFT_BEHIND, sync_folder
-from state.checksums.sealed import END_BYTES, STEP_BYTES, footer_bytes, seal_of, sums_of
+from freshet.gnn.files.owner_only import FILE
+from freshet.gnn.files.whole import LEFT_BEHIND, sync_folder
+from freshet.state.checksums.sealed import END_BYTES, STEP_BYTES, footer_bytes, seal_of, sums_of
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 16 * STEP_BYTES

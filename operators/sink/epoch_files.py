@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.files.json_file import DamagedFileError
-from operators.sink.direct_file import DirectFile, replace_whole
-from operators.sink.epoch_rows import EpochRows, LogFile
-from operators.sink.log_proof import reading
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.operators.sink.direct_file import DirectFile, replace_whole
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.sink.log_proof import reading
 
 PREFIX = "epochs-"
 # The file is written anew when one of the change log closes, on the thread that writes that: 25 ms of computing at 64

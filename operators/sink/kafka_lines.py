@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import orjson
 
-from gnn.kernel import inner, kernel
-from operators.record_lines import BLOCK_BYTES, LINE_END, TAB
-from operators.sink.coalesce import Changes, TextIds
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.record_lines import BLOCK_BYTES, LINE_END, TAB
+from freshet.operators.sink.coalesce import Changes, TextIds
 
 BASE64, LIST = "base64", "list"
 _TAB, _LINE_END = ord(TAB), ord(LINE_END)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from operators.control import FLAGS, LAST, PUBLISH, is_marker
-from operators.outcome import Message
-from operators.sink.background_writer import BackgroundWriter
-from operators.sink.change_log import ChangeLog
-from operators.sink.epoch_files import LOG_FILES_PER_FILE, ROWS_PER_FILE, rows_of_epochs
-from operators.sink.epoch_rows import ID_BYTES, EpochRows, LogFile
-from operators.sink.scalars import EPOCH, GROUP, GROUP_ROWS, NUMBER
-from operators.telemetry.latency import Latencies
-from operators.telemetry.level import Level
-from state.table import Table
+from freshet.operators.control import FLAGS, LAST, PUBLISH, is_marker
+from freshet.operators.outcome import Message
+from freshet.operators.sink.background_writer import BackgroundWriter
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.epoch_files import LOG_FILES_PER_FILE, ROWS_PER_FILE, rows_of_epochs
+from freshet.operators.sink.epoch_rows import ID_BYTES, EpochRows, LogFile
+from freshet.operators.sink.scalars import EPOCH, GROUP, GROUP_ROWS, NUMBER
+from freshet.operators.telemetry.latency import Latencies
+from freshet.operators.telemetry.level import Level
+from freshet.state.table import Table
 
 EPOCHS_PER_FILE = 2_000
 BYTES_PER_FILE = 64 << 20

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.files.json_file import DamagedFileError
-from operators.output_folders import EMBEDDINGS, EPOCHS
-from state.checksums.sealed import SealedFile, SealError
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
+from freshet.state.checksums.sealed import SealedFile, SealError
 
 BASE_PREFIX = "base-"  # of a file that repeats the newest rows of others (`freshet compact`)
 NOTHING = -1  # not even epoch 0

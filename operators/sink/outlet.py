@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from operators.control import FLAGS, FLUSH, LAST, control_values, is_marker
-from operators.dataflow import OUTLET
-from operators.outcome import Message
-from operators.sink.coalesce import Coalescer
-from operators.sink.epoch_rows import EpochRows
-from operators.sink.kafka_lines import Lines
-from operators.telemetry.level import Level
+from freshet.operators.control import FLAGS, FLUSH, LAST, control_values, is_marker
+from freshet.operators.dataflow import OUTLET
+from freshet.operators.outcome import Message
+from freshet.operators.sink.coalesce import Coalescer
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.telemetry.level import Level
 
 BYTES_HELD = 64 << 20
 

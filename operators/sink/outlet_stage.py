@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from operators.outcome import Outcome
-from operators.sink.core import Sink
-from operators.sink.task import TaskSink
-from operators.stage import Stage
-from state.codec import Block
+from freshet.operators.outcome import Outcome
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.task import TaskSink
+from freshet.operators.stage import Stage
+from freshet.state.codec import Block
 
 _FLUSHED = "flushed"  # the entry of keyed state
 

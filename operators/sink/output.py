@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from operators.outcome import Message
-from operators.sink.epoch_rows import EpochRows
-from operators.telemetry.level import Level
+from freshet.operators.outcome import Message
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.telemetry.level import Level
 
 
 class Output(Protocol):

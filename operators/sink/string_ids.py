@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import allocating
-from state.chunks import give_back, hand_out, order_of
-from state.table import TableSet, View, touch
+from freshet.gnn.kernel import allocating
+from freshet.state.chunks import give_back, hand_out, order_of
+from freshet.state.table import TableSet, View, touch
 
 _KEY, _PLACE, _LENGTH = 0, 1, 2  # columns of the map; the place is counted from 1, 0 marks an empty row
 _END, _LIVE = 31, 32  # rows of `free` beside the heads of the 31 chains: the end of the heap, and how many ids live

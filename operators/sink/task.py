@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from operators.core import Core
-from operators.outcome import Message
-from operators.sink.core import Sink
-from operators.sink.dealing import control_of, deal
-from operators.sink.outlet import Outlet
-from operators.storage.head import names_of, some_of
-from operators.telemetry.level import JointLevel, Level
-from state.block_columns import POSITIONS, Columns
-from state.codec import Block
-from state.sweep import Sweepers
-from state.table import TableSet
+from freshet.operators.core import Core
+from freshet.operators.outcome import Message
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.dealing import control_of, deal
+from freshet.operators.sink.outlet import Outlet
+from freshet.operators.storage.head import names_of, some_of
+from freshet.operators.telemetry.level import JointLevel, Level
+from freshet.state.block_columns import POSITIONS, Columns
+from freshet.state.codec import Block
+from freshet.state.sweep import Sweepers
+from freshet.state.table import TableSet
 
 
 def of_task(sinks: Sequence[Sink], of: int) -> Sink | TaskSink:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from operators.snapshot.reader import SnapshotError, open_snapshot
-from partitioner.events import OP_ADD_VERTEX
+from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
+from freshet.partitioner.events import OP_ADD_VERTEX
 
 
 class SnapshotArrays(NamedTuple):

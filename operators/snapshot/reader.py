@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from gnn.errors import InputError
-from gnn.files.json_file import DamagedFileError, read_json
-from operators.limits import ID_BYTES_MAX
-from operators.parser.core import Origin, Parser
-from operators.parser.parquet_file import open_parquet
-from partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
+from freshet.gnn.errors import InputError
+from freshet.gnn.files.json_file import DamagedFileError, read_json
+from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.parquet_file import open_parquet
+from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
 
 BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, which may be of any size

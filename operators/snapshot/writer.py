@@ -11,10 +11,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.files.json_file import write_json
-from gnn.files.whole import write_whole
-from partitioner.events import DEFAULT_TYPE, INT, Ids
-from partitioner.live_graph import LiveGraph
+from freshet.gnn.files.json_file import write_json
+from freshet.gnn.files.whole import write_whole
+from freshet.partitioner.events import DEFAULT_TYPE, INT, Ids
+from freshet.partitioner.live_graph import LiveGraph
 
 ROWS = 1 << 18  # per row group
 

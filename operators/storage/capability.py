@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue
-from gnn.edge_network import NetworkSynopsis
-from gnn.plan import Epilogue, LayerPlan
-from gnn.softmax import SoftmaxSynopsis
-from gnn.synopses import (
+from freshet.gnn.attend import AttentionEpilogue
+from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.softmax import SoftmaxSynopsis
+from freshet.gnn.synopses import (
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -23,14 +23,14 @@ from gnn.synopses import (
     ProductSynopsis,
     Synopsis,
 )
-from operators.storage.folds import FoldStore, merger_of
-from operators.storage.owner import Finish
-from operators.storage.sources import Sources
-from operators.storage.sums import SumStore
-from operators.storage.topology import Topology
-from operators.telemetry.sum_report import SumReport
-from state.codec import Block
-from state.table import Table, TableSet
+from freshet.operators.storage.folds import FoldStore, merger_of
+from freshet.operators.storage.owner import Finish
+from freshet.operators.storage.sources import Sources
+from freshet.operators.storage.sums import SumStore
+from freshet.operators.storage.topology import Topology
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.codec import Block
+from freshet.state.table import Table, TableSet
 
 
 class SynopsisStore(Protocol):

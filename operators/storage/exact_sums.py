@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import apart, inner, kernel
-from state.adjacency import ListsView, base_of, place_of
-from state.prefetch import prefetch, prefetch_row
-from state.table import View, touch
+from freshet.gnn.kernel import apart, inner, kernel
+from freshet.state.adjacency import ListsView, base_of, place_of
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import View, touch
 
 # Columns of a row's note (four int32), side by side in one cache line: the serial of the last epoch that touched it;
 # the in-edges in this part that carry messages; a bound of what it has lost since it was last summed (the bits of a

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue
-from gnn.edge_network import NetworkSynopsis
-from gnn.kernel_calls import Direct
-from gnn.plan import Epilogue, LayerPlan
-from gnn.softmax import SoftmaxSynopsis
-from gnn.synopses import (
+from freshet.gnn.attend import AttentionEpilogue
+from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.gnn.kernel_calls import Direct
+from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.softmax import SoftmaxSynopsis
+from freshet.gnn.synopses import (
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -23,26 +23,26 @@ from gnn.synopses import (
     ProductSynopsis,
     Synopsis,
 )
-from operators.storage import edge_messages
-from operators.storage.aggregates.attention import AttentionFold
-from operators.storage.aggregates.attention_reading import merge_partial_attention
-from operators.storage.aggregates.edge_networks import NetworkFold
-from operators.storage.aggregates.extrema import ExtremaFold, sign_of
-from operators.storage.aggregates.extrema_kernels import merge_partial_extrema
-from operators.storage.aggregates.fold import Fold, MessageFold
-from operators.storage.aggregates.gates import GatedFold
-from operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
-from operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
-from operators.storage.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
-from operators.storage.owner import Finish
-from operators.storage.part_rows import frozen
-from operators.storage.row_kernels import put
-from operators.storage.sources import Sources
-from operators.storage.sums import LostUpdateError
-from operators.storage.topology import Topology
-from operators.telemetry.sum_report import SumReport
-from state.codec import Block
-from state.table import Table, TableSet
+from freshet.operators.storage import edge_messages
+from freshet.operators.storage.aggregates.attention import AttentionFold
+from freshet.operators.storage.aggregates.attention_reading import merge_partial_attention
+from freshet.operators.storage.aggregates.edge_networks import NetworkFold
+from freshet.operators.storage.aggregates.extrema import ExtremaFold, sign_of
+from freshet.operators.storage.aggregates.extrema_kernels import merge_partial_extrema
+from freshet.operators.storage.aggregates.fold import Fold, MessageFold
+from freshet.operators.storage.aggregates.gates import GatedFold
+from freshet.operators.storage.aggregates.moments import MomentsFold, merge_partial_moments
+from freshet.operators.storage.aggregates.sum_fold import SumFold, merge_partial_sums
+from freshet.operators.storage.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
+from freshet.operators.storage.owner import Finish
+from freshet.operators.storage.part_rows import frozen
+from freshet.operators.storage.row_kernels import put
+from freshet.operators.storage.sources import Sources
+from freshet.operators.storage.sums import LostUpdateError
+from freshet.operators.storage.topology import Topology
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.codec import Block
+from freshet.state.table import Table, TableSet
 
 _KEPT_MOST = 1 << 16  # messages for which there is room from one epoch to the next: 1.1 MiB
 Merge = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int], None]

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from operators.dataflow import SINK, STORAGE
-from operators.outcome import Message
-from operators.storage.owner import Changed, Owner
-from operators.storage.part_rows import frozen
-from operators.storage.routing import Replicas, route_rows
-from operators.storage.row_kernels import deal, gather, pick
-from partitioner.events import STRING, Ids
-from state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
-from state.codec import Block, Header, seal
-from state.task_parts import grouped, in_groups
+from freshet.operators.dataflow import SINK, STORAGE
+from freshet.operators.outcome import Message
+from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.part_rows import frozen
+from freshet.operators.storage.routing import Replicas, route_rows
+from freshet.operators.storage.row_kernels import deal, gather, pick
+from freshet.partitioner.events import STRING, Ids
+from freshet.state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
+from freshet.state.codec import Block, Header, seal
+from freshet.state.task_parts import grouped, in_groups
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 

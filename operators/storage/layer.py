@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.plan import LayerPlan
-from operators.core import Core
-from operators.dataflow import TAIL
-from operators.outcome import Message
-from operators.storage.head import hand_on, topology_of
-from operators.storage.owner import Changed, Owner
-from operators.storage.part_rows import PartRows
-from operators.storage.routing import route_partials
-from operators.storage.sources import read_sources
-from operators.storage.topology import SPLIT, Masters, Topology
-from operators.storage.values import Values
-from operators.telemetry.level import Level
-from operators.telemetry.sum_report import SumReport
-from state.block_columns import PARTIAL, Columns
-from state.codec import Block, Header, seal
-from state.table import TableSet
-from state.task_parts import TaskParts
+from freshet.gnn.plan import LayerPlan
+from freshet.operators.core import Core
+from freshet.operators.dataflow import TAIL
+from freshet.operators.outcome import Message
+from freshet.operators.storage.head import hand_on, topology_of
+from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.part_rows import PartRows
+from freshet.operators.storage.routing import route_partials
+from freshet.operators.storage.sources import read_sources
+from freshet.operators.storage.topology import SPLIT, Masters, Topology
+from freshet.operators.storage.values import Values
+from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.block_columns import PARTIAL, Columns
+from freshet.state.codec import Block, Header, seal
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 
 EMPTY_SLOTS = np.empty(0, np.int32)
 

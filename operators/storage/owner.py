@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
-from operators.storage.part_rows import frozen
-from operators.storage.row_kernels import choose, deal, find_among, store
-from operators.storage.topology import MASTER, SPLIT, Masters
-from state.table import TableSet, View
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.storage.part_rows import frozen
+from freshet.operators.storage.row_kernels import choose, deal, find_among, store
+from freshet.operators.storage.topology import MASTER, SPLIT, Masters
+from freshet.state.table import TableSet, View
 
 # UPDATEs in the table slots, of which some are forced, each of a group; writes the slots and rows that changed, those
 # of a group from its place on (row_kernels.finish).

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.part_rows import frozen
-from state.adjacency import Data, Lists, ListsRead, ListsView, length_of, lengthen, place_of, shorten
-from state.prefetch import prefetch, prefetch_row
-from state.table import ONE_PART, Table, TableSet, View, touch
-from state.task_parts import DENSE_PARTS
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.part_rows import frozen
+from freshet.state.adjacency import Data, Lists, ListsRead, ListsView, length_of, lengthen, place_of, shorten
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import ONE_PART, Table, TableSet, View, touch
+from freshet.state.task_parts import DENSE_PARTS
 
 _AHEAD = 8  # rows
 _LINE = 16  # int32 in a cache line: half of the lists are longer

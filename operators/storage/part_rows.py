@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import quick
-from state.adjacency import Lists
-from state.codec import Block
-from state.table import Table, align
-from state.task_parts import TaskParts
+from freshet.gnn.kernel import quick
+from freshet.state.adjacency import Lists
+from freshet.state.codec import Block
+from freshet.state.table import Table, align
+from freshet.state.task_parts import TaskParts
 
 
 def frozen(array: np.ndarray) -> np.ndarray:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.plan import LayerPlan
-from operators.storage.row_kernels import gather
-from state.memory.table_memory import allocate
+from freshet.gnn.plan import LayerPlan
+from freshet.operators.storage.row_kernels import gather
+from freshet.state.memory.table_memory import allocate
 
 
 class RootRows:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.part_columns import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.part_columns import (
     PartColumns,
     PartsRead,
     as_columns,
@@ -18,9 +18,9 @@ from operators.storage.part_columns import (
     part_in,
     prefetch_cells,
 )
-from operators.storage.part_rows import PartRows
-from state.adjacency import ListsRead
-from state.prefetch import prefetch
+from freshet.operators.storage.part_rows import PartRows
+from freshet.state.adjacency import ListsRead
+from freshet.state.prefetch import prefetch
 
 _AHEAD = 8
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.exact_sums import prefetch_sum
-from state.prefetch import prefetch, prefetch_row
-from state.table import View, touch
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.exact_sums import prefetch_sum
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import View, touch
 
 _AHEAD = 8
 _FAR = 16  # for single values, each in a cache line of its own

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import quick
-from operators.storage.part_rows import PartRows, frozen
-from state.codec import Block
+from freshet.gnn.kernel import quick
+from freshet.operators.storage.part_rows import PartRows, frozen
+from freshet.state.codec import Block
 
 _NO_SLOTS = frozen(np.empty(0, np.int32))
 

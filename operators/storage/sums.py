@@ -6,19 +6,19 @@ from functools import partial
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue
-from gnn.kernel_calls import Direct
-from gnn.plan import Epilogue, LayerPlan
-from operators.storage import sum_kernels, synopses
-from operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
-from operators.storage.owner import Finish
-from operators.storage.part_rows import frozen
-from operators.storage.row_kernels import finish, put
-from operators.storage.sources import Sources
-from operators.storage.topology import Topology
-from operators.telemetry.sum_report import SumReport
-from state.codec import Block
-from state.table import Table, TableSet
+from freshet.gnn.attend import AttentionEpilogue
+from freshet.gnn.kernel_calls import Direct
+from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.operators.storage import sum_kernels, synopses
+from freshet.operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
+from freshet.operators.storage.owner import Finish
+from freshet.operators.storage.part_rows import frozen
+from freshet.operators.storage.row_kernels import finish, put
+from freshet.operators.storage.sources import Sources
+from freshet.operators.storage.topology import Topology
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.codec import Block
+from freshet.state.table import Table, TableSet
 
 _NO_SLOTS = np.empty(0, np.int32)
 _NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.exact_sums import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.exact_sums import (
     IN_EDGES,
     LAST_SERIAL,
     clear_sum,
@@ -21,9 +21,9 @@ from operators.storage.exact_sums import (
     replace_sum,
     sum_in_edges,
 )
-from state.adjacency import ListsView
-from state.prefetch import prefetch
-from state.table import View, touch
+from freshet.state.adjacency import ListsView
+from freshet.state.prefetch import prefetch
+from freshet.state.table import View, touch
 
 MESSAGES_AT_ONCE = 4096  # messages listed before they are merged
 ROWS_AT_ONCE = 256  # changed rows looked at before their messages are listed

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
-from operators.core import Core
-from operators.outcome import Message
-from operators.storage.capability import capability_of
-from operators.storage.head import hand_on
-from operators.storage.layer import EMPTY_SLOTS, LayerShape
-from operators.storage.owner import Changed, Owner
-from operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
-from operators.storage.part_rows import PartRows
-from operators.storage.topology import MASTER, SPLIT, Masters
-from state.codec import Block
-from state.table import TableSet, View, align, touch
+from freshet.gnn.kernel import kernel
+from freshet.operators.core import Core
+from freshet.operators.outcome import Message
+from freshet.operators.storage.capability import capability_of
+from freshet.operators.storage.head import hand_on
+from freshet.operators.storage.layer import EMPTY_SLOTS, LayerShape
+from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
+from freshet.operators.storage.part_rows import PartRows
+from freshet.operators.storage.topology import MASTER, SPLIT, Masters
+from freshet.state.codec import Block
+from freshet.state.table import TableSet, View, align, touch
 
 _USED, _FREE = 0, 1
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
-from operators.storage.part_columns import PartColumns
-from operators.storage.part_rows import PartRows
-from state.adjacency import Lists
-from state.codec import Block
-from state.table import TableSet
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.storage.part_columns import PartColumns
+from freshet.operators.storage.part_rows import PartRows
+from freshet.state.adjacency import Lists
+from freshet.state.codec import Block
+from freshet.state.table import TableSet
 
 MASTER, SPLIT = 1, 2
 _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.plan import LayerPlan
-from operators.storage.capability import capability_of
-from operators.storage.owner import Changed, Owner
-from operators.storage.root_rows import RootRows
-from operators.storage.row_kernels import gather
-from operators.storage.sources import Sources
-from operators.storage.topology import Topology
-from state.codec import Block
-from state.table import TableSet
+from freshet.gnn.plan import LayerPlan
+from freshet.operators.storage.capability import capability_of
+from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.root_rows import RootRows
+from freshet.operators.storage.row_kernels import gather
+from freshet.operators.storage.sources import Sources
+from freshet.operators.storage.topology import Topology
+from freshet.state.codec import Block
+from freshet.state.table import TableSet
 
 
 class Values:

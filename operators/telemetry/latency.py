@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from operators.telemetry.status_file import BUCKETS, bucket_of, percentile_ms
-from state.table import TableSet
+from freshet.operators.telemetry.status_file import BUCKETS, bucket_of, percentile_ms
+from freshet.state.table import TableSet
 
 KINDS = {"latency": "readable", "applied": "applied"}  # the name in status and summary, and the histogram
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from operators.dataflow import PARTITIONER, rank
-from operators.output_folders import STATUS
-from operators.telemetry.level import AnyLevel, Told, together
-from operators.telemetry.status_file import StatusFile, read_statuses
-from operators.telemetry.sum_report import SumReport, all_sums
+from freshet.operators.dataflow import PARTITIONER, rank
+from freshet.operators.output_folders import STATUS
+from freshet.operators.telemetry.level import AnyLevel, Told, together
+from freshet.operators.telemetry.status_file import StatusFile, read_statuses
+from freshet.operators.telemetry.sum_report import SumReport, all_sums
 
 PREFIX = "profile-"
 # What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
-from operators.output_folders import STATUS
+from freshet.gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
+from freshet.operators.output_folders import STATUS
 
 _LOG = logging.getLogger(__name__)
 

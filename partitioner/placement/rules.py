@@ -18,12 +18,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner
-from partitioner.config import HASH, HDRF, HYBRID
-from partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from partitioner.graph_tables import AWAY, DST, KEY, LIST_TAIL, LIVE, MASTER, MASTERS, PART, PART_EDGES, SRC, GraphView
-from partitioner.slots import count_end, has_row, home_in_edges, placed_ends
-from state.salt import Salt, mix
+from freshet.gnn.kernel import inner
+from freshet.partitioner.config import HASH, HDRF, HYBRID
+from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
+from freshet.partitioner.graph_tables import (
+    AWAY,
+    DST,
+    KEY,
+    LIST_TAIL,
+    LIVE,
+    MASTER,
+    MASTERS,
+    PART,
+    PART_EDGES,
+    SRC,
+    GraphView,
+)
+from freshet.partitioner.slots import count_end, has_row, home_in_edges, placed_ends
+from freshet.state.salt import Salt, mix
 
 LOAD_SLACK = 1.1
 

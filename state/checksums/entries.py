@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from crc32c import crc32c
 
-from gnn.errors import InputError
-from state.sweep import Mutations
+from freshet.gnn.errors import InputError
+from freshet.state.sweep import Mutations
 
 SEALED = "#"  # in the keys of entries with a checksum
 _IN_VALUE_BYTES = 4096  # of values that have their checksums behind them

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.errors import warn
-from state.memory.machine_memory import available_memory, total_memory
-from state.memory.private_map import HUGE_PAGE, FileSpan, PrivateMap, inode_of
-from state.table import Table
+from freshet.gnn.errors import warn
+from freshet.state.memory.machine_memory import available_memory, total_memory
+from freshet.state.memory.private_map import HUGE_PAGE, FileSpan, PrivateMap, inode_of
+from freshet.state.table import Table
 
 _PIECE = 32 * HUGE_PAGE
 _THREADS = 2  # of each owner

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import apart, inner
-from state.chunks import order_of
+from freshet.gnn.kernel import apart, inner
+from freshet.state.chunks import order_of
 
 LONG = 1024  # entries; at least 8
 GONE = -1

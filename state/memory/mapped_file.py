@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gnn.files.owner_only import FILE
+from freshet.gnn.files.owner_only import FILE
 
 
 class MappedFile:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.errors import FreshetError
-from state.served.layout import (
+from freshet.gnn.errors import FreshetError
+from freshet.state.served.layout import (
     FOLDER_BYTES,
     MAGIC,
     PAGE,

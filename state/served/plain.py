@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from state.served.ids import Ids, Texts, frozen
-from state.served.layout import (
+from freshet.state.served.ids import Ids, Texts, frozen
+from freshet.state.served.layout import (
     I_AT,
     I_BYTES,
     I_HASH,
@@ -40,7 +40,7 @@ from state.served.layout import (
     T_USED,
     U_SLOT,
 )
-from state.served.mapped import Found, HistoryTooShortError, MappedTable
+from freshet.state.served.mapped import Found, HistoryTooShortError, MappedTable
 
 _ABSENT = -1
 _WORD = 2**64 - 1

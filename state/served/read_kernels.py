@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import apart, kernel, quick
-from state.atomics import fence_acquire, load_acquire
-from state.prefetch import prefetch
-from state.salt import Salt, hash_text, mix
-from state.served.layout import (
+from freshet.gnn.kernel import apart, kernel, quick
+from freshet.state.atomics import fence_acquire, load_acquire
+from freshet.state.prefetch import prefetch
+from freshet.state.salt import Salt, hash_text, mix
+from freshet.state.served.layout import (
     I_AT,
     I_BYTES,
     I_HASH,

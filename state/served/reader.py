@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.atomics import read_word
-from state.served.ids import Ids, Texts, frozen
-from state.served.layout import (
+from freshet.state.atomics import read_word
+from freshet.state.served.ids import Ids, Texts, frozen
+from freshet.state.served.layout import (
     I_BYTES,
     POSITION_WORDS,
     POSITIONS_MAX,
@@ -22,8 +22,8 @@ from state.served.layout import (
     T_ROWS_AT,
     T_USED,
 )
-from state.served.mapped import Found, HistoryTooShortError, MappedTable, WriterGoneError
-from state.served.read_kernels import (
+from freshet.state.served.mapped import Found, HistoryTooShortError, MappedTable, WriterGoneError
+from freshet.state.served.read_kernels import (
     MISSED,
     STUCK,
     names_of,

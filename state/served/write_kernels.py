@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import apart, kernel, quick
-from state.atomics import fence_release, store_release
-from state.served.layout import (
+from freshet.gnn.kernel import apart, kernel, quick
+from freshet.state.atomics import fence_release, store_release
+from freshet.state.served.layout import (
     I_AT,
     I_BYTES,
     I_HASH,
@@ -37,7 +37,7 @@ from state.served.layout import (
     T_USED,
     U_SLOT,
 )
-from state.served.read_kernels import find_number, find_text, text_hash
+from freshet.state.served.read_kernels import find_number, find_text, text_hash
 
 
 @apart

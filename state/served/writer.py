@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.files.owner_only import FILE
-from state.atomics import publish_word
-from state.salt import make_salt
-from state.seed import new_seed
-from state.served.ids import Ids, Texts, frozen, slice_of, text_bytes
-from state.served.layout import (
+from freshet.gnn.files.owner_only import FILE
+from freshet.state.atomics import publish_word
+from freshet.state.salt import make_salt
+from freshet.state.seed import new_seed
+from freshet.state.served.ids import Ids, Texts, frozen, slice_of, text_bytes
+from freshet.state.served.layout import (
     FOLDER_BYTES,
     MAGIC,
     PAGE,
@@ -55,9 +55,9 @@ from state.served.layout import (
     VERSION,
     Shape,
 )
-from state.served.mapped import Found
-from state.served.reader import TableReader
-from state.served.write_kernels import (
+from freshet.state.served.mapped import Found
+from freshet.state.served.reader import TableReader
+from freshet.state.served.write_kernels import (
     count_named,
     put_back,
     put_numbers,

@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from job.dev.local_cluster import ClusterProcess, LocalCluster
-from job.machine.ports import server_port
-from job.run.summary import progress
-from job.serving.clients.client import EmbeddingClient
-from job.serving.lookup import NotReadyError
-from operators.output_folders import TABLES_VARIABLE, TAIL
-from operators.sink.tail.layout import TailName
+from freshet.job.dev.local_cluster import ClusterProcess, LocalCluster
+from freshet.job.machine.ports import server_port
+from freshet.job.run.summary import progress
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.lookup import NotReadyError
+from freshet.operators.output_folders import TABLES_VARIABLE, TAIL
+from freshet.operators.sink.tail.layout import TailName
 from tests.support.jobs import ROOT, Job, make_input
 from tests.support.judge import Say
 from tests.support.serving import Judge, Sampler, Server

@@ -22,10 +22,10 @@ from typing import Any
 
 import orjson
 
-from gnn.model import load_model, save_model
-from job.dev.broker import start_broker
-from job.results.compare import compare
-from operators.sink.change_log_reader import ChangeLogReader
+from freshet.gnn.model import load_model, save_model
+from freshet.job.dev.broker import start_broker
+from freshet.job.results.compare import compare
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.drills.bad_letters import Letters, judge
 from tests.drills.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
 from tests.drills.job_watch import JobWatch, states_in_log

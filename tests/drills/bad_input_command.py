@@ -11,7 +11,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from job.errors import EXIT_CHECK_FAILED, UsageError
+from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
 from tests.drills.bad_input import BadInput, Case, Outcome, line
 from tests.drills.bad_stream import TooFewError
 from tests.support.judge import say

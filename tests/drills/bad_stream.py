@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import orjson
 from kafka import KafkaProducer
 
-from job.dev.broker import Broker
-from operators.parser.rejects import LETTERS_MAX
-from partitioner.config import TYPES_MAX
+from freshet.job.dev.broker import Broker
+from freshet.operators.parser.rejects import LETTERS_MAX
+from freshet.partitioner.config import TYPES_MAX
 from tests.support.kafka import make_topic
 from tests.support.malformed import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways
 from tests.support.malformed_arrow import SCHEMA, rows_to_ipc

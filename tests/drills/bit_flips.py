@@ -14,7 +14,7 @@ from random import Random
 
 import numpy as np
 
-from job.folder.run_file import read_run
+from freshet.job.folder.run_file import read_run
 from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job, Log, make_input, read_log
 
 BITS = 3

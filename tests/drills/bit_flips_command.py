@@ -11,7 +11,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from job.errors import EXIT_CHECK_FAILED
+from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.bit_flips import Drill, embed_drill, flink_drill, local_drill
 from tests.support.judge import say
 

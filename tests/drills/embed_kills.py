@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from job.embed import folder
-from job.machine.processes import die_with_parent
+from freshet.job.embed import folder
+from freshet.job.machine.processes import die_with_parent
 from tests.support.jobs import FRESHET
 
 DEADLINE_S = 600

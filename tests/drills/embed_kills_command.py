@@ -10,7 +10,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from job.errors import EXIT_CHECK_FAILED
+from freshet.job.errors import EXIT_CHECK_FAILED
 from scripts.bench_embed import save_convs, save_graph
 from tests.drills.embed_kills import KilledEmbed, Kills, KillsError
 from tests.support.judge import say

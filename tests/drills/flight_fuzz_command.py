@@ -9,7 +9,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from job.errors import EXIT_CHECK_FAILED
+from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.flight_fuzz import fuzz
 from tests.support.judge import say
 

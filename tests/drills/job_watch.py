@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import psutil
 
-from job.folder.run_file import read_run
+from freshet.job.folder.run_file import read_run
 
 _EVERY_S = 0.5
 # What Flink's JobManager writes when a job's state changes.

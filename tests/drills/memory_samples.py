@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import psutil
 
-from job.run.in_flight import in_flight_bytes, operator_levels
-from job.run.summary import progress
-from operators.telemetry.profile import read_profiles
+from freshet.job.run.in_flight import in_flight_bytes, operator_levels
+from freshet.job.run.summary import progress
+from freshet.operators.telemetry.profile import read_profiles
 
 MIB = 1 << 20
 INTERVAL_S = 0.5

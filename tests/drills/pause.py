@@ -17,13 +17,13 @@ from typing import Any
 
 import orjson
 
-from gnn.model import save_model
-from job.dev.broker import start_broker
-from job.dev.local_cluster import LocalCluster
-from job.flink.rest import FlinkRest
-from job.folder.run_file import read_run
-from job.run.in_flight import IN_FLIGHT
-from job.run.summary import progress
+from freshet.gnn.model import save_model
+from freshet.job.dev.broker import start_broker
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.flink.rest import FlinkRest
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.in_flight import IN_FLIGHT
+from freshet.job.run.summary import progress
 from tests.drills.memory_samples import MIB, Pause, Sampler, caught_up_after_s, rises, stood_after_s
 from tests.support.jobs import ROOT, Input, Job, read_log
 from tests.support.judge import Delivery, Outcome, Say, check_count, check_embeddings, check_topic

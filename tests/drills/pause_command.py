@@ -12,7 +12,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from job.errors import EXIT_CHECK_FAILED
+from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.memory_samples import draw
 from tests.drills.pause import Measured, PauseCase, PauseRun
 from tests.drills.torture_command import DeliveryChoice, delivery_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from partitioner.config import TYPES_MAX
+from freshet.partitioner.config import TYPES_MAX
 from tests.drills.bad_input import BadInput, Case
 from tests.support.judge import say
 from tests.support.kafka import require_jars

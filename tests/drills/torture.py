@@ -33,12 +33,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from job.dev.broker import start_broker
-from job.dev.local_cluster import LocalCluster
-from job.errors import EXIT_FAILED
-from job.flink.checkpoints import complete_states
-from job.folder.run_file import read_run
-from job.run.summary import progress
+from freshet.job.dev.broker import start_broker
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.errors import EXIT_FAILED
+from freshet.job.flink.checkpoints import complete_states
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import progress
 from tests.support.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
 from tests.support.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
 from tests.support.kafka import broker_folder, make_topic

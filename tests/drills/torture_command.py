@@ -12,7 +12,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from job.errors import EXIT_CHECK_FAILED
+from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.torture import Case, Torture, line
 from tests.support.judge import Delivery, Outcome, say
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from job.dev.broker import Broker, start_broker
-from job.errors import JobFailed, UsageError
-from job.kafka.address import KafkaAddress
-from job.kafka.produce import produce
-from job.machine.artifacts import ArtifactError, broker_jars
-from job.machine.ports import is_free, server_port
+from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.errors import JobFailed, UsageError
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.produce import produce
+from freshet.job.machine.artifacts import ArtifactError, broker_jars
+from freshet.job.machine.ports import is_free, server_port
 from tests.support.elsewhere import other_flink
 from tests.support.kafka import broker_folder, read_topic
 from tests.support.scripts import run_script
@@ -162,7 +162,7 @@ def test_behind_a_login_and_tls(folder: Path, tmp_path: Path) -> None:
     path = edges(tmp_path / "e.jsonl", 300)
     with start_broker(folder, sasl=True, tls=True, password="s3cret") as broker:
         topic = address(broker, "t")
-        command = [sys.executable, "-m", "job.cli", "produce", "--events", str(path), "--to", str(topic)]
+        command = [sys.executable, "-m", "freshet.job.cli", "produce", "--events", str(path), "--to", str(topic)]
         command += ["--partitions", "2", "--config"]
         config = yaml.safe_load(broker.client_file.read_text())
         config["kafka"]["sasl.jaas.config"] = config["kafka"]["sasl.jaas.config"].replace("s3cret", "${PASSWORD}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from partitioner.events import OP_NAMES
+from freshet.partitioner.events import OP_NAMES
 from tests.support.jobs import DEADLINE_S, ROOT
 
 pytestmark = pytest.mark.slow

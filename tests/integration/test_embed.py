@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnn.model import save_model
-from gnn.plan import compile_plan
-from job.embed import folder
-from job.machine.processes import die_with_parent
+from freshet.gnn.model import save_model
+from freshet.gnn.plan import compile_plan
+from freshet.job.embed import folder
+from freshet.job.machine.processes import die_with_parent
 from tests.support.embedded import file_bytes, read_rows, write_graph
 from tests.support.graphs import Graph
 from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job
@@ -112,7 +112,7 @@ def test_embeddings_of_another_model_are_refused_by_name(given: Input, whole: Pa
     )
     assert done.returncode == 2
     assert "has the embeddings of another model" in done.stderr
-    from gnn.model import load_model
+    from freshet.gnn.model import load_model
 
     assert compile_plan(load_model(given.model)).sha256[:12] in done.stderr
 

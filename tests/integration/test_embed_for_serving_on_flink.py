@@ -11,10 +11,10 @@ import orjson
 import psutil
 import pytest
 
-from job.embed import folder
-from job.embed.runner import EmbedOptions, embed
-from job.folder import layout
-from operators.embed.embedding import Embedding
+from freshet.job.embed import folder
+from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.job.folder import layout
+from freshet.operators.embed.embedding import Embedding
 from tests.support.embeds import killing_steps, start_embed
 from tests.support.jobs import DEADLINE_S, Input, make_input
 

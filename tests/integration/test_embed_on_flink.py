@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import load_model
-from gnn.plan import compile_plan
-from job.embed import folder, streaming
-from job.embed.batch_job import Spread
-from job.embed.streaming import Placement
-from job.folder import layout
-from operators.snapshot.reader import open_snapshot
+from freshet.gnn.model import load_model
+from freshet.gnn.plan import compile_plan
+from freshet.job.embed import folder, streaming
+from freshet.job.embed.batch_job import Spread
+from freshet.job.embed.streaming import Placement
+from freshet.job.folder import layout
+from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.elsewhere import other_flink
 from tests.support.embeds import killing_steps, start_embed
 from tests.support.jobs import DEADLINE_S, Input, Job, make_input

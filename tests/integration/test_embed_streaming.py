@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from job.embed import folder
+from freshet.job.embed import folder
 from tests.support.embeds import start_embed
 from tests.support.jobs import DEADLINE_S, Input, Job, make_input, read_log
 

@@ -12,14 +12,14 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from job.dev.broker import start_broker
-from job.flink.checkpoints import complete_states
-from job.kafka.address import KafkaAddress
-from job.kafka.produce import produce
-from job.run.summary import progress
-from operators.parser.core import Origin, Parser
-from operators.snapshot.reader import open_snapshot
-from partitioner.reference_graph import ReferenceGraph
+from freshet.job.dev.broker import start_broker
+from freshet.job.flink.checkpoints import complete_states
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.produce import produce
+from freshet.job.run.summary import progress
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.snapshot.reader import open_snapshot
+from freshet.partitioner.reference_graph import ReferenceGraph
 from tests.support.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
 from tests.support.kafka import broker_folder, require_jars
 from tests.support.models import IN_WIDTH

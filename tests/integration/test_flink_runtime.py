@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from job.flink.checkpoints import find_latest
-from job.flink.job_spec import JobSpec
-from job.folder.run_file import read_run
-from job.run.stop import stop_job
+from freshet.job.flink.checkpoints import find_latest
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.stop import stop_job
 from tests.support.flink_stages import expected_total
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -43,7 +43,7 @@ class Job:
         path = self.out / "spec.json"
         spec.save(path)
         process = subprocess.Popen(
-            [sys.executable, "-m", "job.main", "--spec", str(path)],
+            [sys.executable, "-m", "freshet.job.main", "--spec", str(path)],
             cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         self.processes.append(process)
@@ -176,7 +176,7 @@ def test_part_keys_agree_with_flink(tmp_path: Path) -> None:
     script = """
 import json, sys
 from pathlib import Path
-from job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.gateway import start_gateway, stop_gateway
 process = start_gateway(Path(sys.argv[1]), Path(sys.argv[1]), 256)
 from pyflink.java_gateway import get_gateway
 jvm = get_gateway().jvm
@@ -188,7 +188,7 @@ for key in [*range(-40, 400), 2**31 - 1, -2**31]:
 print(json.dumps(groups))
 stop_gateway(process)
 """
-    from job.flink.part_keys import key_group
+    from freshet.job.flink.part_keys import key_group
 
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from job.serving.clients.client import EmbeddingClient
-from job.serving.compaction import compact_log
-from job.serving.place import read_server
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.compaction import compact_log
+from freshet.job.serving.place import read_server
 from tests.support.hand_job import HandJob
 from tests.support.jobs import ROOT
 from tests.support.serving import START_S
@@ -59,7 +59,7 @@ def fill(path: Path) -> None:
 def server_without_shared_memory(hand: HandJob, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A real `freshet serve` for which /dev/shm is too small, so that its table lies beside the tails."""
     log = hand.out.parent / "serve.log"
-    serve = [sys.executable, "-m", "job.cli", "serve", "--tables", str(hand.out / "tables"), "--port", "0"]
+    serve = [sys.executable, "-m", "freshet.job.cli", "serve", "--tables", str(hand.out / "tables"), "--port", "0"]
     small = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'
     command = ["unshare", "--mount", "sh", "-c", small, "sh", *serve, "--http-port", "0", *options]
     with log.open("ab") as told:
@@ -172,7 +172,7 @@ def test_a_torn_base_is_named_and_a_server_goes_on_when_it_is_whole(tmp_path: Pa
     whole = base.read_bytes()
     base.write_bytes(whole[: len(whole) // 2])
     done = subprocess.run(
-        [sys.executable, "-m", "job.cli", "compact", str(hand.out)],
+        [sys.executable, "-m", "freshet.job.cli", "compact", str(hand.out)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -183,7 +183,7 @@ def test_a_torn_base_is_named_and_a_server_goes_on_when_it_is_whole(tmp_path: Pa
     assert "put it back from a copy" in done.stderr
     assert base.exists()
     log = tmp_path / "serve.log"
-    command = [sys.executable, "-m", "job.cli", "serve", "--tables", str(hand.out / "tables")]
+    command = [sys.executable, "-m", "freshet.job.cli", "serve", "--tables", str(hand.out / "tables")]
     with log.open("wb") as told:
         process = subprocess.Popen([*command, "--port", "0", "--http-port", "0"], cwd=ROOT, stdout=told, stderr=told)
     try:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
-from job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.gateway import start_gateway, stop_gateway
 from pyflink.java_gateway import get_gateway
 
 class Task:
@@ -59,7 +59,7 @@ from pathlib import Path
 import psutil
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyflink import java_gateway
-from job.flink import gateway as ours
+from freshet.job.flink import gateway as ours
 
 def java_port():
     children = psutil.Process().children(recursive=True)

@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
-from job.flink.checkpoints import complete_states
-from job.folder.job_file import SavedJob
-from job.folder.leftovers import what_is_in
-from job.folder.run_file import read_run
-from job.run.summary import progress
+from freshet.job.flink.checkpoints import complete_states
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.folder.leftovers import what_is_in
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import progress
 from tests.support.elsewhere import other_flink
 from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
 from tests.support.state_entries import state_bytes
@@ -361,7 +361,7 @@ def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
 
 
 def cuts_of(job: Job) -> list[Any]:
-    from operators.epochs.cut_log import CutLog
+    from freshet.operators.epochs.cut_log import CutLog
 
     log = CutLog(job.out / "checkpoints" / "cuts")
     log.close()

@@ -16,11 +16,11 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
-from job.dev.broker import Broker, start_broker
-from job.folder.run_file import read_run
-from job.run.in_flight import in_flight_bytes, operator_levels
-from job.run.summary import progress
-from operators.telemetry.profile import read_profiles
+from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.in_flight import in_flight_bytes, operator_levels
+from freshet.job.run.summary import progress
+from freshet.operators.telemetry.profile import read_profiles
 from tests.support.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 from tests.support.kafka import read_topic, require_jars, standing
 from tests.support.kafka_records import parse

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from job.dev.broker import Broker, start_broker
-from job.dev.local_cluster import LocalCluster
-from job.folder.run_file import read_run
-from job.kafka.address import KafkaAddress
-from job.kafka.produce import produce
-from operators.snapshot.writer import write_snapshot
+from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.folder.run_file import read_run
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.produce import produce
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.jobs import ROOT, Job, TopicInput, make_input
 from tests.support.kafka import make_topic, read_topic, require_jars
 from tests.support.streams import random_records

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from job.dev.local_cluster import LocalCluster
-from job.folder.run_file import read_run
-from job.run.summary import progress
-from job.serving.place import read_server
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import progress
+from freshet.job.serving.place import read_server
 from tests.support.embeds import start_embed
 from tests.support.hand_job import HandJob
 from tests.support.jobs import DEADLINE_S, Input, Job, make_input

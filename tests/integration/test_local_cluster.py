@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from job.dev.local_cluster import LocalCluster
-from job.machine.ports import is_free
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.machine.ports import is_free
 from tests.support.elsewhere import other_flink
 from tests.support.scripts import run_script
 

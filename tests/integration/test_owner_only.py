@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from job.dev.local_cluster import LocalCluster
-from job.folder import run_file
-from job.folder.run_file import read_run
-from job.serving.place import SHM, _mark
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.folder import run_file
+from freshet.job.folder.run_file import read_run
+from freshet.job.serving.place import SHM, _mark
 from tests.support.embeds import start_embed
 from tests.support.hand_job import HandJob
 from tests.support.jobs import DEADLINE_S, Input, Job, make_input

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from job.folder.run_file import read_run
-from job.run.summary import complete_epoch, progress
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import complete_epoch, progress
 from tests.support.jobs import Input, Job, make_input, read_log
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from job.folder.run_file import read_run
+from freshet.job.folder.run_file import read_run
 from tests.support.jobs import Input, Job, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from job.dev.local_cluster import LocalCluster
-from job.flink.job_spec import JobSpec
-from job.run.summary import progress
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.run.summary import progress
 from tests.support.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 FAULTS = {"slow": {"parser": 300}, "chunk": 50}  # a stream that outlasts all stops
-FACTORY = "operators.factory:make_stage"  # that of a user's job
+FACTORY = "freshet.operators.factory:make_stage"  # that of a user's job
 EPOCHS = 15  # that each number of TaskManagers sees at least
 
 

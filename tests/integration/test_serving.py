@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 import pytest
 
-from job.folder.run_file import read_run
-from job.run.summary import progress
-from job.serving.clients.client import EmbeddingClient
-from job.serving.place import SHM
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import progress
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.place import SHM
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.jobs import Input, Job, make_input
 from tests.support.serving import Judge, Sampler, Server
@@ -105,7 +105,7 @@ def has_seen(sampler: Sampler, one: Job) -> bool:
 
 
 def judged_id(one: Job) -> str:
-    from job.folder.job_file import SavedJob
+    from freshet.job.folder.job_file import SavedJob
 
     saved = SavedJob.read(one.out)
     assert saved is not None

@@ -13,10 +13,10 @@ import httpx
 import numpy as np
 import pytest
 
-from job.run.summary import progress
-from job.serving import place
-from job.serving.clients.client import EmbeddingClient
-from job.serving.lookup import NotReadyError
+from freshet.job.run.summary import progress
+from freshet.job.serving import place
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.lookup import NotReadyError
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.jobs import Input, Job, make_input
 from tests.support.serving import Judge, Sampler, Server

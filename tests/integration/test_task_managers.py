@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from job.flink.checkpoints import complete_states
-from job.folder.run_file import read_run
-from job.run.summary import progress
+from freshet.job.flink.checkpoints import complete_states
+from freshet.job.folder.run_file import read_run
+from freshet.job.run.summary import progress
 from tests.support.jobs import NO_SUMS, NO_SUMS_EITHER, Input, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -11,8 +11,8 @@ import httpx
 import orjson
 import pytest
 
-from job.serving.clients.client import EmbeddingClient
-from job.serving.lookup import NotReadyError
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.lookup import NotReadyError
 from tests.support.hand_job import WIDTH, HandJob
 from tests.support.jobs import ROOT
 from tests.support.serving import Server
@@ -48,12 +48,23 @@ def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: p
     hand.apply(2, ({2: 2.0}, []))
     with EmbeddingClient(here["flight"], token="secret", tls_roots=CERT, timeout=20) as client:
         assert client.rows([2], min_epoch=2)[2].tolist() == [[2.0] * WIDTH]
-    query = [sys.executable, "-m", "job.cli", "query", "--at", told["flight"], "--format", "json", "2"]
+    query = [sys.executable, "-m", "freshet.job.cli", "query", "--at", told["flight"], "--format", "json", "2"]
     done = subprocess.run([*query, "--tls-roots", CERT], cwd=ROOT, capture_output=True, check=False)
     assert orjson.loads(done.stdout)["id"] == 2, done.stderr
     done = subprocess.run([*query, "--timeout", "0.5"], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, b"no server answers" in done.stderr) == (2, True)
-    watch = [sys.executable, "-m", "job.cli", "watch", "--at", told["flight"], "--tls-roots", CERT, "--epochs", "2"]
+    watch = [
+        sys.executable,
+        "-m",
+        "freshet.job.cli",
+        "watch",
+        "--at",
+        told["flight"],
+        "--tls-roots",
+        CERT,
+        "--epochs",
+        "2",
+    ]
     done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=60)
     assert orjson.loads(done.stdout.splitlines()[-1])["embedding"] == [2.0] * WIDTH, done.stderr
     watch[watch.index(told["flight"])] = here["flight"]

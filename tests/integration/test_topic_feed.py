@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from job.dev.broker import start_broker
-from job.dev.local_cluster import LocalCluster
-from job.folder import layout
-from job.run.summary import progress
-from job.serving.clients.client import EmbeddingClient
-from job.serving.lookup import BadRequestError, NotReadyError
+from freshet.job.dev.broker import start_broker
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.folder import layout
+from freshet.job.run.summary import progress
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.lookup import BadRequestError, NotReadyError
 from tests.support.jobs import ROOT, Job, make_input, read_log
 from tests.support.kafka import broker_folder, make_topic, read_topic, require_jars, standing
 from tests.support.kafka_records import parse

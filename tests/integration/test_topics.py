@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 
-from job.dev.broker import Broker, start_broker
-from job.folder.layout import topic_ended
-from job.folder.run_file import read_run
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.run.summary import progress
-from job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
+from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.folder.layout import topic_ended
+from freshet.job.folder.run_file import read_run
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.run.summary import progress
+from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
 from tests.support.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
 from tests.support.jobs import ROOT, Job, TopicInput, make_input, read_log
 from tests.support.kafka import make_topic, read_topic, require_jars

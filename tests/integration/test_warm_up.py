@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from job.machine.kernels import are_ready, compile_ahead
+from freshet.job.machine.kernels import are_ready, compile_ahead
 from tests.support.embedded import write_graph
 from tests.support.graphs import random_graph
 from tests.support.jobs import DEADLINE_S, NO_SUMS, NO_SUMS_EITHER, ROOT, Job, make_input
@@ -31,7 +31,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_second_warm_up_compiles_nothing(cache: Path) -> None:
     before = kernels_in(cache)
-    command = [sys.executable, "-m", "job.cli", "warm-up"]
+    command = [sys.executable, "-m", "freshet.job.cli", "warm-up"]
     environ = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
@@ -129,7 +129,16 @@ def test_neither_does_an_embedding(ids: str, cache: Path, tmp_path: Path) -> Non
         ["--parts", "2", "--memory", "8MiB"],
     )
     for number, options in enumerate(kinds):
-        command = [sys.executable, "-m", "job.cli", "embed", "--model", given.model, "--snapshot", given.snapshot]
+        command = [
+            sys.executable,
+            "-m",
+            "freshet.job.cli",
+            "embed",
+            "--model",
+            given.model,
+            "--snapshot",
+            given.snapshot,
+        ]
         command += ["--out", tmp_path / str(number), *options]
         environ = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
         done = subprocess.run(list(map(str, command)), cwd=ROOT, env=environ, capture_output=True, timeout=DEADLINE_S)

@@ -16,9 +16,9 @@ import psutil
 import pyarrow.flight as flight
 import pytest
 
-from job.serving.clients.client import EmbeddingClient
-from job.serving.place import SHM, read_server
-from job.serving.tls import Address
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.place import SHM, read_server
+from freshet.job.serving.tls import Address
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving import Server
 

@@ -11,15 +11,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.parser.core import Origin, Parser
-from operators.parser.dead_letters import DeadLetterFile
-from operators.parser.letter_box import LetterBox
-from operators.parser.topic_stage import MessageStage, TopicMessage
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.dead_letters import DeadLetterFile
+from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
 from tests.support.batches import batch_of
 from tests.support.malformed_arrow import to_ipc
 

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnn.oracles import own_scale
-from operators.embed.engine import EngineOptions
-from operators.embed.orchestrator import POLICIES
+from freshet.gnn.oracles import own_scale
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.embed.orchestrator import POLICIES
 from tests.support.embedded import SMALL, embed, file_bytes, read_rows, write_graph
 from tests.support.graphs import Graph
 from tests.support.models import IN_WIDTH, random_model

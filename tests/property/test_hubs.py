@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from state import adjacency
-from state.memory import list_index
+from freshet.state import adjacency
+from freshet.state.memory import list_index
 from tests.support.models import IN_WIDTH, all_small_models
 from tests.support.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
 from tests.support.simulation import Faults

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from partitioner.config import STRATEGIES
+from freshet.partitioner.config import STRATEGIES
 from tests.property.test_embed_equals_oracle import graphs
 from tests.support.embedded import write_graph
 from tests.support.graphs import Graph

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from state import atomics, salt
-from state.served import read_kernels, write_kernels
-from state.served.layout import T_EPOCH, T_RING, Shape
-from state.served.writer import TableWriter
+from freshet.state import atomics, salt
+from freshet.state.served import read_kernels, write_kernels
+from freshet.state.served.layout import T_EPOCH, T_RING, Shape
+from freshet.state.served.writer import TableWriter
 from tests.support.stepped_memory import (
     Beside,
     EndlessError,

@@ -11,13 +11,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.control import FLUSH, LAST, REPLAY, control_values
-from operators.sink.core import Sink
-from operators.sink.kafka_lines import Lines
-from operators.sink.outlet import Outlet
-from operators.sink.outlet_stage import OutletStage
-from state.block_columns import ROWS
-from state.codec import Block, Header
+from freshet.operators.control import FLUSH, LAST, REPLAY, control_values
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.outlet import Outlet
+from freshet.operators.sink.outlet_stage import OutletStage
+from freshet.state.block_columns import ROWS
+from freshet.state.codec import Block, Header
 from tests.support.kafka_records import parse, split
 
 WIDTH = 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from partitioner.config import STRATEGIES
+from freshet.partitioner.config import STRATEGIES
 from tests.support.models import IN_WIDTH, all_small_models, exact_small_models, make_model
 from tests.support.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
 from tests.support.streams import random_records, to_events
@@ -173,7 +173,7 @@ def assert_last(model: Any, events: Any, simulation: Any) -> None:
     """Only the last epoch: in between, float64 holds what float32 does not."""
     import numpy as np
 
-    from gnn.oracles import oracle
+    from freshet.gnn.oracles import oracle
     from tests.support.simulation import embeddings_after
 
     epoch, graph = _graphs(events, simulation)[-1]

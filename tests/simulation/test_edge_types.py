@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from operators.epochs.cut_log import CutLog
-from partitioner.reference_graph import ReferenceGraph
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.partitioner.reference_graph import ReferenceGraph
 from tests.support.cuts import copied
 from tests.support.models import IN_WIDTH, all_small_models
 from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, run, sealed_by

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnn.model import save_model
-from operators.epochs.cut import FILES, Lane
-from operators.epochs.cut_log import CutLog
-from operators.live_graph import LiveState
-from operators.settings import Settings
-from operators.snapshot.reader import open_snapshot
-from operators.snapshot.writer import write_live_graph
-from partitioner.reference_graph import GraphArrays, ReferenceGraph
-from state.codec import UnknownFormatError
-from state.sweep import STATE_FORMAT
+from freshet.gnn.model import save_model
+from freshet.operators.epochs.cut import FILES, Lane
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.live_graph import LiveState
+from freshet.operators.settings import Settings
+from freshet.operators.snapshot.reader import open_snapshot
+from freshet.operators.snapshot.writer import write_live_graph
+from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
+from freshet.state.codec import UnknownFormatError
+from freshet.state.sweep import STATE_FORMAT
 from tests.support.cuts import ends_by_epoch
 from tests.support.oracle import references
 from tests.support.pages import page_bytes

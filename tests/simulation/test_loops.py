@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from gnn.plan import compile_plan
-from operators.epochs.cut_log import CutLog
-from partitioner.reference_graph import ReferenceGraph
+from freshet.gnn.plan import compile_plan
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.partitioner.reference_graph import ReferenceGraph
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.oracle import assert_exact, job_settings, run, sealed_by
 from tests.support.pages import page_bytes

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.oracles import oracle
-from operators.epochs.cut_log import CutLog
-from state.codec import FORMAT_VERSION, UnknownFormatError
-from state.sweep import STATE_FORMAT
+from freshet.gnn.oracles import oracle
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.state.codec import FORMAT_VERSION, UnknownFormatError
+from freshet.state.sweep import STATE_FORMAT
 from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS, references
 from tests.support.savepoint import Savepoint, load, make, start

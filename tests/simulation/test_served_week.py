@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.served_week import Plan, Week, week
 from tests.support.soaked import judge
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.epochs.cut_log import CutLog
-from operators.sink.core import Sink
-from operators.sink.task import of_task
-from state.sweep import Mutations, Sweeper
-from state.table import DIRTY, Table
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.task import of_task
+from freshet.state.sweep import Mutations, Sweeper
+from freshet.state.table import DIRTY, Table
 from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS, sealed_by
 from tests.support.simulated import Case, draw, eager, open_log, reopen, simulate, wrong_seeds

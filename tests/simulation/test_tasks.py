@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
-from gnn.plan import compile_plan
-from operators.epochs.cut_log import CutLog
-from operators.storage import part_columns
-from partitioner import graph_tables
+from freshet.gnn.plan import compile_plan
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.storage import part_columns
+from freshet.partitioner import graph_tables
 from tests.support.cuts import copied
 from tests.support.dealt_tasks import check_tasks
 from tests.support.models import IN_WIDTH, all_small_models

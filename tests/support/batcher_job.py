@@ -15,12 +15,12 @@ from typing import Any
 from pyflink.datastream import DataStream
 from pyflink.table import DataTypes, StreamTableEnvironment
 
-from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec
-from job.flink.options import flink_options
-from job.flink.runtime import environment
-from job.kafka import flink_source
-from operators.parser.topic_stage import messages_of
+from freshet.job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.options import flink_options
+from freshet.job.flink.runtime import environment
+from freshet.job.kafka import flink_source
+from freshet.operators.parser.topic_stage import messages_of
 
 DAY_MS = 86_400_000
 LARGE = 5000  # bytes of one message

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from operators.control import control_values
-from operators.outcome import Message
-from state.block_columns import DTYPES, PARTIAL, SYNC, TABLE, TOPOLOGY
-from state.codec import Block, Header, decode, encode
+from freshet.operators.control import control_values
+from freshet.operators.outcome import Message
+from freshet.state.block_columns import DTYPES, PARTIAL, SYNC, TABLE, TOPOLOGY
+from freshet.state.codec import Block, Header, decode, encode
 
 QUIET = control_values()  # of an epoch without a marker
 

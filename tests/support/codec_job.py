@@ -7,15 +7,15 @@ from pathlib import Path
 
 from pyflink.common import Row, Types
 
-from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec
-from job.flink.options import environment, flink_options
-from job.kafka.client import ClientProperties
-from job.kafka.flink_sink import write_lines
-from job.kafka.flink_source import add_connector
-from job.kafka.topic_specs import TopicOutput
-from job.machine.artifacts import connector_jars
-from operators.record_lines import LINE_END, TAB
+from freshet.job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.options import environment, flink_options
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.flink_sink import write_lines
+from freshet.job.kafka.flink_source import add_connector
+from freshet.job.kafka.topic_specs import TopicOutput
+from freshet.job.machine.artifacts import connector_jars
+from freshet.operators.record_lines import LINE_END, TAB
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by their number in a batch of records
 DELIVERIES = ("upsert", "exactly-once")

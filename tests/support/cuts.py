@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from operators.epochs.cut import FILES, Cut, Lane, Share
-from operators.epochs.cut_log import CutLog, copy_log
-from operators.epochs.cut_segments import newest_attempt, segments_in
+from freshet.operators.epochs.cut import FILES, Cut, Lane, Share
+from freshet.operators.epochs.cut_log import CutLog, copy_log
+from freshet.operators.epochs.cut_segments import newest_attempt, segments_in
 
 CUTS = [Cut(1, 10, False, (Share(0, 0, 10, 12),)), Cut(2, 17, True), Cut(3, 17, False), Cut(4, 30, False, flush=True)]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-from operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut_log import CutLog
 from tests.support.cuts import copied
 from tests.support.oracle import NO_FAULTS, assert_exact
 from tests.support.simulated import Case, Result, simulate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from state.backend import Backend
+from freshet.state.backend import Backend
 
 
 class DictBackend(Backend):

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.model import Model
-from gnn.plan import compile_plan
-from operators.embed.embedding import Embedding, EmbeddingReport
-from operators.embed.engine import EngineOptions
-from operators.snapshot.reader import open_snapshot
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import Model
+from freshet.gnn.plan import compile_plan
+from freshet.operators.embed.embedding import Embedding, EmbeddingReport
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.snapshot.reader import open_snapshot
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs import Graph
 
 SMALL = 1 << 17  # bytes: chunks of 16 rows, blocks of a few hundred

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from job.machine.processes import die_with_parent
+from freshet.job.machine.processes import die_with_parent
 from tests.support.jobs import FRESHET, Input
 
 
@@ -46,7 +46,7 @@ def _kill_a_step(done: threading.Event, killed: list[str]) -> None:
     while not done.is_set() and not killed:
         for process in psutil.Process().children(recursive=True):
             try:
-                if "job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
+                if "freshet.job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
                     process.kill()
                     killed.append(process.name())
                     break

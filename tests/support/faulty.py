@@ -23,9 +23,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from operators import factory
-from operators.dataflow import PARSER, PARTITIONER, SINK
-from operators.parser.topic_stage import messages_of
+from freshet.operators import factory
+from freshet.operators.dataflow import PARSER, PARTITIONER, SINK
+from freshet.operators.parser.topic_stage import messages_of
 from tests.support.batches import batch_of
 from tests.support.cuts import lay
 from tests.support.left_out import LeavesPagesOut
@@ -131,10 +131,10 @@ def _skip_one(stage: Any) -> None:
 
 def main() -> None:
     """Run the command line with these stages."""
-    from job import cli
-    from job.local import runtime
-    from job.run import runner
-    from operators.parser import files
+    from freshet.job import cli
+    from freshet.job.local import runtime
+    from freshet.job.run import runner
+    from freshet.operators.parser import files
 
     faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
     files.CHUNK_LINES = faults.get("chunk", files.CHUNK_LINES)

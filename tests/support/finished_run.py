@@ -8,16 +8,16 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
-from gnn.files.json_file import write_json
-from gnn.model import save_model
-from gnn.oracles import oracle
-from gnn.plan import compile_plan
-from job.results.check import check
-from operators.parser.core import Origin, Parser
-from operators.sink.change_log import ChangeLog
-from operators.sink.epoch_rows import EpochRows, LogFile
-from operators.snapshot.writer import write_snapshot
-from partitioner.reference_graph import ReferenceGraph
+from freshet.gnn.files.json_file import write_json
+from freshet.gnn.model import save_model
+from freshet.gnn.oracles import oracle
+from freshet.gnn.plan import compile_plan
+from freshet.job.results.check import check
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.reference_graph import ReferenceGraph
 from tests.support.models import conv, make_model
 
 WIDTH, OUT = 4, 3

@@ -16,11 +16,11 @@ from pyflink.common.typeinfo import Types
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
-from job.flink.gateway import start_gateway, stop_gateway
-from job.flink.job_spec import JobSpec
-from job.flink.options import flink_options
-from job.flink.runtime import environment
-from state.flink_backend import FlinkBackend
+from freshet.job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.options import flink_options
+from freshet.job.flink.runtime import environment
+from freshet.state.flink_backend import FlinkBackend
 from tests.unit.state.backend_contract import BackendContract
 
 TESTS = sorted(name for name in vars(BackendContract) if name.startswith("test_"))

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow
-from operators.outcome import Message, Outcome
-from operators.telemetry.level import Level
+from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow
+from freshet.operators.outcome import Message, Outcome
+from freshet.operators.telemetry.level import Level
 
 _HEADER = struct.Struct("<qiqq")  # epoch, sender part, value; first event or time of sealing (ns)
 MARKER = 10

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gnn.edge_network import NetworkSynopsis
-from gnn.oracles import whole_graph
-from gnn.plan import Context, LayerPlan, Plan
-from gnn.synopses import MonotonicSynopsis
-from operators.epochs.cut_log import CutLog
-from operators.settings import Settings
-from partitioner.events import Events
-from partitioner.reference_graph import Id, ReferenceGraph
+from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.gnn.oracles import whole_graph
+from freshet.gnn.plan import Context, LayerPlan, Plan
+from freshet.gnn.synopses import MonotonicSynopsis
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.settings import Settings
+from freshet.partitioner.events import Events
+from freshet.partitioner.reference_graph import Id, ReferenceGraph
 
 EdgeKey = tuple[Id, Id, str]
 Bits = dict[Id, bytes]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.model import save_model
-from job.folder import layout
-from job.folder.job_file import SavedJob, paths_of
-from operators.factory import load_plan, make_sink
-from operators.settings import Settings, TailConfig
-from operators.sink.core import Sink
-from partitioner.config import PartitionerConfig
-from state.block_columns import DTYPES, POSITIONS, ROWS
-from state.codec import Block, Header
+from freshet.gnn.model import save_model
+from freshet.job.folder import layout
+from freshet.job.folder.job_file import SavedJob, paths_of
+from freshet.operators.factory import load_plan, make_sink
+from freshet.operators.settings import Settings, TailConfig
+from freshet.operators.sink.core import Sink
+from freshet.partitioner.config import PartitionerConfig
+from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
+from freshet.state.codec import Block, Header
 from tests.support.models import conv, make_model
 from tests.support.sunk import control
 

@@ -9,12 +9,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.model import Model, save_model
-from operators.base_image import build_image
-from operators.factory import load_plan
-from operators.initial.image import ImageReport, InitialImage
-from operators.settings import Settings
-from operators.snapshot.reader import Snapshot, open_snapshot
+from freshet.gnn.model import Model, save_model
+from freshet.operators.base_image import build_image
+from freshet.operators.factory import load_plan
+from freshet.operators.initial.image import ImageReport, InitialImage
+from freshet.operators.settings import Settings
+from freshet.operators.snapshot.reader import Snapshot, open_snapshot
 from tests.support.oracle import job_settings
 
 _POOLS = ("pool", "weight", "free", "partial", "chain", "heap")

@@ -21,7 +21,7 @@ import orjson
 from numba import types
 from numba.extending import register_jitable
 
-from state import atomics
+from freshet.state import atomics
 
 ARM, X86 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
 PLAIN = {
@@ -54,7 +54,7 @@ _FUNCTION = r"^(_ZN(?!7cpython)\w+):[^\n]*\n(.*?)^\.Lfunc_end"  # without what P
 
 def kernels() -> dict[Any, tuple[Any, ...]]:
     """The kernels that share memory with other processes, and the types of what they get."""
-    from state.served import read_kernels, write_kernels
+    from freshet.state.served import read_kernels, write_kernels
 
     word, words, ids = types.int64, types.Array(types.int64, 1, "C"), types.Array(types.int64, 1, "C", readonly=True)
     table, positions = types.Array(types.int64, 2, "C"), types.Array(types.int64, 2, "C", readonly=True)

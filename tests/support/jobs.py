@@ -20,11 +20,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnn.model import save_model
-from job.folder.run_file import read_run
-from job.machine.processes import die_with_parent
-from job.run.summary import progress
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import save_model
+from freshet.job.folder.run_file import read_run
+from freshet.job.machine.processes import die_with_parent
+from freshet.job.run.summary import progress
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs import random_graph
 from tests.support.jumping import join, keep
 from tests.support.models import IN_WIDTH, Spec, conv, make_model

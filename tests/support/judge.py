@@ -14,7 +14,7 @@ from typing import Literal
 import orjson
 import pyarrow.parquet as pq
 
-from job.dev.broker import Broker
+from freshet.job.dev.broker import Broker
 from tests.support.jobs import FRESHET, ROOT, Job, Log
 from tests.support.kafka import read_topic
 from tests.support.kafka_records import parse

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from job.dev.broker import Broker
-from job.machine.artifacts import ArtifactError, broker_jars, connector_jars
+from freshet.job.dev.broker import Broker
+from freshet.job.machine.artifacts import ArtifactError, broker_jars, connector_jars
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.record_lines import LINE_END, TAB
+from freshet.operators.record_lines import LINE_END, TAB
 
 
 def split(block: bytes) -> list[tuple[bytes, bytes | None]]:

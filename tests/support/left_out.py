@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from state.sweep import Mutations, Sweeper
+from freshet.state.sweep import Mutations, Sweeper
 from tests.support.simulation import Simulation
 
 # Not the Partitioner's: without a page of its edges it would follow links in circles.

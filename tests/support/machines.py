@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from job.machine.ports import server_port
-from job.serving.feeds.fed_job import Sources
-from job.serving.feeds.merging_follower import MergingFollower
-from job.serving.flight_server import EmbeddingFlights
-from job.serving.health import Health
-from job.serving.lookup import CurrentTable, Lookup, NotReadyError
-from job.serving.served_job import ServedJob
+from freshet.job.machine.ports import server_port
+from freshet.job.serving.feeds.fed_job import Sources
+from freshet.job.serving.feeds.merging_follower import MergingFollower
+from freshet.job.serving.flight_server import EmbeddingFlights
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.served_job import ServedJob
 from tests.support.hand_job import JOB_ID, HandJob
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from operators.parser.arrow_message import ROWS_MAX
+from freshet.operators.parser.arrow_message import ROWS_MAX
 from tests.support.malformed import FLOOD, MEGABYTE, MESSAGE, ROW, Table, edge_event, features, vertex, vertex_event
 from tests.support.models import IN_WIDTH
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from gnn.declarations import (
+from freshet.gnn.declarations import (
     AnyLayer,
     BatchNorm,
     DegreeScaledConv,
@@ -24,10 +24,10 @@ from gnn.declarations import (
     RootedConv,
     SAGEConv,
 )
-from gnn.model import Model, build_model
-from gnn.rows.chains import chain_tensors
-from gnn.rows.functions import Affine, Clamp, Scale
-from gnn.rows.jumps import Join, Keep
+from freshet.gnn.model import Model, build_model
+from freshet.gnn.rows.chains import chain_tensors
+from freshet.gnn.rows.functions import Affine, Clamp, Scale
+from freshet.gnn.rows.jumps import Join, Keep
 from tests.support.jumping import Jumps, join, jumping_layers, keep
 
 Spec = dict[str, Any]

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from gnn.model import Model
-from gnn.oracles import own_scale
-from gnn.oracles.scaled import Scaled
-from gnn.plan import compile_plan
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut import Cut, Lane
-from operators.epochs.cut_log import CutLog
-from operators.settings import Settings
-from partitioner.config import PartitionerConfig
-from partitioner.events import Events
-from partitioner.reference_graph import GraphArrays, ReferenceGraph
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.gnn.plan import compile_plan
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut import Cut, Lane
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.settings import Settings
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.events import Events
+from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
 from tests.support.cuts import ends_by_epoch
 from tests.support.simulation import Faults, Simulation, lanes_of
 from tests.support.survivors import Id, Rows

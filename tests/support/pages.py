@@ -10,5 +10,5 @@ from unittest.mock import patch
 @contextmanager
 def page_bytes(size: int = 1) -> Iterator[None]:
     """Tables made inside have pages of about `size` bytes, but at least 16 rows."""
-    with patch("state.table.PAGE_BYTES", size):
+    with patch("freshet.state.table.PAGE_BYTES", size):
         yield

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from operators.parser.core import Origin, Parser
-from operators.parser.dead_letters import DeadLetter
-from partitioner.events import OP_NAMES, Events
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.partitioner.events import OP_NAMES, Events
 
 ORIGIN = Origin(source=3, name="stream.jsonl", partition=2)
 REJECTED: list[tuple[dict[str, Any], str]] = [

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from state.codec import Block
+from freshet.state.codec import Block
 
 Edge = tuple[object, object, str]
 

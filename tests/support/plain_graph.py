@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gnn.model import Model
-from gnn.oracles import own_scale
-from gnn.oracles.scaled import Scaled
-from operators.sink.change_log_reader import Positions
-from partitioner.reference_graph import ReferenceGraph
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.operators.sink.change_log_reader import Positions
+from freshet.partitioner.reference_graph import ReferenceGraph
 
 
 def apply(graph: ReferenceGraph, event: dict[str, Any]) -> None:

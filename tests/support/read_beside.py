@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.served.ids import frozen
-from state.served.layout import SHM, Shape
-from state.served.reader import TableReader
-from state.served.writer import TableWriter
+from freshet.state.served.ids import frozen
+from freshet.state.served.layout import SHM, Shape
+from freshet.state.served.reader import TableReader
+from freshet.state.served.writer import TableWriter
 
 ROOT = Path(__file__).resolve().parents[2]
 IDS, WIDTH = 500, 6

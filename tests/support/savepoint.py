@@ -19,15 +19,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import orjson
 
-from gnn.model import Model, load_model, save_model
-from gnn.plan import compile_plan
-from operators.epochs.cut import Cut
-from operators.epochs.cut_log import CutLog
-from operators.settings import Settings
-from operators.sink.core import Sink
-from operators.sink.task import of_task
-from partitioner.events import Events
-from state.codec import Header, decode, encode
+from freshet.gnn.model import Model, load_model, save_model
+from freshet.gnn.plan import compile_plan
+from freshet.operators.epochs.cut import Cut
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.settings import Settings
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.task import of_task
+from freshet.partitioner.events import Events
+from freshet.state.codec import Header, decode, encode
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.oracle import job_settings
 from tests.support.simulation import Faults, Simulation

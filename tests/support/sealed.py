@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.outcome import Outcome
-from operators.parser.core import Origin, Parser
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from state.codec import Block
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.outcome import Outcome
+from freshet.operators.parser.core import Origin, Parser
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.state.codec import Block
 from tests.support.dict_backend import DictBackend
 
 WIDTH = 2

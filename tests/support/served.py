@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from state.served.layout import Shape
-from state.served.writer import TableWriter
+from freshet.state.served.layout import Shape
+from freshet.state.served.writer import TableWriter
 
 IDS, WIDTH, EPOCHS = 400, 5, 3000
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from job.serving.compaction import compact_log
-from job.serving.follower import Follower
-from job.serving.served_job import ServedJob
-from operators.control import ARRIVAL_MS
-from operators.limits import TAIL_BYTES
-from operators.settings import TailConfig
-from operators.sink.log_proof import BASE_PREFIX
-from operators.sink.tail.layout import TailName
-from state.served.layout import T_HEAP_AT
+from freshet.job.serving.compaction import compact_log
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.control import ARRIVAL_MS
+from freshet.operators.limits import TAIL_BYTES
+from freshet.operators.settings import TailConfig
+from freshet.operators.sink.log_proof import BASE_PREFIX
+from freshet.operators.sink.tail.layout import TailName
+from freshet.state.served.layout import T_HEAP_AT
 from tests.support.hand_job import HandJob
 
 VERTICES, CHANGED, DAY_S = 2_000, 20, 86_400.0

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from job.serving import place
-from job.serving.clients.client import EmbeddingClient
-from job.serving.lookup import NotReadyError, NotYetError
-from job.serving.place import SHM, read_server
+from freshet.job.serving import place
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.lookup import NotReadyError, NotYetError
+from freshet.job.serving.place import SHM, read_server
 from tests.support.jobs import ROOT, Log, read_log
 
 START_S = 60.0
@@ -41,7 +41,7 @@ class Server:
 
     def launch(self, *options: str) -> None:
         """Start it."""
-        command = [sys.executable, "-m", "job.cli", "serve", "--tables", str(self.tables), "--port", "0"]
+        command = [sys.executable, "-m", "freshet.job.cli", "serve", "--tables", str(self.tables), "--port", "0"]
         self.out.parent.mkdir(parents=True, exist_ok=True)
         with (self.out.parent / "serve.log").open("ab") as log:
             # Without a function before exec: this process may run gRPC's threads, which do not survive a plain fork.

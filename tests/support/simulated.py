@@ -18,17 +18,17 @@ from unittest.mock import patch
 
 import numpy as np
 
-from gnn.model import Model
-from gnn.plan import Plan, compile_plan
-from operators.base_image import build_image
-from operators.epochs.config import WAITING_BYTES
-from operators.epochs.cut import Cut
-from operators.epochs.cut_log import CutLog
-from operators.epochs.cut_segments import KEPT, FencedError, segments_in
-from operators.inbox import INBOX_BYTES
-from operators.settings import Settings
-from partitioner.config import STRATEGIES
-from partitioner.events import Events
+from freshet.gnn.model import Model
+from freshet.gnn.plan import Plan, compile_plan
+from freshet.operators.base_image import build_image
+from freshet.operators.epochs.config import WAITING_BYTES
+from freshet.operators.epochs.cut import Cut
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut_segments import KEPT, FencedError, segments_in
+from freshet.operators.inbox import INBOX_BYTES
+from freshet.operators.settings import Settings
+from freshet.partitioner.config import STRATEGIES
+from freshet.partitioner.events import Events
 from tests.support.cuts import copied, newest_segment
 from tests.support.left_out import leave_a_page_out
 from tests.support.models import IN_WIDTH, all_small_models, exact_small_models, random_model
@@ -252,7 +252,7 @@ def simulate(case: Case, log: CutLog, seed: int, faults: Faults, hook: Hook | No
 def _build_image(case: Case, simulation: Simulation) -> None:
     """Epoch 0, of which the simulation's sinks get the rows."""
     assert case.snapshot is not None
-    with patch("operators.base_image.load_plan", lambda _: case.plan):
+    with patch("freshet.operators.base_image.load_plan", lambda _: case.plan):
         build_image(simulation.settings, [case.snapshot], core_of=simulation.core_of)
 
 

@@ -19,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from gnn.plan import Plan
-from operators.dataflow import PARTITIONER, SINK, Operator, Place
-from operators.epochs.cut import FILES, Lane
-from operators.epochs.cut_log import CutLog
-from operators.epochs.journal import journaled_blocks
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.epochs.under_way import UnderWay
-from operators.factory import dataflow_of, make_core, make_partitioner, stages_of
-from operators.inbox import INBOX_BYTES
-from operators.outcome import Outcome
-from operators.settings import Settings
-from partitioner.events import Events
-from state.codec import Block, decode
-from state.task_parts import TaskParts
+from freshet.gnn.plan import Plan
+from freshet.operators.dataflow import PARTITIONER, SINK, Operator, Place
+from freshet.operators.epochs.cut import FILES, Lane
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.journal import journaled_blocks
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.epochs.under_way import UnderWay
+from freshet.operators.factory import dataflow_of, make_core, make_partitioner, stages_of
+from freshet.operators.inbox import INBOX_BYTES
+from freshet.operators.outcome import Outcome
+from freshet.operators.settings import Settings
+from freshet.partitioner.events import Events
+from freshet.state.codec import Block, decode
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import assert_as_told
 from tests.support.dict_backend import DictBackend
 from tests.support.survivors import Checkpoint, Checkpoints, Id, RecordingSink, Rows

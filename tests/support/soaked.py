@@ -21,21 +21,21 @@ from typing import Protocol
 import numpy as np
 import psutil
 
-from gnn.model import save_model
-from job.local.runtime import READ_POSITION
-from job.local.sealed_store import SealedStore
-from operators.dataflow import PARTITIONER, SINK
-from operators.epochs.config import CutLogConfig, SealingConfig
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import load_plan, make_stage
-from operators.outcome import Outcome
-from operators.output_folders import EPOCHS
-from operators.parser.config import LetterConfig
-from operators.parser.dead_letters import DeadLetter
-from operators.stage import Stage
-from state.block_columns import ROWS
-from state.codec import Block, Header
-from state.sweep import Mutations
+from freshet.gnn.model import save_model
+from freshet.job.local.runtime import READ_POSITION
+from freshet.job.local.sealed_store import SealedStore
+from freshet.operators.dataflow import PARTITIONER, SINK
+from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.factory import load_plan, make_stage
+from freshet.operators.outcome import Outcome
+from freshet.operators.output_folders import EPOCHS
+from freshet.operators.parser.config import LetterConfig
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.stage import Stage
+from freshet.state.block_columns import ROWS
+from freshet.state.codec import Block, Header
+from freshet.state.sweep import Mutations
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.oracle import job_settings
 from tests.support.streams import random_records, to_events

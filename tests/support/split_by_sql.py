@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from job.kafka import flink_sink
-from job.machine.java import prepare_environment
-from operators.record_lines import EPOCH_HEADER, LINE_END, TAB
-from operators.sink.coalesce import Changes, TextIds
-from operators.sink.kafka_lines import Lines
+from freshet.job.kafka import flink_sink
+from freshet.job.machine.java import prepare_environment
+from freshet.operators.record_lines import EPOCH_HEADER, LINE_END, TAB
+from freshet.operators.sink.coalesce import Changes, TextIds
+from freshet.operators.sink.kafka_lines import Lines
 from tests.support.kafka_records import split_epochs
 
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "😀 and é", "\x00\x1f\x7f", "x" * 300, " ", "%_", "\t\t"]

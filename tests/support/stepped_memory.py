@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from state.served.layout import ROW_HEAD, T_RING_AT, T_ROW_WORDS, T_ROWS_AT
+from freshet.state.served.layout import ROW_HEAD, T_RING_AT, T_ROW_WORDS, T_ROWS_AT
 
 Kernels = dict[str, Callable[..., Any]]
 Word = tuple[str, int]  # "words" or "floats", and where

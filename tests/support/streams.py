@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from operators.parser.core import Origin, Parser
-from partitioner.events import Events
+from freshet.operators.parser.core import Origin, Parser
+from freshet.partitioner.events import Events
 
 Record = dict[str, Any]
 

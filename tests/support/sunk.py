@@ -5,10 +5,10 @@ import hashlib
 import numpy as np
 import pyarrow.parquet as pq
 
-from operators.control import control_values
-from operators.sink.core import Sink
-from state.block_columns import DTYPES, POSITIONS, ROWS
-from state.codec import Block, Header
+from freshet.operators.control import control_values
+from freshet.operators.sink.core import Sink
+from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
+from freshet.state.codec import Block, Header
 
 WIDTH = 3
 SOURCES = ["events.jsonl", "kafka://host:9092/topic"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from operators.core import Core
-from operators.dataflow import Place
-from operators.outcome import Message
-from state.codec import Block
-from state.table import TableSet
+from freshet.operators.core import Core
+from freshet.operators.dataflow import Place
+from freshet.operators.outcome import Message
+from freshet.state.codec import Block
+from freshet.state.table import TableSet
 
 Id = int | str
 Rows = dict[Id, bytes | None]  # bytes of the embedding, or None where the vertex was deleted

@@ -20,14 +20,14 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import save_model
-from job import cli
-from job.run.rejected import RejectWatch
-from job.serving import place
-from job.serving.follower import Follower
-from job.serving.served_job import await_job
-from operators.sink.change_log_reader import ChangeLogReader
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import save_model
+from freshet.job import cli
+from freshet.job.run.rejected import RejectWatch
+from freshet.job.serving import place
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.served_job import await_job
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records
@@ -156,7 +156,7 @@ def served(out: Path) -> Iterator[Follower]:
         try:
             follower.start(lambda: time.monotonic() > deadline or follower.trouble is not None)
             if follower._shown is None:
-                from gnn.files.json_file import DamagedFileError
+                from freshet.gnn.files.json_file import DamagedFileError
 
                 raise DamagedFileError(follower.trouble or f"{out}: nothing to serve in time")
             while follower.step():

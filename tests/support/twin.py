@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from gnn.layers.base import LayerPlan
-from gnn.plan import compile_plan
-from operators.storage.folds import FoldStore
-from operators.storage.part_rows import PartRows, frozen
-from operators.storage.sources import Sources
-from operators.storage.topology import Topology
-from state.table import TableSet
-from state.task_parts import TaskParts
+from freshet.gnn.layers.base import LayerPlan
+from freshet.gnn.plan import compile_plan
+from freshet.operators.storage.folds import FoldStore
+from freshet.operators.storage.part_rows import PartRows, frozen
+from freshet.operators.storage.sources import Sources
+from freshet.operators.storage.topology import Topology
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import topology
 from tests.support.models import Spec, make_model
 

@@ -42,6 +42,7 @@ def walk(node: ast.AST, at_start: bool = True) -> Iterator[tuple[ast.Import | as
 
 
 def imports_of(source: str, file: str) -> list[Import]:
+    """Return the imports of a file; modules of ours without their `freshet.`, as their files are named."""
     found = []
     for node, at_start in walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -50,7 +51,7 @@ def imports_of(source: str, file: str) -> list[Import]:
             names = [".".join([*Path(file).parts[: -node.level], *([node.module] if node.module else [])])]
         else:  # `from gnn import export` imports gnn.export as well
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        found += [Import(file, node.lineno, name, at_start) for name in names]
+        found += [Import(file, node.lineno, name.removeprefix("freshet."), at_start) for name in names]
     return found
 
 
@@ -130,10 +131,10 @@ def test_streaming_code_runs_without_torch_and_cores_without_flink() -> None:
     assert shells
     code = f"""
 import importlib, sys
-for name in {[module_name(f) for f in cores]}:
+for name in {[imported_name(f) for f in cores]}:
     importlib.import_module(name)
     assert "pyflink" not in sys.modules, name + " brings in pyflink"
-for name in {[module_name(f) for f in shells]} + ["freshet"]:
+for name in {[imported_name(f) for f in shells]} + ["freshet"]:
     importlib.import_module(name)
     assert "torch" not in sys.modules, name + " brings in torch"
 """
@@ -144,13 +145,32 @@ for name in {[module_name(f) for f in shells]} + ["freshet"]:
 def test_the_command_reads_its_options_without_numpy() -> None:
     """OpenBLAS chooses its kernels when numpy is loaded: after `--processor` and `--resume` are read."""
     code = """
-import job.cli, sys
-job.cli.menu([])
+import sys
+from freshet.job.cli import menu
+menu([])
 assert not {"numpy", "pyarrow", "numba"} & set(sys.modules), "loaded too early"
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
+def test_packages_are_imported_by_one_name() -> None:
+    """`job.cli` beside `freshet.job.cli` would be a second module of one file, with classes and caches of its own."""
+    files = [*package_files(), *(f for top in ("tests", "scripts") for f in sorted((ROOT / top).rglob("*.py")))]
+    assert len(files) > 500
+    found = []
+    for file in files:
+        for node, _ in walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [f"{file}: {name}" for name in names if not getattr(node, "level", 0)]
+    assert not [line for line in found if line.rpartition(" ")[2].split(".")[0] in ORDER[:-1]]
+
+
+def imported_name(file: str) -> str:
+    """Return the name by which a module of the packages is imported."""
+    return f"freshet.{module_name(file)}".removesuffix(".freshet")
+
+
 def module_name(file: str) -> str:
+    """Return a module's name inside `freshet`."""
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -6,16 +6,16 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnn.pyg.forward.in_place import refuse_overwritten
-from gnn.pyg.forward.line import INPUT, Operations
-from gnn.pyg.forward.nodes import name_of
-from gnn.pyg.forward.opening import function_step, opened
-from gnn.pyg.forward.reading import Reader
-from gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
-from gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
-from gnn.pyg.running import copy_of
-from gnn.pyg.steps import ExportError, Step, Traced
-from gnn.rows.jumps import Join, Keep
+from freshet.gnn.pyg.forward.in_place import refuse_overwritten
+from freshet.gnn.pyg.forward.line import INPUT, Operations
+from freshet.gnn.pyg.forward.nodes import name_of
+from freshet.gnn.pyg.forward.opening import function_step, opened
+from freshet.gnn.pyg.forward.reading import Reader
+from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
+from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
+from freshet.gnn.pyg.running import copy_of
+from freshet.gnn.pyg.steps import ExportError, Step, Traced
+from freshet.gnn.rows.jumps import Join, Keep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -256,7 +256,7 @@ def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, 
 
     Raises: ExportError naming what cannot be traced, and where.
     """
-    from gnn.pyg.forward.tracer import Tracer, blamed, rows_as_tensors
+    from freshet.gnn.pyg.forward.tracer import Tracer, blamed, rows_as_tensors
 
     tracer = Tracer(module, head, column=column)
     try:
@@ -289,7 +289,7 @@ def _read(
     asked: Asked,
 ) -> list[str]:
     """Note the operations of a graph; returns the names of the rows that it gives."""
-    from gnn.pyg.forward.samples import Samples
+    from freshet.gnn.pyg.forward.samples import Samples
 
     nodes = list(graph.nodes)
     if reason := reads_dicts(nodes):

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gnn.declarations import Linear
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.line import Operations
-from gnn.pyg.functions import Made, arithmetic
-from gnn.pyg.steps import Hop, Step, array_of, class_name
+from freshet.gnn.declarations import Linear
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.functions import Made, arithmetic
+from freshet.gnn.pyg.steps import Hop, Step, array_of, class_name
 
 
 class _Conv(NamedTuple):

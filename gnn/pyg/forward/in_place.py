@@ -10,10 +10,10 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.nodes import label_of, nodes_in, place_of
-from gnn.pyg.functions import is_foreign
-from gnn.pyg.steps import class_name
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.nodes import label_of, nodes_in, place_of
+from freshet.gnn.pyg.functions import is_foreign
+from freshet.gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
     from torch.nn import Module

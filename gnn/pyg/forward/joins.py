@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gnn.declarations import Layer
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.line import Operations
-from gnn.pyg.refusals import several_rows
-from gnn.pyg.steps import Step
-from gnn.rows.functions import Scale
-from gnn.rows.jumps import Operation
+from freshet.gnn.declarations import Layer
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.refusals import several_rows
+from freshet.gnn.pyg.steps import Step
+from freshet.gnn.rows.functions import Scale
+from freshet.gnn.rows.jumps import Operation
 
 _BESIDE = ("cat", "concat", "concatenate", "hstack", "column_stack")
 _PAIRS: dict[str, Operation] = {"maximum": "max", "minimum": "min", "max": "max", "min": "min"}

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gnn.declarations import Identity
-from gnn.pyg.forward.in_place import gives_its_input, module_writes, overwritten
-from gnn.pyg.steps import Hop, Step
-from gnn.rows.jumps import CURRENT, Join, Keep, Operation
-from gnn.rows.layer import Layer
+from freshet.gnn.declarations import Identity
+from freshet.gnn.pyg.forward.in_place import gives_its_input, module_writes, overwritten
+from freshet.gnn.pyg.steps import Hop, Step
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep, Operation
+from freshet.gnn.rows.layer import Layer
 
 INPUT = "x"
 """The name of the rows that a forward is given."""

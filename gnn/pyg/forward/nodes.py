@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gnn.pyg.functions import known_name
+from freshet.gnn.pyg.functions import known_name
 
 
 def name_of(node: Any, prefix: str) -> str:

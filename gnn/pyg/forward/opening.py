@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.hops import opened_hops
-from gnn.pyg.forward.line import Operations
-from gnn.pyg.forward.untouched import is_plain
-from gnn.pyg.functions import function_layer
-from gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
-from gnn.pyg.steps import Step, class_name, parts_of
-from gnn.rows.functions import Normalize, Scale
-from gnn.rows.jumps import Operation
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.hops import opened_hops
+from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.forward.untouched import is_plain
+from freshet.gnn.pyg.functions import function_layer
+from freshet.gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
+from freshet.gnn.pyg.steps import Step, class_name, parts_of
+from freshet.gnn.rows.functions import Normalize, Scale
+from freshet.gnn.rows.jumps import Operation
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -6,20 +6,20 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.in_place import gives_its_input, writes
-from gnn.pyg.forward.joins import Stack, joined_rows, reduced
-from gnn.pyg.forward.line import Operations
-from gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
-from gnn.pyg.forward.opening import opened, opened_with
-from gnn.pyg.functions import Made, arithmetic, function_layer
-from gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
-from gnn.pyg.steps import Step
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
+from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
+from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
+from freshet.gnn.pyg.forward.opening import opened, opened_with
+from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
+from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
+from freshet.gnn.pyg.steps import Step
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from gnn.pyg.forward.samples import Samples
+    from freshet.gnn.pyg.forward.samples import Samples
 
 Open = Callable[[Operations, str, Any, str], str]
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.nodes import label_of, nodes_in, place_of
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.nodes import label_of, nodes_in, place_of
 
 # Primes that no forward has as a number of its own.
 _VERTICES, _EDGES, _CHANNELS = 1009, 4003, 11

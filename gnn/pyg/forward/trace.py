@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_function
-from gnn.pyg.forward.hops import light_gcn
-from gnn.pyg.forward.line import INPUT, Operations
-from gnn.pyg.forward.opening import opened, opened_with
-from gnn.pyg.forward.untouched import is_plain
-from gnn.pyg.forward.whole import why_to_hetero
-from gnn.pyg.refusals import TAKEN, several_rows
-from gnn.pyg.steps import Traced, class_name, parts_of
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_function
+from freshet.gnn.pyg.forward.hops import light_gcn
+from freshet.gnn.pyg.forward.line import INPUT, Operations
+from freshet.gnn.pyg.forward.opening import opened, opened_with
+from freshet.gnn.pyg.forward.untouched import is_plain
+from freshet.gnn.pyg.forward.whole import why_to_hetero
+from freshet.gnn.pyg.refusals import TAKEN, several_rows
+from freshet.gnn.pyg.steps import Traced, class_name, parts_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,10 +16,10 @@ import torch
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.refusals import EDGE_FUNCTIONS
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS
 
-_LIBRARIES = ("torch", "torch_geometric", "gnn", "importlib", "inspect", "contextlib")
+_LIBRARIES = ("torch", "torch_geometric", "freshet", "importlib", "inspect", "contextlib")
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.errors import ExportError
-from gnn.pyg.running import copy_of
-from gnn.pyg.steps import class_name
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.running import copy_of
+from freshet.gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
     from torch.nn import Module

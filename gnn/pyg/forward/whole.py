@@ -8,8 +8,8 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.refusals import KINDS, TO_HETERO, reads_types
-from gnn.pyg.steps import class_name
+from freshet.gnn.pyg.refusals import KINDS, TO_HETERO, reads_types
+from freshet.gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gnn.pyg.steps import ExportError
+from freshet.gnn.pyg.steps import ExportError
 
 _EXPECTED = "expected package.module:factory, or with arguments: 'package.module:factory(8, hidden=16)'"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnn.pyg.saved.old_names import with_new_names
-from gnn.pyg.saved.weights import Weights
-from gnn.pyg.steps import ExportError
+from freshet.gnn.pyg.saved.old_names import with_new_names
+from freshet.gnn.pyg.saved.weights import Weights
+from freshet.gnn.pyg.steps import ExportError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gnn.pyg.steps import class_name
+from freshet.gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
     from torch.nn import Module

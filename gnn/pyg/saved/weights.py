@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnn.pyg.steps import ExportError
+from freshet.gnn.pyg.steps import ExportError
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 # Under which names a training checkpoint has its state dict; of several the first.

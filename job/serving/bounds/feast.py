@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from job.serving.bounds.json_answers import PART_BYTES as _PART_BYTES
-from job.serving.bounds.json_answers import ids_in, items_of, object_of, values_of
-from job.serving.bounds.sizes import FLOAT, NUMBER
-from job.serving.http_front import as_json
-from job.serving.lookup import Answer
+from freshet.job.serving.bounds.json_answers import PART_BYTES as _PART_BYTES
+from freshet.job.serving.bounds.json_answers import ids_in, items_of, object_of, values_of
+from freshet.job.serving.bounds.sizes import FLOAT, NUMBER
+from freshet.job.serving.http_front import as_json
+from freshet.job.serving.lookup import Answer
 
 EMBEDDING, EPOCH = "embedding", "epoch"
 Column = tuple[str, str]  # the view, and the feature

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from job.serving.bounds.budget import FREE_BYTES, Held
-from job.serving.http_front import as_json
-from state.served.ids import Texts
+from freshet.job.serving.bounds.budget import FREE_BYTES, Held
+from freshet.job.serving.http_front import as_json
+from freshet.state.served.ids import Texts
 
 if TYPE_CHECKING:
-    from job.serving.lookup import Answer, Lookup
+    from freshet.job.serving.lookup import Answer, Lookup
 
 JSON = "application/json"
 PART_BYTES = INLINE_BYTES = 256 << 10  # what has no more is made in the event loop

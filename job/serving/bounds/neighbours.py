@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from job.serving.columns import taken
-from state.served.ids import Ids
-from state.served.layout import T_POSITION_SEQ
+from freshet.job.serving.columns import taken
+from freshet.state.served.ids import Ids
+from freshet.state.served.layout import T_POSITION_SEQ
 
 if TYPE_CHECKING:
-    from state.served.mapped import Found
-    from state.served.plain import PlainReader
-    from state.served.reader import TableReader
+    from freshet.state.served.mapped import Found
+    from freshet.state.served.plain import PlainReader
+    from freshet.state.served.reader import TableReader
 
 COSINE, DOT = METRICS = ("cosine", "dot")
 

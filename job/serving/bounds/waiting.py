@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from gnn.errors import FreshetError
-from job.serving.bounds.budget import Budget
-from state.served.layout import T_POSITION_SEQ
-from state.served.mapped import MappedTable
+from freshet.gnn.errors import FreshetError
+from freshet.job.serving.bounds.budget import Budget
+from freshet.state.served.layout import T_POSITION_SEQ
+from freshet.state.served.mapped import MappedTable
 
 THREADS_MAX = 256  # calls over Flight: each holds one of gRPC's threads, which sleeps
 TASKS_MAX = 2048  # over HTTP: each is a task of the event loop

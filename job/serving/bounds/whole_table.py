@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from job.serving.bounds.budget import Budget, ExhaustedError, Held
-from job.serving.bounds.sizes import RowShape
-from job.serving.lookup import TooSlowError
-from state.served.ids import Ids, text_bytes
-from state.served.layout import T_RESERVED, T_RING, T_USED
-from state.served.mapped import HistoryTooShortError
-from state.served.read_kernels import MISSED
-from state.served.reader import TableReader
+from freshet.job.serving.bounds.budget import Budget, ExhaustedError, Held
+from freshet.job.serving.bounds.sizes import RowShape
+from freshet.job.serving.lookup import TooSlowError
+from freshet.state.served.ids import Ids, text_bytes
+from freshet.state.served.layout import T_RESERVED, T_RING, T_USED
+from freshet.state.served.mapped import HistoryTooShortError
+from freshet.state.served.read_kernels import MISSED
+from freshet.state.served.reader import TableReader
 
 _PART_BYTES, _PART_SLOTS = 2 << 20, 65_536
 _WHAT = "all rows"

@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from job.serving.bounds.budget import EXHAUSTED, ExhaustedError
-from job.serving.columns import column_of_ids, ids_of_column
-from job.serving.lookup import BadRequestError, NotReadyError, NotYetError, Wanted
-from state.served.ids import Ids, Texts, frozen
+from freshet.job.serving.bounds.budget import EXHAUSTED, ExhaustedError
+from freshet.job.serving.columns import column_of_ids, ids_of_column
+from freshet.job.serving.lookup import BadRequestError, NotReadyError, NotYetError, Wanted
+from freshet.state.served.ids import Ids, Texts, frozen
 
 _ERRORS = {"bad-request": BadRequestError, "not-yet": NotYetError, "not-ready": NotReadyError}
 TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes

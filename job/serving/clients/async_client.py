@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from job.serving.clients.asked import AskedIds
-from job.serving.clients.client import EmbeddingClient, Rows
-from job.serving.lookup import TIMEOUT_S
+from freshet.job.serving.clients.asked import AskedIds
+from freshet.job.serving.clients.client import EmbeddingClient, Rows
+from freshet.job.serving.lookup import TIMEOUT_S
 
 _T = TypeVar("_T")
 

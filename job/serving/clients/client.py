@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from job.errors import UsageError
-from job.serving.clients.asked import AskedIds, Transport, ids_of
-from job.serving.clients.flight_client import FlightTransport
-from job.serving.clients.mapped_client import MappedTransport
-from job.serving.lookup import EPOCH, IDS_MAX, TIMEOUT_S, NotReadyError, Wanted
-from job.serving.tls import Address, read_roots
-from state.served.ids import Ids, Texts
+from freshet.job.errors import UsageError
+from freshet.job.serving.clients.asked import AskedIds, Transport, ids_of
+from freshet.job.serving.clients.flight_client import FlightTransport
+from freshet.job.serving.clients.mapped_client import MappedTransport
+from freshet.job.serving.lookup import EPOCH, IDS_MAX, TIMEOUT_S, NotReadyError, Wanted
+from freshet.job.serving.tls import Address, read_roots
+from freshet.state.served.ids import Ids, Texts
 
 _RETRY_S = 0.05
 

@@ -14,13 +14,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from job.serving.bounds.budget import EXHAUSTED
-from job.serving.clients.asked import as_batch, error_of
-from job.serving.clients.patience import Patient, late
-from job.serving.columns import ids_of_column, rows_of, values_of, whole
-from job.serving.lookup import EPOCH, NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
-from job.serving.tls import Address
-from state.served.ids import Ids, Texts
+from freshet.job.serving.bounds.budget import EXHAUSTED
+from freshet.job.serving.clients.asked import as_batch, error_of
+from freshet.job.serving.clients.patience import Patient, late
+from freshet.job.serving.columns import ids_of_column, rows_of, values_of, whole
+from freshet.job.serving.lookup import EPOCH, NOTHING_SPECIAL, BadRequestError, NotReadyError, Wanted
+from freshet.job.serving.tls import Address
+from freshet.state.served.ids import Ids, Texts
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
 _RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]

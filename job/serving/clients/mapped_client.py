@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from job.serving.columns import numbers
-from job.serving.feeds.fed_job import FedJob
-from job.serving.health import Health
-from job.serving.lookup import EPOCH, FEW, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
-from job.serving.requests import nearest_of
-from job.serving.served_job import ServedJob
-from state.served.ids import Ids, Texts
+from freshet.job.serving.columns import numbers
+from freshet.job.serving.feeds.fed_job import FedJob
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import EPOCH, FEW, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from freshet.job.serving.requests import nearest_of
+from freshet.job.serving.served_job import ServedJob
+from freshet.state.served.ids import Ids, Texts
 
 
 class MappedTransport:

@@ -15,13 +15,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from job.serving.bounds.budget import Held
-from job.serving.bounds.sizes import RowShape
-from job.serving.bounds.whole_table import WholeTable
-from job.serving.columns import column_of_ids, numbers, pieces_of, vectors
-from job.serving.lookup import Lookup, NotReadyError
-from state.served.ids import Ids, slice_of
-from state.served.layout import (
+from freshet.job.serving.bounds.budget import Held
+from freshet.job.serving.bounds.sizes import RowShape
+from freshet.job.serving.bounds.whole_table import WholeTable
+from freshet.job.serving.columns import column_of_ids, numbers, pieces_of, vectors
+from freshet.job.serving.lookup import Lookup, NotReadyError
+from freshet.state.served.ids import Ids, slice_of
+from freshet.state.served.layout import (
     ENDED,
     RUNS,
     STOPPED,
@@ -31,8 +31,8 @@ from state.served.layout import (
     T_SOURCE_BEAT_US,
     T_TAIL_FAILURES,
 )
-from state.served.plain import PlainReader
-from state.served.reader import Change, ChangeReader
+from freshet.state.served.plain import PlainReader
+from freshet.state.served.reader import Change, ChangeReader
 
 BEAT_S = 0.5  # at least so often something comes, if only to say that nothing has changed
 _POLL_S = 0.004

@@ -13,21 +13,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from gnn.model import ModelError
-from job.console import say
-from job.errors import UsageError
-from job.serving.feeds.checked import job_fields, parsed, whole_batches
-from job.serving.feeds.sent_model import folder_of, take
-from job.serving.lookup import EPOCH, ROW
-from job.serving.served_job import ServedJob
-from job.serving.tls import Address
-from operators.output_folders import TAIL
-from operators.sink.tail.layout import VERSION
-from operators.sink.tail.note import TailNote
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.gnn.model import ModelError
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
+from freshet.job.serving.feeds.sent_model import folder_of, take
+from freshet.job.serving.lookup import EPOCH, ROW
+from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tls import Address
+from freshet.operators.output_folders import TAIL
+from freshet.operators.sink.tail.layout import VERSION
+from freshet.operators.sink.tail.note import TailNote
 
 if TYPE_CHECKING:
-    from gnn.plan import Plan
+    from freshet.gnn.plan import Plan
 
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnn.user_cache import user_cache
-from job.folder import layout
-from job.serving.lookup import EPOCH, ROW
-from job.serving.serve_options import ServeOptions
-from job.serving.served_job import ServedJob, await_tables
-from operators.output_folders import TAIL
-from operators.sink.tail.note import TailNote
+from freshet.gnn.user_cache import user_cache
+from freshet.job.folder import layout
+from freshet.job.serving.lookup import EPOCH, ROW
+from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.served_job import ServedJob, await_tables
+from freshet.operators.output_folders import TAIL
+from freshet.operators.sink.tail.note import TailNote
 
 # What follows brings numba in, and clients of Kafka: they are loaded when Flight answers already.
 if TYPE_CHECKING:
-    from job.kafka.address import KafkaAddress
-    from job.serving.follower import Follower
+    from freshet.job.kafka.address import KafkaAddress
+    from freshet.job.serving.follower import Follower
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         return _of_servers(options, until)
 
     def follower() -> Follower:
-        from job.serving.follower import Follower
+        from freshet.job.serving.follower import Follower
 
         return Follower(job, tables, options.history_bytes)
 
@@ -63,7 +63,7 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
 
 def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
-    from job.serving.feeds.fed_job import Sources
+    from freshet.job.serving.feeds.fed_job import Sources
 
     tables = _tables_of(options, options.sources)
     sources = Sources(list(options.sources), options.source_token, options.source_roots)
@@ -76,8 +76,8 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
     job = own() or job  # it may have begun meanwhile
 
     def follower() -> Follower:
-        from job.serving.feeds.fed_follower import FedFollower
-        from job.serving.feeds.merging_follower import MergingFollower
+        from freshet.job.serving.feeds.fed_follower import FedFollower
+        from freshet.job.serving.feeds.merging_follower import MergingFollower
 
         kind = MergingFollower if job.parts else FedFollower  # else of an earlier version
         return kind(job, tables, sources, until, options.history_bytes)
@@ -86,15 +86,15 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
 
 def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], bool]) -> Feed:
-    from job.kafka.client import ClientProperties
-    from job.serving.feeds.topic import Topic
+    from freshet.job.kafka.client import ClientProperties
+    from freshet.job.serving.feeds.topic import Topic
 
     tables = _tables_of(options, (str(address),))
     topic = Topic(address, options.kafka_properties or ClientProperties())
     job = topic.job(tables, until, options.wait_s)
 
     def follower() -> Follower:
-        from job.serving.feeds.topic_follower import TopicFollower
+        from freshet.job.serving.feeds.topic_follower import TopicFollower
 
         return TopicFollower(job, tables, topic, until, options.history_bytes)
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from job.console import say
-from job.serving.feeds.fed_follower import FedFollower
-from job.serving.feeds.fed_job import FedJob, Source, Sources
-from job.serving.feeds.peer_tails import PeerTails, newest_beat
-from job.serving.follower import Follower
-from job.serving.part_tails import PartTails
-from job.serving.served_job import ServedJob
-from operators.sink.tail.note import TailNote
-from operators.sink.tail.reader import Beat, TailEpoch
-from state.served.layout import HISTORY_BYTES, RUNS
-from state.served.writer import TableWriter
+from freshet.job.console import say
+from freshet.job.serving.feeds.fed_follower import FedFollower
+from freshet.job.serving.feeds.fed_job import FedJob, Source, Sources
+from freshet.job.serving.feeds.peer_tails import PeerTails, newest_beat
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.reader import Beat, TailEpoch
+from freshet.state.served.layout import HISTORY_BYTES, RUNS
+from freshet.state.served.writer import TableWriter
 
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
 _LACK_S = 3.0  # until people are told what is lacking

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from job.serving.feeds.change_stream import ended_of
-from job.serving.feeds.checked import is_integer, is_row_of_integers
-from job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
-from job.serving.served_job import ServedJob
-from job.serving.tls import Address
-from operators.sink.tail.layout import R_BYTES
-from operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
-from state.served.layout import RUNS
+from freshet.job.serving.feeds.change_stream import ended_of
+from freshet.job.serving.feeds.checked import is_integer, is_row_of_integers
+from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
+from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tls import Address
+from freshet.operators.sink.tail.layout import R_BYTES
+from freshet.operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
+from freshet.state.served.layout import RUNS
 
 HELD_BYTES_MAX = 128 << 20
 _AT_HAND = 16  # epochs behind the table's that are taken in beyond that: they let it go on

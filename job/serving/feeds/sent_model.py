@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gnn.model import SPEC_FILE, WEIGHTS_FILE, ModelError, load_model
+from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, ModelError, load_model
 
 _PIECE = 1 << 20
 _BYTES_MAX = 4 << 30

@@ -15,14 +15,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from job.serving.columns import PIECE_BYTES
-from job.serving.feeds.change_stream import told_end
-from job.serving.lookup import BadRequestError, Lookup, NotReadyError
-from job.serving.part_tails import PartTails
-from job.serving.served_job import TailsHere
-from operators.sink.tail.layout import VERSION, beat_name, job_word
-from operators.sink.tail.reader import TailEpoch, read_beat
-from state.served.layout import RUNS, T_ENDED
+from freshet.job.serving.columns import PIECE_BYTES
+from freshet.job.serving.feeds.change_stream import told_end
+from freshet.job.serving.lookup import BadRequestError, Lookup, NotReadyError
+from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.served_job import TailsHere
+from freshet.operators.sink.tail.layout import VERSION, beat_name, job_word
+from freshet.operators.sink.tail.reader import TailEpoch, read_beat
+from freshet.state.served.layout import RUNS, T_ENDED
 
 SCHEMA = pa.schema([("record", pa.uint8())])
 _BEAT_S, _POLL_S = 0.25, 0.004

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from job.errors import JobFailed, UsageError, one_line
-from job.kafka.address import KafkaAddress
-from job.kafka.brokers import await_brokers
-from job.kafka.client import ClientProperties
-from job.serving.feeds.fed_job import RETRY_S, FedJob
-from job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
-from job.serving.feeds.topic_records import Kind
-from job.serving.lookup import ROW
+from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.brokers import await_brokers
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
+from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
+from freshet.job.serving.feeds.topic_records import Kind
+from freshet.job.serving.lookup import ROW
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import KafkaException
 
-from job.console import say
-from job.errors import JobFailed, UsageError, one_line
-from job.serving import place
-from job.serving.columns import taken
-from job.serving.feeds.fed_job import RETRY_S, FedJob
-from job.serving.feeds.topic import Topic
-from job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
-from job.serving.feeds.topic_records import NO_EPOCH, Kind, TopicRows, rows_of_records
-from job.serving.follower import Follower
-from state.served.ids import Ids, text_bytes
-from state.served.layout import HISTORY_BYTES, T_BEAT_US, T_CAPACITY
-from state.served.reader import TableReader
-from state.served.writer import TableWriter
+from freshet.job.console import say
+from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.serving import place
+from freshet.job.serving.columns import taken
+from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
+from freshet.job.serving.feeds.topic import Topic
+from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
+from freshet.job.serving.feeds.topic_records import NO_EPOCH, Kind, TopicRows, rows_of_records
+from freshet.job.serving.follower import Follower
+from freshet.state.served.ids import Ids, text_bytes
+from freshet.state.served.layout import HISTORY_BYTES, T_BEAT_US, T_CAPACITY
+from freshet.state.served.reader import TableReader
+from freshet.state.served.writer import TableWriter
 
 _BEAT_S = 0.25
 _REASONS_MAX = 20  # that are said, of records that can't be taken

@@ -18,10 +18,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from job.errors import JobFailed, UsageError, one_line
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.serving.feeds.topic_records import Record
+from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.serving.feeds.topic_records import Record
 
 POLL_S = 0.05  # how long to wait for a record
 _ASK_S = 5.0  # a server that is told to end waits so long while brokers are away

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from job.serving.feeds.checked import WIDTH_MAX
-from operators.record_lines import EPOCH_HEADER
-from state.served.ids import Ids, Texts, frozen
+from freshet.job.serving.feeds.checked import WIDTH_MAX
+from freshet.operators.record_lines import EPOCH_HEADER
+from freshet.state.served.ids import Ids, Texts, frozen
 
 _SHOWN = 60
 _EPOCH_MAX = 2**62

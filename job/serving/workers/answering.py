@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job.serving.flight_server import EmbeddingFlights
-from job.serving.health import Health
-from job.serving.http_front import Front
-from job.serving.lookup import Lookup
-from job.serving.served_job import TailsHere
-from job.serving.tls import Address, Certificate
+from freshet.job.serving.flight_server import EmbeddingFlights
+from freshet.job.serving.health import Health
+from freshet.job.serving.http_front import Front
+from freshet.job.serving.lookup import Lookup
+from freshet.job.serving.served_job import TailsHere
+from freshet.job.serving.tls import Address, Certificate
 
 _END_S = 1.0
 _KEEP_ALIVE_S = 75  # a connection over which nothing comes
@@ -64,7 +64,7 @@ class Answering:
         """Answer over HTTP, too."""
         import uvicorn
 
-        from job.serving.workers.timed_http import TimedLoop, TimedProtocol
+        from freshet.job.serving.workers.timed_http import TimedLoop, TimedProtocol
 
         front = Front(self._health, self._doors.token)
         config = uvicorn.Config(
@@ -91,7 +91,7 @@ class Answering:
         deadline = time.monotonic() + 10
         while not self._http.started and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
-        from job.serving.http_server import make_app
+        from freshet.job.serving.http_server import make_app
 
         front.app = make_app(self._lookup, self._health)
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from job.console import say
-from job.machine.python_path import python_environ
-from job.serving.workers.worker import READY, Work
+from freshet.job.console import say
+from freshet.job.machine.python_path import python_environ
+from freshet.job.serving.workers.worker import READY, Work
 
 _POLL_S = 0.05
 _END_S = 5.0
@@ -71,7 +71,7 @@ class Keeper:
     def _started(self, number: int) -> subprocess.Popen[bytes]:
         # Without a function before exec: gRPC's threads run here.
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "job.serving.workers.worker"],
+            [sys.executable, "-P", "-m", "freshet.job.serving.workers.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=python_environ(),

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import pyarrow.flight as flight
 
-from gnn.errors import FreshetError
-from job.console import say
-from job.serving.bounds.budget import ExhaustedError
-from job.serving.requests import kind_of
+from freshet.gnn.errors import FreshetError
+from freshet.job.console import say
+from freshet.job.serving.bounds.budget import ExhaustedError
+from freshet.job.serving.requests import kind_of
 
 T = TypeVar("T")
 _ID = "_freshet_id"

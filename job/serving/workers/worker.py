@@ -13,14 +13,14 @@ from pathlib import Path
 
 import orjson
 
-from job.console import say
-from job.machine.processes import die_with_parent
-from job.machine.signals import STOPS
-from job.serving.bounds.budget import Budget, unpack_few_at_once
-from job.serving.health import Health
-from job.serving.lookup import CurrentTable, Lookup
-from job.serving.served_job import TailsHere, plan_of
-from job.serving.workers.answering import Answering, Doors
+from freshet.job.console import say
+from freshet.job.machine.processes import die_with_parent
+from freshet.job.machine.signals import STOPS
+from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.served_job import TailsHere, plan_of
+from freshet.job.serving.workers.answering import Answering, Doors
 
 READY = b"ready\n"
 _SWITCH_INTERVAL_S = 5e-4

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
-from gnn.edge_network import NetworkSynopsis
-from gnn.scores import terms_of
-from gnn.softmax import SoftmaxSynopsis
-from gnn.synopses import (
+from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.gnn.scores import terms_of
+from freshet.gnn.softmax import SoftmaxSynopsis
+from freshet.gnn.synopses import (
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -22,13 +22,13 @@ from gnn.synopses import (
     ProductSynopsis,
     Synopsis,
 )
-from operators.embed.ranges import kernels
-from operators.storage.aggregates.edge_networks import gather_terms
-from operators.storage.aggregates.extrema import sign_of
-from operators.storage.aggregates.extrema_kernels import read_extrema
-from operators.storage.aggregates.moments import read_moments
-from operators.storage.edge_messages import Messages
-from operators.storage.exact_sums import read_sums
+from freshet.operators.embed.ranges import kernels
+from freshet.operators.storage.aggregates.edge_networks import gather_terms
+from freshet.operators.storage.aggregates.extrema import sign_of
+from freshet.operators.storage.aggregates.extrema_kernels import read_extrema
+from freshet.operators.storage.aggregates.moments import read_moments
+from freshet.operators.storage.edge_messages import Messages
+from freshet.operators.storage.exact_sums import read_sums
 
 MADE_AT_ONCE = 4096  # messages of a network: 64 blocks of a matrix product
 _OF_TARGETS = SoftmaxSynopsis | GatedSynopsis | NetworkSynopsis

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import exp, inner, kernel
-from gnn.scores import ADDITIVE, Terms, score_of
-from operators.embed.hot_kernels import Items
-from operators.storage.aggregates.gates import gated_message
-from operators.storage.edge_messages import Messages
-from operators.storage.exact_sums import prefetch_sum
-from state.prefetch import prefetch_row
+from freshet.gnn.kernel import exp, inner, kernel
+from freshet.gnn.scores import ADDITIVE, Terms, score_of
+from freshet.operators.embed.hot_kernels import Items
+from freshet.operators.storage.aggregates.gates import gated_message
+from freshet.operators.storage.edge_messages import Messages
+from freshet.operators.storage.exact_sums import prefetch_sum
+from freshet.state.prefetch import prefetch_row
 
 _AHEAD = 8
 

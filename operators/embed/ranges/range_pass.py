@@ -10,16 +10,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gnn.plan import Context, LayerPlan
-from operators.embed.chunks import Chunks
-from operators.embed.files import EmbedError
-from operators.embed.hot_kernels import Items
-from operators.embed.memory_plan import LayerMemory, Shape
-from operators.embed.orchestrator import PassCounts
-from operators.embed.ranges.accumulators import accumulator_of, reads_targets
-from operators.embed.ranges.kernels import RangeTask, list_messages
-from operators.embed.rows_file import RowsFile
-from operators.storage.edge_messages import room_for
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.embed.chunks import Chunks
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.hot_kernels import Items
+from freshet.operators.embed.memory_plan import LayerMemory, Shape
+from freshet.operators.embed.orchestrator import PassCounts
+from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets
+from freshet.operators.embed.ranges.kernels import RangeTask, list_messages
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.storage.edge_messages import room_for
 
 
 class RangePass:

@@ -16,16 +16,16 @@ from typing import Protocol
 
 import numpy as np
 
-from gnn.files.owner_only import close_to_others
-from operators.control import ARRIVAL_MS
-from operators.limits import TAIL_BYTES
-from operators.outcome import Message
-from operators.sink.epoch_rows import EpochRows
-from operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
-from operators.sink.tail.note import TailNote
-from operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
-from operators.telemetry.latency import Latencies
-from operators.telemetry.level import Level
+from freshet.gnn.files.owner_only import close_to_others
+from freshet.operators.control import ARRIVAL_MS
+from freshet.operators.limits import TAIL_BYTES
+from freshet.operators.outcome import Message
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
+from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
+from freshet.operators.telemetry.latency import Latencies
+from freshet.operators.telemetry.level import Level
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.sink.tail.layout import (
+from freshet.operators.sink.tail.layout import (
     B_BEAT_US,
     B_BOOT,
     B_EPOCH,
@@ -41,7 +41,7 @@ from operators.sink.tail.layout import (
     boot_word,
     padded,
 )
-from state.atomics import read_word
+from freshet.state.atomics import read_word
 
 
 class NotATailError(ValueError):

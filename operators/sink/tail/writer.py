@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gnn.files.owner_only import FILE
-from operators.sink.epoch_rows import EpochRows
-from operators.sink.tail.layout import (
+from freshet.gnn.files.owner_only import FILE
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.tail.layout import (
     B_BEAT_US,
     B_BOOT,
     B_EPOCH,
@@ -48,7 +48,7 @@ from operators.sink.tail.layout import (
     boot_word,
     padded,
 )
-from state.atomics import publish_word
+from freshet.state.atomics import publish_word
 
 _STEP_BYTES, _STEP_MAX_BYTES = 1 << 20, 32 << 20
 _PADDING = np.zeros(7, np.uint8)

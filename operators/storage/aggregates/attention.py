@@ -6,19 +6,19 @@ from functools import partial
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue
-from gnn.kernel_calls import Direct
-from gnn.scores import terms_of
-from gnn.softmax import SoftmaxSynopsis
-from operators.storage.aggregates.attention_epoch import arrive, leave
-from operators.storage.aggregates.attention_kernels import TOUCHED, Attention, InEdges, width_of
-from operators.storage.aggregates.attention_reading import finish_attention, read_attention
-from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
-from operators.storage.edge_messages import Edges, Messages, Moves
-from operators.storage.exact_sums import stamp_of
-from operators.storage.owner import Finish
-from state.adjacency import Data, read_alone
-from state.table import Table, TableSet
+from freshet.gnn.attend import AttentionEpilogue
+from freshet.gnn.kernel_calls import Direct
+from freshet.gnn.scores import terms_of
+from freshet.gnn.softmax import SoftmaxSynopsis
+from freshet.operators.storage.aggregates.attention_epoch import arrive, leave
+from freshet.operators.storage.aggregates.attention_kernels import TOUCHED, Attention, InEdges, width_of
+from freshet.operators.storage.aggregates.attention_reading import finish_attention, read_attention
+from freshet.operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves
+from freshet.operators.storage.exact_sums import stamp_of
+from freshet.operators.storage.owner import Finish
+from freshet.state.adjacency import Data, read_alone
+from freshet.state.table import Table, TableSet
 
 
 class AttentionFold:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import apart, exp, inner
-from operators.storage.aggregates.attention_kernels import (
+from freshet.gnn.kernel import apart, exp, inner
+from freshet.operators.storage.aggregates.attention_kernels import (
     AFRESH,
     AHEAD,
     REREAD,
@@ -23,7 +23,7 @@ from operators.storage.aggregates.attention_kernels import (
     side_in,
     sums_of,
 )
-from operators.storage.exact_sums import (
+from freshet.operators.storage.exact_sums import (
     LOSSY,
     add_term_compensated,
     begin_afresh,
@@ -32,8 +32,8 @@ from operators.storage.exact_sums import (
     is_worn,
     replace_sum,
 )
-from state.adjacency import base_of, place_of
-from state.prefetch import prefetch_row
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.prefetch import prefetch_row
 
 
 @inner

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import kernel
-from operators.storage.aggregates.attention_afresh import settle
-from operators.storage.aggregates.attention_kernels import (
+from freshet.gnn.kernel import kernel
+from freshet.operators.storage.aggregates.attention_afresh import settle
+from freshet.operators.storage.aggregates.attention_kernels import (
     Attention,
     InEdges,
     add_messages,
     replace_messages,
     turn_targets,
 )
-from operators.storage.aggregates.attention_sides import move_sides
-from operators.storage.edge_messages import Messages, Moves
+from freshet.operators.storage.aggregates.attention_sides import move_sides
+from freshet.operators.storage.edge_messages import Messages, Moves
 
 
 @kernel

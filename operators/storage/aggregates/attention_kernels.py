@@ -21,15 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import apart, inner
-from gnn.scores import ADDITIVE, Terms, score_of, side_of
-from operators.storage.aggregates import attention_lanes as lanes
-from operators.storage.aggregates.attention_lanes import LANES
-from operators.storage.edge_messages import Messages, Moves, turns
-from operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
-from state.adjacency import ListsRead
-from state.prefetch import prefetch, prefetch_row
-from state.table import View, touch
+from freshet.gnn.kernel import apart, inner
+from freshet.gnn.scores import ADDITIVE, Terms, score_of, side_of
+from freshet.operators.storage.aggregates import attention_lanes as lanes
+from freshet.operators.storage.aggregates.attention_lanes import LANES
+from freshet.operators.storage.edge_messages import Messages, Moves, turns
+from freshet.operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
+from freshet.state.adjacency import ListsRead
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import View, touch
 
 DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages, messages, messages, rows, messages
 TOUCHED, RENEWED = range(2)  # of the counter

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from gnn.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
-from gnn.kernel import inner, kernel
-from gnn.scores import ADDITIVE
-from operators.storage.aggregates import attention_lanes as lanes
-from operators.storage.aggregates.attention_kernels import (
+from freshet.gnn.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
+from freshet.gnn.kernel import inner, kernel
+from freshet.gnn.scores import ADDITIVE
+from freshet.operators.storage.aggregates import attention_lanes as lanes
+from freshet.operators.storage.aggregates.attention_kernels import (
     Attention,
     denominator_of,
     places_of,
@@ -18,11 +18,11 @@ from operators.storage.aggregates.attention_kernels import (
     sums_of,
     target_at,
 )
-from operators.storage.aggregates.attention_lanes import LANES
-from operators.storage.exact_sums import prefetch_sum
-from operators.storage.row_kernels import replace_row
-from state.prefetch import prefetch_row
-from state.table import View
+from freshet.operators.storage.aggregates.attention_lanes import LANES
+from freshet.operators.storage.exact_sums import prefetch_sum
+from freshet.operators.storage.row_kernels import replace_row
+from freshet.state.prefetch import prefetch_row
+from freshet.state.table import View
 
 _AHEAD = 8
 

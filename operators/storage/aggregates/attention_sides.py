@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import apart, inner
-from operators.storage.aggregates.attention_kernels import (
+from freshet.gnn.kernel import apart, inner
+from freshet.operators.storage.aggregates.attention_kernels import (
     AHEAD,
     FLIPPED,
     SCANNED,
@@ -23,10 +23,10 @@ from operators.storage.aggregates.attention_kernels import (
     side_in,
     target_at,
 )
-from operators.storage.edge_messages import Moves
-from state.adjacency import base_of, place_of
-from state.prefetch import prefetch, prefetch_row
-from state.table import touch
+from freshet.operators.storage.edge_messages import Moves
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import touch
 
 FLIPS_AT_ONCE = 8192
 _SOURCES_OF_A_LINE = 16

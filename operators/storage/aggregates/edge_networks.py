@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gnn.edge_network import NetworkSynopsis
-from gnn.kernel import kernel
-from operators.storage.aggregates.fold import MessageFold, StepwiseFold
-from operators.storage.edge_messages import Edges, Messages, Moves, room_for, turns
-from state.adjacency import base_of, place_of
-from state.prefetch import prefetch_row
-from state.table import Table
+from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.gnn.kernel import kernel
+from freshet.operators.storage.aggregates.fold import MessageFold, StepwiseFold
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves, room_for, turns
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.prefetch import prefetch_row
+from freshet.state.table import Table
 
 # What is counted: messages of edges that change; rows that are made anew, and messages for that.
 MADE, AFRESH, REREAD = range(3)

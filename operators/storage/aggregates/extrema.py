@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel_calls import Direct
-from gnn.synopses import MonotonicSynopsis
-from operators.storage.aggregates import extrema_kernels as kernels
-from operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
-from operators.storage.aggregates.extrema_rereading import plan_for, settle
-from operators.storage.aggregates.fold import StepwiseFold
-from operators.storage.edge_messages import Edges, Messages, Moves
-from state.table import Table, TableSet
+from freshet.gnn.kernel_calls import Direct
+from freshet.gnn.synopses import MonotonicSynopsis
+from freshet.operators.storage.aggregates import extrema_kernels as kernels
+from freshet.operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
+from freshet.operators.storage.aggregates.extrema_rereading import plan_for, settle
+from freshet.operators.storage.aggregates.fold import StepwiseFold
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves
+from freshet.state.table import Table, TableSet
 
 
 def sign_of(synopsis: MonotonicSynopsis) -> np.float32:

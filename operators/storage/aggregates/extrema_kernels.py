@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.aggregates import extrema_channels as channels
-from operators.storage.aggregates import extrema_lanes as lanes
-from operators.storage.aggregates.extrema_lanes import LANES
-from operators.storage.edge_messages import Edges, Messages, Moves
-from state.prefetch import prefetch, prefetch_row
-from state.table import View, touch
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.aggregates import extrema_channels as channels
+from freshet.operators.storage.aggregates import extrema_lanes as lanes
+from freshet.operators.storage.aggregates.extrema_lanes import LANES
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import View, touch
 
 _AHEAD = 12
 _HOLDERS_OF_A_LINE = 32

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.aggregates.extrema_channels import MOST_HOLDERS, NOTHING
-from operators.storage.aggregates.extrema_kernels import Extrema, mark
-from operators.storage.edge_messages import Edges
-from state.adjacency import base_of, place_of
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.aggregates.extrema_channels import MOST_HOLDERS, NOTHING
+from freshet.operators.storage.aggregates.extrema_kernels import Extrema, mark
+from freshet.operators.storage.edge_messages import Edges
+from freshet.state.adjacency import base_of, place_of
 
 
 @kernel

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from operators.storage.aggregates import extrema_channels as channels
-from operators.storage.aggregates import extrema_lanes as lanes
-from operators.storage.aggregates.extrema_channels import NOTHING
-from operators.storage.aggregates.extrema_kernels import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.operators.storage.aggregates import extrema_channels as channels
+from freshet.operators.storage.aggregates import extrema_lanes as lanes
+from freshet.operators.storage.aggregates.extrema_channels import NOTHING
+from freshet.operators.storage.aggregates.extrema_kernels import (
     EXPOSED,
     EXPOSED_ROWS,
     REREAD,
@@ -23,10 +23,10 @@ from operators.storage.aggregates.extrema_kernels import (
     Extrema,
     prefetch_holders,
 )
-from operators.storage.aggregates.extrema_lanes import LANES
-from operators.storage.edge_messages import Edges
-from state.adjacency import base_of, place_of
-from state.prefetch import prefetch
+from freshet.operators.storage.aggregates.extrema_lanes import LANES
+from freshet.operators.storage.edge_messages import Edges
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.prefetch import prefetch
 
 ROWS_AT_ONCE, CELLS_AT_ONCE = 64, 4096
 _AHEAD = 12

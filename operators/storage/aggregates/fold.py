@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from operators.storage.edge_messages import Edges, Messages, Moves
-from state.table import Table
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves
+from freshet.state.table import Table
 
 
 class Fold(Protocol):

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from gnn.kernel_calls import Direct
-from gnn.synopses import GatedSynopsis
-from operators.storage.aggregates.fold import StepwiseFold
-from operators.storage.edge_messages import Edges, Messages, Moves, turns
-from operators.storage.exact_sums import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.gnn.kernel_calls import Direct
+from freshet.gnn.synopses import GatedSynopsis
+from freshet.operators.storage.aggregates.fold import StepwiseFold
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves, turns
+from freshet.operators.storage.exact_sums import (
     LAST_SERIAL,
     add_term,
     add_term_compensated,
@@ -34,9 +34,9 @@ from operators.storage.exact_sums import (
     replace_sum,
     stamp_of,
 )
-from state.adjacency import base_of, place_of
-from state.prefetch import prefetch, prefetch_row
-from state.table import Table, TableSet, View, touch
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.prefetch import prefetch, prefetch_row
+from freshet.state.table import Table, TableSet, View, touch
 
 DELTAS, AFRESH, REREAD = range(3)  # what is counted: messages, rows, messages
 _AHEAD = 8

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from gnn.kernel_calls import Direct
-from operators.storage.aggregates.fold import StepwiseFold
-from operators.storage.edge_messages import Edges, Messages, Moves
-from operators.storage.exact_sums import add_term_compensated, clear_sum, compensate, inexact, prefetch_sum
-from state.adjacency import base_of, place_of
-from state.prefetch import prefetch_row
-from state.table import Table, TableSet, View, touch
+from freshet.gnn.kernel import inner, kernel
+from freshet.gnn.kernel_calls import Direct
+from freshet.operators.storage.aggregates.fold import StepwiseFold
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves
+from freshet.operators.storage.exact_sums import add_term_compensated, clear_sum, compensate, inexact, prefetch_sum
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.prefetch import prefetch_row
+from freshet.state.table import Table, TableSet, View, touch
 
 _AHEAD = 12
 _HALF_ULP = 2.0**-53

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnn.kernel import inner, kernel
-from gnn.kernel_calls import Direct
-from operators.storage.aggregates.fold import StepwiseFold
-from operators.storage.edge_messages import Edges, Messages, Moves
-from operators.storage.exact_sums import (
+from freshet.gnn.kernel import inner, kernel
+from freshet.gnn.kernel_calls import Direct
+from freshet.operators.storage.aggregates.fold import StepwiseFold
+from freshet.operators.storage.edge_messages import Edges, Messages, Moves
+from freshet.operators.storage.exact_sums import (
     LAST_SERIAL,
     add_message,
     clear_sum,
@@ -26,8 +26,8 @@ from operators.storage.exact_sums import (
     stamp_of,
     sum_in_edges,
 )
-from state.prefetch import prefetch_row
-from state.table import Table, TableSet, View, touch
+from freshet.state.prefetch import prefetch_row
+from freshet.state.table import Table, TableSet, View, touch
 
 _AHEAD = 12
 

@@ -14,29 +14,29 @@ from pathlib import Path
 import pytest
 from numba.core import caching
 
-from gnn import compiled
+from freshet.gnn import compiled
 
 ROOT = Path(__file__).resolve().parents[3]
 
 NUMBERS = "STEP = 1\n"
 INNER = """
-from state import probe_numbers as numbers
-from gnn.kernel import kernel
+from freshet.state import probe_numbers as numbers
+from freshet.gnn.kernel import kernel
 
 @kernel
 def inner(x):
     return x + numbers.STEP
 """
 OUTER = """
-from gnn.kernel import kernel
-from partitioner.probe_inner import inner
+from freshet.gnn.kernel import kernel
+from freshet.partitioner.probe_inner import inner
 
 @kernel
 def outer(x):
     return inner(x) * 10
 """
 PROGRAM = """
-from operators.probe_outer import outer
+from freshet.operators.probe_outer import outer
 print(outer(5), sum(outer.stats.cache_hits.values()))
 """
 
@@ -50,6 +50,7 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of the packages, with kernels in three modules that import each other."""
     for package in ("gnn", "state", "partitioner", "operators"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "freshet", tmp_path / "freshet", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "state" / "probe_numbers.py").write_text(NUMBERS)
     (tmp_path / "partitioner" / "probe_inner.py").write_text(INNER)
     (tmp_path / "operators" / "probe_outer.py").write_text(OUTER)
@@ -180,7 +181,7 @@ def test_python_is_refused_by_an_inner_kernel_rather_than_crashing(checkout: Pat
         OUTER.replace("inner(x)", "added(x)").replace("import inner", "import added")
     )
     assert run(checkout) == (60, False)
-    program = "from operators.probe_outer import outer, added; assert outer(5) == 60; added(5)"
+    program = "from freshet.operators.probe_outer import outer, added; assert outer(5) == 60; added(5)"
     done = subprocess.run([sys.executable, "-c", program], cwd=checkout, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("TypeError: added: an inner kernel")
@@ -188,6 +189,6 @@ def test_python_is_refused_by_an_inner_kernel_rather_than_crashing(checkout: Pat
 
 def test_a_kernel_is_compiled_once_for_all_numbers_that_stand_in_calls(checkout: Path) -> None:
     (checkout / "operators" / "probe_outer.py").write_text(OUTER.replace("inner(x) * 10", "inner(1) + inner(2) * x"))
-    program = "from operators.probe_outer import outer, inner; print(outer(5), len(inner.signatures))"
+    program = "from freshet.operators.probe_outer import outer, inner; print(outer(5), len(inner.signatures))"
     done = subprocess.run([sys.executable, "-c", program], cwd=checkout, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["17", "1"], done.stderr

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from gnn import elementwise
-from gnn.blas import use_one_thread
-from gnn.chain import Chain
-from gnn.dense import matmul
-from gnn.processor import BLAS_VARIABLE, runs_here
+from freshet.gnn import elementwise
+from freshet.gnn.blas import use_one_thread
+from freshet.gnn.chain import Chain
+from freshet.gnn.dense import matmul
+from freshet.gnn.processor import BLAS_VARIABLE, runs_here
 from tests.support.models import ACTIVATIONS, make_model
 
 SHAPES = [(128, 256), (128, 80), (128, 40), (7, 5), (1, 3), (5, 1), (1, 1), (3, 2), (100, 47), (602, 41), (33, 17)]
@@ -109,7 +109,8 @@ def test_normalised_rows_are_of_length_one_and_alone() -> None:
 
 def test_blas_threads_do_not_change_bits() -> None:
     script = (
-        "import hashlib, numpy as np; from gnn.dense import matmul; r = np.random.default_rng(0).standard_normal;"
+        "import hashlib, numpy as np; from freshet.gnn.dense import matmul;"
+        "r = np.random.default_rng(0).standard_normal;"
         "h = hashlib.sha256();"
         "[h.update(matmul(r((200, k)).astype('f4'), r((k, m)).astype('f4')).tobytes())"
         f" for k, m in {[*SHAPES, (512, 1024)]}]; print(h.hexdigest())"
@@ -136,7 +137,7 @@ def test_a_process_that_gets_no_more_memory_can_multiply() -> None:
     program = """
 import resource
 import numpy as np
-from gnn.dense import matmul
+from freshet.gnn.dense import matmul
 x, w = np.ones((60, 128), np.float32), np.ones((128, 64), np.float32)  # so many that BLAS multiplies them
 out = np.empty((60, 64), np.float32)
 used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
@@ -150,7 +151,7 @@ print(matmul(x, w, out).sum())
 def _only(spec: dict, name: str) -> tuple[list, list[str]]:
     from pydantic import TypeAdapter
 
-    from gnn.declarations import DenseLayer
+    from freshet.gnn.declarations import DenseLayer
 
     return [TypeAdapter(DenseLayer).validate_python(spec)], [name]
 
@@ -162,7 +163,8 @@ def test_a_row_has_its_bits_with_all_kernels(core: str) -> None:
     if not runs_here(core):
         pytest.skip(f"this processor does not run the kernels for {core}")
     script = (
-        "import numpy as np; from gnn.dense import block_of, matmul; r = np.random.default_rng(0).standard_normal\n"
+        "import numpy as np; from freshet.gnn.dense import block_of, matmul;"
+        "r = np.random.default_rng(0).standard_normal\n"
         f"for k, m in {[*SHAPES, (128, 512)]}:\n"
         "    x, w = r((730, k)).astype('f4'), r((k, m)).astype('f4'); y = matmul(x, w)\n"
         "    for i in (0, 5, 6, 11, 12, 63, 64, 127, 128, 129, 479, 480, 599, 719, 729):\n"

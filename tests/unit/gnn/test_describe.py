@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gnn.describe import describe_data, describe_text
-from gnn.model import save_model
+from freshet.gnn.describe import describe_data, describe_text
+from freshet.gnn.model import save_model
 from tests.support.models import all_small_models, conv, linear, make_model
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gnn import kernel_calls
-from gnn.kernel import kernel
+from freshet.gnn import kernel_calls
+from freshet.gnn.kernel import kernel
 
 
 @kernel

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from gnn.model import Model, ModelError, build_model, load_model, save_model
-from gnn.plan import compile_plan
+from freshet.gnn.model import Model, ModelError, build_model, load_model, save_model
+from freshet.gnn.plan import compile_plan
 from tests.support.models import all_small_models, conv, linear, make_model, random_model
 
 MODELS = all_small_models()

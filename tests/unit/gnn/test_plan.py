@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gnn.model import Model
-from gnn.oracles import oracle, whole_graph
-from gnn.plan import Context, LayerPlan, compile_plan
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import oracle, whole_graph
+from freshet.gnn.plan import Context, LayerPlan, compile_plan
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import (
     all_small_models,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gnn import processor
-from gnn.processor import (
+from freshet.gnn import processor
+from freshet.gnn.processor import (
     PORTABLE_BLAS,
     ProcessorError,
     choose_blas,
@@ -20,7 +20,7 @@ from gnn.processor import (
     running,
     runs_here,
 )
-from operators.warm_up import warm_up
+from freshet.operators.warm_up import warm_up
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = {"blas": "OpenBLAS 0.3.27 SkylakeX", "kernels": "x86-64-v3", "libc": "glibc 2.36"}
@@ -52,7 +52,8 @@ def test_this_process_tells_what_it_computes_with() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of kernels of x86-64")
 def test_the_kernels_are_those_that_the_environment_names_before_numpy_is_loaded() -> None:
     program = (
-        "import sys; from gnn.processor import running; assert 'numpy' not in sys.modules; print(running()['blas'])"
+        "import sys; from freshet.gnn.processor import running;"
+        "assert 'numpy' not in sys.modules; print(running()['blas'])"
     )
     names = {core_of({"blas": told(program, OPENBLAS_CORETYPE=core)[0]}) for core in ("Sandybridge", "Nehalem")}
     assert names == {"Sandybridge", "Nehalem"}
@@ -60,7 +61,7 @@ def test_the_kernels_are_those_that_the_environment_names_before_numpy_is_loaded
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="targets of x86-64")
 def test_numba_compiles_for_a_common_target_unless_told() -> None:
-    program = "from gnn.processor import running; print(running()['kernels'])"
+    program = "from freshet.gnn.processor import running; print(running()['kernels'])"
     assert told(program) == ["x86-64-v3" if runs_here("haswell") else "x86-64"]
     assert told(program, NUMBA_CPU_NAME="nehalem") == ["nehalem"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gnn.synopses import InvertibleSynopsis
+from freshet.gnn.synopses import InvertibleSynopsis
 
 KINDS = [InvertibleSynopsis(kind, weighted) for kind in ("sum", "mean") for weighted in (False, True)]
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gnn.model import ModelError
-from job import cli
-from job.commands.run import run
-from job.errors import JobFailed
-from job.options.run_config import RunConfig, option_names
-from operators.epochs.cut import LostCutError
-from operators.snapshot.reader import SnapshotError
-from state.image import DamagedImageError
+from freshet.gnn.model import ModelError
+from freshet.job import cli
+from freshet.job.commands.run import run
+from freshet.job.errors import JobFailed
+from freshet.job.options.run_config import RunConfig, option_names
+from freshet.operators.epochs.cut import LostCutError
+from freshet.operators.snapshot.reader import SnapshotError
+from freshet.state.image import DamagedImageError
 
 
 class Ended:
@@ -117,7 +117,7 @@ def test_version(freshet: Any) -> None:
 
 
 def test_flags_reach_the_runner(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.run", "runner", "run")
+    calls = stand_in("freshet.job.run", "runner", "run")
     ended = freshet(*run_arguments(
         files, "--events", files["E"], "--snapshot", files["S"], "--runtime", "local", "--parts", 4, "--epoch-ms", 0,
         "--undirected", "--memory", "1GiB", "--checkpoint-interval", "500ms", "--partitioner", "hdrf",
@@ -132,7 +132,7 @@ def test_flags_reach_the_runner(freshet: Any, files: dict[str, Path], stand_in: 
 
 
 def test_a_flag_switches_off_what_the_file_switches_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.run", "runner", "run")
+    calls = stand_in("freshet.job.run", "runner", "run")
     config_file = files["new"].with_name("job.yaml")
     config_file.write_text("undirected: true\nstay: true\n")
     assert freshet(*run_arguments(files, "--config", config_file, "--directed")).code == 0
@@ -142,12 +142,12 @@ def test_a_flag_switches_off_what_the_file_switches_on(freshet: Any, files: dict
 
 @pytest.mark.parametrize("code", [0, 3, 130, 143])
 def test_the_runners_exit_code_is_the_commands(freshet: Any, files: dict[str, Path], stand_in: Any, code: int) -> None:
-    stand_in("job.run", "runner", "run", code)
+    stand_in("freshet.job.run", "runner", "run", code)
     assert freshet(*run_arguments(files)).code == code
 
 
 def test_a_failed_job_ends_with_3_and_its_cause_last(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    stand_in("job.run", "runner", "run", JobFailed("checkpoint folder is full\n(no space left)"))
+    stand_in("freshet.job.run", "runner", "run", JobFailed("checkpoint folder is full\n(no space left)"))
     ended = freshet(*run_arguments(files))
     assert ended.code == 3
     assert ended.err.splitlines()[-1] == "freshet: checkpoint folder is full (no space left)"
@@ -157,7 +157,7 @@ def test_a_failed_job_ends_with_3_and_its_cause_last(freshet: Any, files: dict[s
 def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
     freshet: Any, files: dict[str, Path], stand_in: Any
 ) -> None:
-    stand_in("job.run", "runner", "run", IndexError("slot 7 of 5"))
+    stand_in("freshet.job.run", "runner", "run", IndexError("slot 7 of 5"))
     ended = freshet(*run_arguments(files))
     assert ended.code == 3
     assert "Traceback" in ended.err
@@ -166,14 +166,14 @@ def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
 
 def test_bad_input_ends_with_2_whatever_part_finds_it(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
     for error in (ModelError, SnapshotError, LostCutError, DamagedImageError):
-        stand_in("job.run", "runner", "run", error("what was found\nwhat to do"))
+        stand_in("freshet.job.run", "runner", "run", error("what was found\nwhat to do"))
         ended = freshet(*run_arguments(files))
         assert ended.code == 2
         assert ended.err.splitlines() == ["freshet: what was found", "freshet: what to do"]
 
 
 def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    stand_in("job.run", "runner", "run", KeyboardInterrupt())
+    stand_in("freshet.job.run", "runner", "run", KeyboardInterrupt())
     assert freshet(*run_arguments(files)).code == 130
 
 
@@ -215,7 +215,7 @@ def test_wrong_use_ends_with_2_and_says_why(freshet: Any, arguments: list[str], 
 
 
 def test_a_used_output_folder_is_refused(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.run", "runner", "run")
+    calls = stand_in("freshet.job.run", "runner", "run")
     ended = freshet("run", "--model", files["M"], "--events", files["E"], "--out", files["O"])
     assert ended.code == 2
     assert "not empty" in ended.err
@@ -223,7 +223,7 @@ def test_a_used_output_folder_is_refused(freshet: Any, files: dict[str, Path], s
 
 
 def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.results", "check", "check", 1)
+    calls = stand_in("freshet.job.results", "check", "check", 1)
     arguments = ["--model", files["M"], "--events", files["E"], "--out", files["O"], "--oracle", "own"]
     assert freshet("check", *arguments).code == 1
     (((), named),) = calls
@@ -236,7 +236,7 @@ def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand
 def test_check_takes_what_a_run_was_given_from_its_file(
     freshet: Any, files: dict[str, Path], stand_in: Any, tmp_path: Path
 ) -> None:
-    calls = stand_in("job.results", "check", "check", 0)
+    calls = stand_in("freshet.job.results", "check", "check", 0)
     config = tmp_path / "job.yaml"
     written = [f"model: {files['M']}", f"events: {files['E']}", f"snapshot: {files['S']}", "out: elsewhere", "parts: 2"]
     config.write_text("\n".join([*written, "kafka: {client.id: me}"]))
@@ -251,14 +251,14 @@ def test_check_takes_what_a_run_was_given_from_its_file(
 
 
 def test_stop_passes_its_options_on(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.run", "stop", "stop")
+    calls = stand_in("freshet.job.run", "stop", "stop")
     assert freshet("stop", "--savepoint", "B", files["O"]).code == 0
     assert calls == [((), {"out": files["O"], "savepoint": "B"})]
 
 
 def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
     weights = files["M"] / "model.safetensors"
-    calls = stand_in("gnn.pyg", "importing", "import_model", None)
+    calls = stand_in("freshet.gnn.pyg", "importing", "import_model", None)
     assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
     named = {"edge_types": None, "head": None, "stats_from": None, "features": None}
     assert calls == [(("pkg.mod:make", weights, files["new"]), named)]
@@ -271,7 +271,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
 
 
 def test_partition_tries_all_partitioners_unless_told(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("job.commands", "partition_trials", "partition")
+    calls = stand_in("freshet.job.commands", "partition_trials", "partition")
     assert freshet("partition", "--snapshot", files["S"], "--parts", 8).code == 0
     assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "hash").code == 0
     assert [named["partitioners"] for _, named in calls] == [["hybrid", "hdrf", "locality", "hash"], ["hash"]]

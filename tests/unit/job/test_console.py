@@ -1,6 +1,6 @@
 import io
 
-from job.console import Progress, Stats, format_stats
+from freshet.job.console import Progress, Stats, format_stats
 
 FULL = Stats(
     events=12_345,

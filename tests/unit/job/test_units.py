@@ -1,6 +1,6 @@
 import pytest
 
-from job.units import format_duration, format_size, parse_duration, parse_size
+from freshet.job.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

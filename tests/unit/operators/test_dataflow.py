@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from operators.dataflow import PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Place, rank
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Place, rank
 
 
 def test_who_receives() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.inbox import INBOX_BYTES, Inbox
-from state.block_columns import SYNC
-from state.codec import Block, Header, decode, encode, seal
+from freshet.operators.inbox import INBOX_BYTES, Inbox
+from freshet.state.block_columns import SYNC
+from freshet.state.codec import Block, Header, decode, encode, seal
 
 
 def block(epoch: int, source: int, size: int = 10) -> tuple[Header, bytes]:

@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from operators.parser.core import Origin, Parser, RawMessage
-from partitioner.events import Events
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.partitioner.events import Events
 
 ORIGIN = Origin(2, "kafka://localhost:9092/events", 3)
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from operators.core import Core
-from operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Place
-from operators.network import Network
-from operators.outcome import Message
-from operators.stage import OutOfOrderError, Stage
-from state.block_columns import SYNC
-from state.codec import Block, Header, encode
-from state.table import TableSet
+from freshet.operators.core import Core
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Place
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.stage import OutOfOrderError, Stage
+from freshet.state.block_columns import SYNC
+from freshet.state.codec import Block, Header, encode
+from freshet.state.table import TableSet
 
 
 class Relay(Core):

@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from gnn import compiled
-from gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
-from gnn.model import save_model
+from freshet.gnn import compiled
+from freshet.gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+from freshet.gnn.model import save_model
 from tests.support.models import conv, make_model
 
 # What kernels call in jobs, and tests from Python.
 _BY_TESTS = {
-    "state.adjacency": {"append", "find", "remove"},
-    "state.chunks": {"give_back", "hand_out", "order_of"},
-    "state.salt": {"hash_text", "mix"},
+    "freshet.state.adjacency": {"append", "find", "remove"},
+    "freshet.state.chunks": {"give_back", "hand_out", "order_of"},
+    "freshet.state.salt": {"hash_text", "mix"},
 }
-_BY_CHECK = {"gnn.oracles.edges": {"_gather"}}  # `freshet check` waits for it, no job does
-_INNER_ALLOCATING = {"operators.sink.string_ids": {"_allocate", "_find", "_home", "_order", "_release"}}
+_BY_CHECK = {"freshet.gnn.oracles.edges": {"_gather"}}  # `freshet check` waits for it, no job does
+_INNER_ALLOCATING = {"freshet.operators.sink.string_ids": {"_allocate", "_find", "_home", "_order", "_release"}}
 
 
 def rehearsed(*options: str) -> list[Call]:
-    command = [sys.executable, "-m", "operators.rehearsal", *options]
+    command = [sys.executable, "-m", "freshet.operators.rehearsal", *options]
     environ = os.environ | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     done = subprocess.run(command, cwd=compiled._PROJECT, env=environ, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -70,7 +70,7 @@ def test_each_is_told_once_and_a_model_s_jobs_of_one_kind_are_some_of_all(calls:
     options = ("--model", str(tmp_path), "--several-parts")
     every, some = rehearsed(*options), rehearsed(*options, "--ids", "int", "--no-topic")
     assert set(some) < set(every)
-    others = {"operators.sink.string_ids", "operators.sink.kafka_lines"}
+    others = {"freshet.operators.sink.string_ids", "freshet.operators.sink.kafka_lines"}
     assert others <= {call.module for call in set(every) - set(some)}
     assert not others & {call.module for call in some}
 

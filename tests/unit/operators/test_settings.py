@@ -6,10 +6,10 @@ from pathlib import Path
 
 import orjson
 
-from operators.epochs.config import CutLogConfig, SealingConfig
-from operators.parser.config import LetterConfig, ParserConfig
-from operators.settings import OutletConfig, Settings
-from partitioner.config import PartitionerConfig
+from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.parser.config import LetterConfig, ParserConfig
+from freshet.operators.settings import OutletConfig, Settings
+from freshet.partitioner.config import PartitionerConfig
 
 FLAT = {
     "model": "M",

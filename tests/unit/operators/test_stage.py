@@ -4,13 +4,13 @@ import random
 import numpy as np
 import pytest
 
-from operators.control import control_values
-from operators.core import Core
-from operators.outcome import Message
-from operators.stage import OutOfOrderError, Stage
-from state.block_columns import PARTIAL, SYNC
-from state.codec import Block, Header, encode
-from state.table import TableSet
+from freshet.operators.control import control_values
+from freshet.operators.core import Core
+from freshet.operators.outcome import Message
+from freshet.operators.stage import OutOfOrderError, Stage
+from freshet.state.block_columns import PARTIAL, SYNC
+from freshet.state.codec import Block, Header, encode
+from freshet.state.table import TableSet
 
 
 class Notebook(Core):

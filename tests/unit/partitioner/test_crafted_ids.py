@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gnn.kernel import kernel
-from operators.sink import coalesce, dealing
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.graph_tables import MASTER
-from state.salt import Salt, hash_text, make_salt, mix
+from freshet.gnn.kernel import kernel
+from freshet.operators.sink import coalesce, dealing
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.graph_tables import MASTER
+from freshet.state.salt import Salt, hash_text, make_salt, mix
 from tests.support.sunk import WIDTH, block
 
 KNOWN, SECRET = 0, 0x5EC4E7

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from partitioner import graph_tables as t
-from partitioner.config import TYPES_MAX, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.events import Events
-from state.sweep import Sweeper
+from freshet.partitioner import graph_tables as t
+from freshet.partitioner.config import TYPES_MAX, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import Events
+from freshet.state.sweep import Sweeper
 
 
 def partitioner(**config) -> Partitioner:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from partitioner.event_builder import EventBuilder, events_of
-from partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
-from state.block_columns import SYNC
-from state.codec import Header, encode
+from freshet.partitioner.event_builder import EventBuilder, events_of
+from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
+from freshet.state.block_columns import SYNC
+from freshet.state.codec import Header, encode
 
 ROWS = {
     "int": [

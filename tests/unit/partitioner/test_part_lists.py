@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import state.table
-from partitioner import graph_tables as t
-from partitioner.config import STRATEGIES, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from state.codec import UnknownFormatError, encode
-from state.entry_lists import ORDERS
-from state.image import DamagedImageError, load_images, write_image
-from state.sweep import Mutations, Sweeper
-from state.task_parts import DENSE_PARTS
+import freshet.state.table
+from freshet.partitioner import graph_tables as t
+from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.state.codec import UnknownFormatError, encode
+from freshet.state.entry_lists import ORDERS
+from freshet.state.image import DamagedImageError, load_images, write_image
+from freshet.state.sweep import Mutations, Sweeper
+from freshet.state.task_parts import DENSE_PARTS
 
 CTL = np.zeros(8, np.int64)
 HUB = 0
@@ -109,7 +109,7 @@ def check_lists(partitioner: Partitioner) -> None:
 )
 def test_lists_answer_as_columns_do(parts: int, strategy: str, vertices: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    with patch.object(state.table, "PAGE_BYTES", 64):  # a change that is not announced hides behind no other
+    with patch.object(freshet.state.table, "PAGE_BYTES", 64):  # a change that is not announced hides behind no other
         columns, lists = make(parts, strategy, dense=True), make(parts, strategy)
         durable, since = Durable(lists), list[list[tuple]]()
         for epoch in range(int(rng.integers(2, 25))):

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.config import STRATEGIES, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.events import Events
-from state.codec import Block
+from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import Events
+from freshet.state.codec import Block
 from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 INTS, STRINGS = [-3, 0, 7, 1 << 40, 5], ["", "a", "b", "ä" * 9, "x" * 40]
@@ -158,8 +158,8 @@ def test_longer_streams_with_hubs_and_reused_rows(strategy, id_kind):
 @pytest.mark.parametrize("undirected", [False, True])
 def test_scratch_memory_grows_as_it_fills(id_kind, undirected, monkeypatch):
     """Wherever an event finds the log full, the next attempt goes on with that event."""
-    monkeypatch.setattr("partitioner.core._SCRATCH_KEPT", 1)
-    monkeypatch.setattr("partitioner.epoch_log.ENTRIES_MIN", 1)
+    monkeypatch.setattr("freshet.partitioner.core._SCRATCH_KEPT", 1)
+    monkeypatch.setattr("freshet.partitioner.epoch_log.ENTRIES_MIN", 1)
     rng = np.random.default_rng(8)
     bench = Bench(3, id_kind=id_kind, undirected=undirected, forbid_typed_loops=True)
 

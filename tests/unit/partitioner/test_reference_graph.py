@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partitioner.event_builder import events_of
-from partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.reference_graph import ReferenceGraph
 
 Row = tuple[Any, ...]
 

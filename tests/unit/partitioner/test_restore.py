@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import state.table
-from partitioner.config import STRATEGIES, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from state.codec import encode
-from state.sweep import Mutations, Sweeper
+import freshet.state.table
+from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.state.codec import encode
+from freshet.state.sweep import Mutations, Sweeper
 
 CTL = np.zeros(8, np.int64)
 VERTICES, EPOCHS, EVENTS = 120, 30, 40
@@ -17,7 +17,7 @@ VERTICES, EPOCHS, EVENTS = 120, 30, 40
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch):
     """Pages of 16 rows, so that a change that is not announced does not hide behind one that is."""
-    monkeypatch.setattr(state.table, "PAGE_BYTES", 64)
+    monkeypatch.setattr(freshet.state.table, "PAGE_BYTES", 64)
 
 
 def random_epochs(seed: int, strings: bool) -> list[list[tuple]]:

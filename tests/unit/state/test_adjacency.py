@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from state.adjacency import FIRST_CAPACITY, Lists, append, find, remove
-from state.adjacency import lacks_index as list_lacks_index
-from state.memory import list_index
-from state.memory.list_index import LONG, no_index
-from state.served.ids import frozen
-from state.sweep import Sweeper
-from state.table import TableSet
+from freshet.state.adjacency import FIRST_CAPACITY, Lists, append, find, remove
+from freshet.state.adjacency import lacks_index as list_lacks_index
+from freshet.state.memory import list_index
+from freshet.state.memory.list_index import LONG, no_index
+from freshet.state.served.ids import frozen
+from freshet.state.sweep import Sweeper
+from freshet.state.table import TableSet
 
 Entries = list[list[tuple[int, float]]]
 

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from state.chunks import give_back, hand_out, order_of
-from state.table import TableSet
+from freshet.state.chunks import give_back, hand_out, order_of
+from freshet.state.table import TableSet
 
 ENTRIES = 256
 

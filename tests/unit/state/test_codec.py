@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from state.block_columns import EVENTS, ROWS, SYNC, TOPOLOGY
-from state.codec import (
+from freshet.state.block_columns import EVENTS, ROWS, SYNC, TOPOLOGY
+from freshet.state.codec import (
     FORMAT_VERSION,
     Header,
     UnknownFormatError,

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from operators.core import Core
-from operators.stage import Stage
-from state.memory import private_map
-from state.memory.copy_ahead import CopyAhead
-from state.memory.private_map import HUGE_PAGE, PrivateMap
-from state.sweep import Sweeper
-from state.table import TableSet
+from freshet.operators.core import Core
+from freshet.operators.stage import Stage
+from freshet.state.memory import private_map
+from freshet.state.memory.copy_ahead import CopyAhead
+from freshet.state.memory.private_map import HUGE_PAGE, PrivateMap
+from freshet.state.sweep import Sweeper
+from freshet.state.table import TableSet
 from tests.unit.state.test_mapped_image import (
     PARTS,
     ROWS,
@@ -38,13 +38,13 @@ __all__ = ["all_are_large"]  # a fixture that applies here as well
 @pytest.fixture(autouse=True)
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have several pieces of tables that are small, and enough memory whatever else runs."""
-    monkeypatch.setattr("state.memory.copy_ahead._PIECE", HUGE_PAGE)
+    monkeypatch.setattr("freshet.state.memory.copy_ahead._PIECE", HUGE_PAGE)
     memory(monkeypatch, available=20 * GIB)
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
-    monkeypatch.setattr("state.memory.copy_ahead.total_memory", lambda: 24 * GIB)
-    monkeypatch.setattr("state.memory.copy_ahead.available_memory", lambda: available)
+    monkeypatch.setattr("freshet.state.memory.copy_ahead.total_memory", lambda: 24 * GIB)
+    monkeypatch.setattr("freshet.state.memory.copy_ahead.available_memory", lambda: available)
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_threads_end_with_tables_that_nobody_has(tmp_path: Path) -> None:
 def test_what_is_read_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small graph, and small parts, start as they did: without a thread."""
     saved(tmp_path)
-    monkeypatch.setattr("state.image._MAPPED_JOB_BYTES", 3 * GIB)
+    monkeypatch.setattr("freshet.state.image._MAPPED_JOB_BYTES", 3 * GIB)
     sweeper = sweeper_of(tmp_path)
     assert not threads_of(sweeper)
     sweeper.step()

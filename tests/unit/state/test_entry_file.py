@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from state.entry_file import TornEntriesError, read_entries, write_entries
+from freshet.state.entry_file import TornEntriesError, read_entries, write_entries
 
 ENTRIES = {"journal/000000000000/0": b"\0" * 1000, "sealed": b"{}", "vertex/0@1": b"", "é": bytes(range(256))}
 

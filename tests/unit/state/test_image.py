@@ -7,20 +7,20 @@ import numpy as np
 import orjson
 import pytest
 
-from gnn.files.json_file import read_json, write_json
-from state.codec import UnknownFormatError
-from state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
-from state.sweep import Sweeper
-from state.table import TableSet
+from freshet.gnn.files.json_file import read_json, write_json
+from freshet.state.codec import UnknownFormatError
+from freshet.state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
+from freshet.state.sweep import Sweeper
+from freshet.state.table import TableSet
 from tests.support.pages import page_bytes
 
 
 @pytest.fixture(autouse=True, params=[1, 1 << 20], ids=["mapped", "read"])
 def mapped_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """From how many bytes on tables are mapped: all of them, and none of these small ones."""
-    monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
-    monkeypatch.setattr("state.image._MAPPED_JOB_BYTES", 1)
-    monkeypatch.setattr("state.image._MAPPED_TABLE_BYTES", request.param)
+    monkeypatch.setattr("freshet.state.image._MAPPED_BYTES", 1)
+    monkeypatch.setattr("freshet.state.image._MAPPED_JOB_BYTES", 1)
+    monkeypatch.setattr("freshet.state.image._MAPPED_TABLE_BYTES", request.param)
     return int(request.param)
 
 
@@ -195,7 +195,7 @@ def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: py
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gnn.files.whole.os.replace", killed)
+    monkeypatch.setattr("freshet.gnn.files.whole.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         write_image(filled(80), tmp_path, epoch=0)
     with pytest.raises(DamagedImageError, match=r"no image\.json"):

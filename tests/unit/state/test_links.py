@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numba import njit
 
-from state.adjacency import Lists, append, lacks_index_of_edges, link
-from state.memory.list_index import LONG
-from state.served.ids import frozen
-from state.table import TableSet
+from freshet.state.adjacency import Lists, append, lacks_index_of_edges, link
+from freshet.state.memory.list_index import LONG
+from freshet.state.served.ids import frozen
+from freshet.state.table import TableSet
 
 
 @njit

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from state.image import load_images, write_image
-from state.memory.private_map import PrivateMap
-from state.table import Table, TableSet
+from freshet.state.image import load_images, write_image
+from freshet.state.memory.private_map import PrivateMap
+from freshet.state.table import Table, TableSet
 
 ROWS, WIDTH = 4100, 1024  # 16 MiB
 PARTS = 4
@@ -19,8 +19,8 @@ MAPPINGS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (?:.*\n)(?:[A-Z].*\n)*?Anonymou
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have these images mapped, which are small."""
-    monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
-    monkeypatch.setattr("state.image._MAPPED_JOB_BYTES", 1)
+    monkeypatch.setattr("freshet.state.image._MAPPED_BYTES", 1)
+    monkeypatch.setattr("freshet.state.image._MAPPED_JOB_BYTES", 1)
 
 
 def saved(folder: Path, parts: int = 1, rows: int = ROWS) -> TableSet:
@@ -179,7 +179,7 @@ def test_a_map_goes_with_the_last_array() -> None:
 def test_a_small_image_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first event on a small job then has its tables in huge pages, and waits for no first touch."""
     saved(tmp_path)
-    monkeypatch.setattr("state.image._MAPPED_BYTES", 512 << 20)
+    monkeypatch.setattr("freshet.state.image._MAPPED_BYTES", 512 << 20)
     assert all(table.mapped is None for table in loaded(tmp_path))
-    monkeypatch.setattr("state.image._MAPPED_BYTES", 1)
+    monkeypatch.setattr("freshet.state.image._MAPPED_BYTES", 1)
     assert loaded(tmp_path)["x"].mapped is not None

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from gnn.errors import InputError
-from state.image import load_images, write_image
-from state.sweep import Mutations, Sweeper, UnevenPartsError
-from state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch
+from freshet.gnn.errors import InputError
+from freshet.state.image import load_images, write_image
+from freshet.state.sweep import Mutations, Sweeper, UnevenPartsError
+from freshet.state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch
 from tests.support.pages import page_bytes
 
 PARTS = 3

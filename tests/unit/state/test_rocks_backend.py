@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from state.rocks_backend import RocksStore
-from state.sweep import Mutations
+from freshet.state.rocks_backend import RocksStore
+from freshet.state.sweep import Mutations
 from tests.support.dict_backend import DictBackend
 from tests.support.rocks_part import RocksPart
 from tests.unit.state.backend_contract import BackendContract

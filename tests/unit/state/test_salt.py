@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from state.salt import Salt, hash_text, make_salt, mix
-from state.seed import SEED_BITS, new_seed
+from freshet.state.salt import Salt, hash_text, make_salt, mix
+from freshet.state.seed import SEED_BITS, new_seed
 
 
 def siphash(k0: int, k1: int, text: bytes, compressing: int = 1, finishing: int = 3) -> int:

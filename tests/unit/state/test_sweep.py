@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import state.sweep
-from state.codec import UnknownFormatError
-from state.image import write_image
-from state.sweep import STATE_FORMAT, Mutations, Sweeper
-from state.table import DIRTY, Table, TableSet
+import freshet.state.sweep
+from freshet.state.codec import UnknownFormatError
+from freshet.state.image import write_image
+from freshet.state.sweep import STATE_FORMAT, Mutations, Sweeper
+from freshet.state.table import DIRTY, Table, TableSet
 from tests.support.pages import page_bytes
 
 PAGE = 16  # rows, with the smallest pages
@@ -330,11 +330,11 @@ class UncopiedTable(Table):
 def test_without_the_copy_before_a_change_histories_go_wrong(
     truth: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state.table.Table", UncopiedTable)
+    monkeypatch.setattr("freshet.state.table.Table", UncopiedTable)
     assert wrong_of(truth, plain) > 20
 
 
-class ForgetfulPart(state.sweep._Part):
+class ForgetfulPart(freshet.state.sweep._Part):
     """Leaves one page out of each sweep."""
 
     def write(self, limit: int) -> Mutations:
@@ -347,5 +347,5 @@ class ForgetfulPart(state.sweep._Part):
 def test_a_sweep_that_leaves_a_page_out_is_noticed(
     truth: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state.sweep._Part", ForgetfulPart)
+    monkeypatch.setattr("freshet.state.sweep._Part", ForgetfulPart)
     assert wrong_of(truth, plain) > 10

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch
+from freshet.state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch
 
 ROW_BYTES = 1 << 12  # rows of 4 KiB: a page has 16, the fewest there are
 WIDTH = ROW_BYTES // 8

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.task_parts import TaskParts, grouped
+from freshet.state.task_parts import TaskParts, grouped
 
 
 def test_parts_are_dealt_in_order() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gnn.errors import InputError
-from gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
-from gnn.files.whole import sync_tree, write_whole
+from freshet.gnn.errors import InputError
+from freshet.gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
+from freshet.gnn.files.whole import sync_tree, write_whole
 from tests.support.torn import DAMAGES, damage
 
 ADVICE = "put it back"

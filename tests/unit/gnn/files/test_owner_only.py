@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnn.files.owner_only import close_to_others, write_for_owner_only
+from freshet.gnn.files.owner_only import close_to_others, write_for_owner_only
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import Edges
 
 ODD = (np.nan, np.inf, -np.inf, 3e38)
 
@@ -53,8 +53,8 @@ def test_one_edge_with_a_factor_of_its_own():
 
 
 def test_pieces_have_so_many_edges_and_vertices_at_most(monkeypatch):
-    monkeypatch.setattr("gnn.oracles.edges._CHUNK_EDGES", 6)
-    monkeypatch.setattr("gnn.oracles.edges._CHUNK_VERTICES", 4)
+    monkeypatch.setattr("freshet.gnn.oracles.edges._CHUNK_EDGES", 6)
+    monkeypatch.setattr("freshet.gnn.oracles.edges._CHUNK_VERTICES", 4)
     rng = np.random.default_rng(1)
     dst = np.sort(np.append(rng.integers(0, 6, 30), np.full(9, 40)))
     edges = Edges(50, np.arange(39), dst, np.ones(39))

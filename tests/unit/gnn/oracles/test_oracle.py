@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gnn.oracles import edges, oracle, own_scale, scaled
-from gnn.pyg import oracle as torch_oracle
+from freshet.gnn.oracles import edges, oracle, own_scale, scaled
+from freshet.gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
 from tests.support.jumping import join, keep
 from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model

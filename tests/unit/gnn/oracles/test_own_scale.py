@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gnn.model import Model, build_model
-from gnn.oracles import oracle, own_scale
-from gnn.pyg import oracle as torch_oracle
+from freshet.gnn.model import Model, build_model
+from freshet.gnn.oracles import oracle, own_scale
+from freshet.gnn.pyg import oracle as torch_oracle
 from tests.support.graphs import Graph, random_graph
 from tests.support.models import all_small_models, conv, linear, make_model, random_model
 

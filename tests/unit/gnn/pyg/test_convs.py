@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
-from gnn.model import load_model  # noqa: E402
-from gnn.oracles import oracle, whole_graph  # noqa: E402
-from gnn.plan import compile_plan  # noqa: E402
-from gnn.pyg.check import check  # noqa: E402
-from gnn.pyg.export import ExportError, export_model  # noqa: E402
-from gnn.pyg.forward.trace import trace  # noqa: E402
-from gnn.synopses import MomentsSynopsis  # noqa: E402
+from freshet.gnn.model import load_model  # noqa: E402
+from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
+from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.gnn.pyg.check import check  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
+from freshet.gnn.synopses import MomentsSynopsis  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
 from tests.support.models import IN_WIDTH as IN  # noqa: E402
 

@@ -14,7 +14,7 @@ from torch_geometric import nn as pyg
 from torch_geometric import utils
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.export import ExportError, export_model
 
 Change = Callable[[Any, Any], Any]
 GCNConv = pyg.GCNConv

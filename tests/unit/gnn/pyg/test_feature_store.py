@@ -16,7 +16,7 @@ from torch_geometric.loader import NodeLoader  # noqa: E402
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput  # noqa: E402
 
 from freshet import EmbeddingClient, EmbeddingFeatureStore  # noqa: E402
-from gnn.pyg.feature_store import MissingVertexError  # noqa: E402
+from freshet.gnn.pyg.feature_store import MissingVertexError  # noqa: E402
 from tests.support.hand_job import WIDTH  # noqa: E402
 from tests.unit.job.serving.test_servers import Served, key  # noqa: E402
 

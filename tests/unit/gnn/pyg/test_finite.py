@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
-from gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.export import ExportError, export_model
 
 
 class Net(nn.Module):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric import nn as pyg
 
-from gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.export import ExportError, export_model
 
 
 def module(forward: Callable[..., Any], **parts: nn.Module) -> nn.Module:

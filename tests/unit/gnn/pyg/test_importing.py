@@ -13,9 +13,9 @@ pytest.importorskip("torch_geometric")
 
 from safetensors.torch import save_file  # noqa: E402
 
-from gnn.model import load_model  # noqa: E402
-from gnn.pyg.export import ExportError  # noqa: E402
-from gnn.pyg.importing import build_module, import_model  # noqa: E402
+from freshet.gnn.model import load_model  # noqa: E402
+from freshet.gnn.pyg.export import ExportError  # noqa: E402
+from freshet.gnn.pyg.importing import build_module, import_model  # noqa: E402
 
 CODE = """
 from torch_geometric.nn import GraphSAGE

@@ -14,7 +14,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.unit.gnn.pyg.test_export import IN, assert_same, exported, inputs  # noqa: E402
 
 

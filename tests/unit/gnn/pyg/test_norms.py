@@ -15,13 +15,13 @@ pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 
-from gnn.describe import describe_data, describe_text  # noqa: E402
-from gnn.model import Model, load_model  # noqa: E402
-from gnn.oracles import oracle, whole_graph  # noqa: E402
-from gnn.plan import compile_plan  # noqa: E402
-from gnn.pyg.export import ExportError, export_model  # noqa: E402
-from gnn.pyg.forward.trace import trace  # noqa: E402
-from gnn.pyg.statistics import gather, graph_of  # noqa: E402
+from freshet.gnn.describe import describe_data, describe_text  # noqa: E402
+from freshet.gnn.model import Model, load_model  # noqa: E402
+from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
+from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
+from freshet.gnn.pyg.statistics import gather, graph_of  # noqa: E402
 from tests.support.graphs import Graph, random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
-from gnn.model import Model
-from gnn.oracles import oracle
-from gnn.pyg.export import ExportError, export_model
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import oracle
+from freshet.gnn.pyg.export import ExportError, export_model
 from tests.support.graphs import random_graph
 
 METADATA = (["a", "b"], [("a", "to", "b"), ("b", "rev", "a")])

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
-from gnn.model import Model  # noqa: E402
-from gnn.oracles import oracle  # noqa: E402
-from gnn.plan import compile_plan  # noqa: E402
-from gnn.pyg.export import export_model  # noqa: E402
+from freshet.gnn.model import Model  # noqa: E402
+from freshet.gnn.oracles import oracle  # noqa: E402
+from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.gnn.pyg.export import export_model  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
 from tests.support.models import IN_WIDTH as IN  # noqa: E402
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from gnn.model import load_model
-from gnn.pyg.export import ExportError, export_model
-from gnn.pyg.importing import import_model
+from freshet.gnn.model import load_model
+from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.importing import import_model
 
 CODE = """
 import torch

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gnn import dense
-from gnn.rows.few_products import FEW, chains_like, multiply_few
+from freshet.gnn import dense
+from freshet.gnn.rows.few_products import FEW, chains_like, multiply_few
 
 SHAPES = [(128, 256), (128, 40), (7, 5), (1, 2), (1433, 16), (602, 41), (768, 64), (384, 33)]
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from gnn.declarations import DenseLayer
-from gnn.rows import full_pass, scales
-from gnn.rows.layer import Layer
-from gnn.rows.steps import in_place
+from freshet.gnn.declarations import DenseLayer
+from freshet.gnn.rows import full_pass, scales
+from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.steps import in_place
 from tests.support.models import ACTIVATIONS, ROW_NORMS
 
 WIDTH = 5
@@ -76,7 +76,7 @@ def test_bits_do_not_depend_on_the_place_in_a_block(spec: dict[str, Any]) -> Non
 @pytest.mark.parametrize("spec", SPECS, ids=NAMES)
 def test_extremes_are_as_in_torch(spec: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
-    from gnn.pyg.rows import function_of
+    from freshet.gnn.pyg.rows import function_of
 
     layer, weights = layer_of(spec)
     function = function_of(layer, {name: torch.from_numpy(value).double() for name, value in weights.items()})

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import save_model
-from job import cli
-from job.commands.partition_trials import Graph, Trial
-from job.options.run_config import RunConfig
-from operators.snapshot.writer import write_snapshot
-from partitioner.config import STRATEGIES, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
+from freshet.gnn.model import save_model
+from freshet.job import cli
+from freshet.job.commands.partition_trials import Graph, Trial
+from freshet.job.options.run_config import RunConfig
+from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
 from tests.support.models import conv, make_model
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from job.machine.artifacts import BROKER, read_pins
+from freshet.job.machine.artifacts import BROKER, read_pins
 
 ROOT = Path(__file__).resolve().parents[4]
 

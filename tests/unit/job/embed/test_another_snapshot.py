@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gnn.model import save_model
-from job.embed import runner
-from job.embed.runner import EmbedOptions, embed
-from job.embed.streaming import Placement
-from job.errors import UsageError
+from freshet.gnn.model import save_model
+from freshet.job.embed import runner
+from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.job.embed.streaming import Placement
+from freshet.job.errors import UsageError
 from tests.support.embedded import read_rows, write_graph
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.layers.registry import names
+from freshet.gnn.layers.registry import names
 from scripts.equal_embed import compared, is_equal
 
 models = pytest.importorskip("scripts._equal_models", exc_type=ImportError)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gnn.plan import compile_plan
-from job.embed.needs import Needs, check_disk, memory_lines, needs_of
-from job.errors import JobFailed, UsageError
-from job.units import readable
-from operators.embed.engine import EngineOptions
-from operators.snapshot.reader import open_snapshot
+from freshet.gnn.plan import compile_plan
+from freshet.job.embed.needs import Needs, check_disk, memory_lines, needs_of
+from freshet.job.errors import JobFailed, UsageError
+from freshet.job.units import readable
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.embedded import write_graph
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model

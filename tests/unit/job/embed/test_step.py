@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gnn.model import load_model, save_model
-from gnn.plan import compile_plan
-from job.embed.step import Serving, Told, do_step, settings_of, steps_of
-from job.embed.streaming import Placement
-from operators.embed.files import EmbedError
-from operators.snapshot.reader import open_snapshot
+from freshet.gnn.model import load_model, save_model
+from freshet.gnn.plan import compile_plan
+from freshet.job.embed.step import Serving, Told, do_step, settings_of, steps_of
+from freshet.job.embed.streaming import Placement
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.embedded import embed, file_bytes, write_graph
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model

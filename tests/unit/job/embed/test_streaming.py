@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from job.embed.needs import Needs
-from job.embed.streaming import Placement, memory_lines, placing_memory
-from job.errors import UsageError
-from partitioner.placement.whole_graph import EDGES_MAX
+from freshet.job.embed.needs import Needs
+from freshet.job.embed.streaming import Placement, memory_lines, placing_memory
+from freshet.job.errors import UsageError
+from freshet.partitioner.placement.whole_graph import EDGES_MAX
 
 MIB = 1 << 20
 PLACED = Placement(parts=4)

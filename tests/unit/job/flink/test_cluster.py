@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from job.errors import JobFailed
-from job.flink import cluster
-from job.machine.ports import free_port, why_silent
-from job.options.run_config import RunConfig
-from job.run.runner import run
+from freshet.job.errors import JobFailed
+from freshet.job.flink import cluster
+from freshet.job.machine.ports import free_port, why_silent
+from freshet.job.options.run_config import RunConfig
+from freshet.job.run.runner import run
 
 
 def test_a_job_for_a_cluster_that_is_not_there_leaves_no_folder(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from job.flink.dataflow import chained_operators
-from job.flink.job_spec import JobSpec
-from job.flink.pipeline import Pipeline
-from operators.dataflow import FEATURES, SINK, Dataflow
+from freshet.job.flink.dataflow import chained_operators
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.pipeline import Pipeline
+from freshet.operators.dataflow import FEATURES, SINK, Dataflow
 
 LAYERS = 2
 TAILS = {"tail1", "tail2"}

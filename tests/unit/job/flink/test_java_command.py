@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from job.flink.java_command import tie_to_parent
-from job.machine.signals import STOPS
+from freshet.job.flink.java_command import tie_to_parent
+from freshet.job.machine.signals import STOPS
 
 # As in a TaskManager: Python is there, and polars, which sets a handler of SIGINT when it is imported.
 _WRITES = """

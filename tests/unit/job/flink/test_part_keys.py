@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from job.flink.part_keys import key_group, part_keys, parts_by_subtask
-from operators.flink.shell import parts_of_subtask
+from freshet.job.flink.part_keys import key_group, part_keys, parts_by_subtask
+from freshet.operators.flink.shell import parts_of_subtask
 
 
 def subtask_of(group: int, max_parallelism: int, parallelism: int) -> int:

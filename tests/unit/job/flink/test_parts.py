@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from job.flink.checkpoints import NoCheckpointError, find_latest, find_state, new_savepoint, savepoints_in
-from job.flink.errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
-from job.flink.job_spec import JobSpec, after_former, savepoint_target
-from job.flink.options import flink_options
-from job.folder.run_file import read_run, update_run
-from job.machine.ports import free_port
-from job.run.stop import NothingToStopError, stop_job
-from job.uris import location
+from freshet.job.flink.checkpoints import NoCheckpointError, find_latest, find_state, new_savepoint, savepoints_in
+from freshet.job.flink.errors import LOST_JOB, root_cause, root_cause_of_text, strip_prefixes
+from freshet.job.flink.job_spec import JobSpec, after_former, savepoint_target
+from freshet.job.flink.options import flink_options
+from freshet.job.folder.run_file import read_run, update_run
+from freshet.job.machine.ports import free_port
+from freshet.job.run.stop import NothingToStopError, stop_job
+from freshet.job.uris import location
 
 
 def test_a_spec_survives_its_file(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ class FakeThrowable:
 
 
 def test_the_root_cause_is_the_innermost_that_says_something() -> None:
-    worker = "<class 'operators.flink.worker.WorkerError'>: storage1: ValueError: row 7: NaN"
+    worker = "<class 'freshet.operators.flink.worker.WorkerError'>: storage1: ValueError: row 7: NaN"
     error = FakeJava(("JobExecutionException", "Job failed."), ("PythonException", worker))
     assert root_cause(error) == "storage1: ValueError: row 7: NaN"
     error = FakeJava(("JobExecutionException", "Job failed."), ("IOException", "No space left"), ("Throwable", None))
@@ -141,7 +141,7 @@ def test_a_job_that_went_with_its_job_manager_is_told_so() -> None:
 def test_the_root_cause_of_a_stack_trace() -> None:
     trace = """org.apache.flink.runtime.JobException: Recovery is suppressed
 \tat org.apache.flink.Some.method(Some.java:1)
-Caused by: pemja.core.PythonException: <class 'operators.flink.worker.WorkerError'>: sink: OSError: disk full
+Caused by: pemja.core.PythonException: <class 'freshet.operators.flink.worker.WorkerError'>: sink: OSError: disk full
 \tat pemja.core.Native(Native.java)
 """
     assert root_cause_of_text(trace) == "sink: OSError: disk full"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnn.model import MAX_CONVS
-from job.errors import UsageError
-from job.flink.pipeline import Pipeline, groups_max, pipeline_of
-from operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
+from freshet.gnn.model import MAX_CONVS
+from freshet.job.errors import UsageError
+from freshet.job.flink.pipeline import Pipeline, groups_max, pipeline_of
+from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
 
 
 @given(st.integers(1, MAX_CONVS), st.integers(1, 4), st.data())

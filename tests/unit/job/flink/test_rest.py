@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.flink.rest import FlinkRest, FlinkRestError
 
 PLACE = "file:/states/savepoint-1"
 

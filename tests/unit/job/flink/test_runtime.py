@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from job.errors import JobFailed
-from job.flink import runtime
-from job.flink.job_spec import JobSpec
-from job.flink.runtime import FlinkRun, RunResult
-from job.folder.run_file import FINISHED, STOPPED
+from freshet.job.errors import JobFailed
+from freshet.job.flink import runtime
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.runtime import FlinkRun, RunResult
+from freshet.job.folder.run_file import FINISHED, STOPPED
 
 ANSWERS = ["Could not find Flink job (1)", "Job 1 is not a streaming job.", "what no version has said yet"]
 

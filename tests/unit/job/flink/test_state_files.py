@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from job.flink.state_files import CheckpointWatch, checksums_file, damage_of, has_checksums, record_savepoint
-from state.checksums import files
+from freshet.job.flink.state_files import CheckpointWatch, checksums_file, damage_of, has_checksums, record_savepoint
+from freshet.state.checksums import files
 
 
 @pytest.fixture

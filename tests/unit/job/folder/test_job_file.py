@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gnn.model import save_model
-from job.errors import UsageError
-from job.folder import layout
-from job.folder.job_file import SavedJob, job_of_state, paths_of
-from job.kafka.topic_specs import TopicInput
-from operators.epochs.config import CutLogConfig
-from operators.factory import load_plan
-from operators.settings import Settings
+from freshet.gnn.model import save_model
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.job_file import SavedJob, job_of_state, paths_of
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.operators.epochs.config import CutLogConfig
+from freshet.operators.factory import load_plan
+from freshet.operators.settings import Settings
 from tests.support.models import IN_WIDTH, conv, make_model
 
 JOB = "0123456789abcdef"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from job.folder import layout
-from job.folder.layout import checkpoint_dir_of_job, checkpoint_folder, dead_letters_to
+from freshet.job.folder import layout
+from freshet.job.folder.layout import checkpoint_dir_of_job, checkpoint_folder, dead_letters_to
 
 OUT = Path("/O")
 

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import save_model
-from job.errors import UsageError
-from job.folder import layout, leftovers, run_file
-from job.folder.leftovers import what_is_in
-from job.options.config_file import load_run_config
-from job.run import prepare as preparing
-from job.run import runner
-from job.run.preflight import check_out
-from operators.snapshot.reader import SnapshotError
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import save_model
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout, leftovers, run_file
+from freshet.job.folder.leftovers import what_is_in
+from freshet.job.options.config_file import load_run_config
+from freshet.job.run import prepare as preparing
+from freshet.job.run import runner
+from freshet.job.run.preflight import check_out
+from freshet.operators.snapshot.reader import SnapshotError
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
 VERTICES = 5
@@ -126,7 +126,7 @@ def test_a_job_on_a_cluster_goes_on_without_its_process(
     with pytest.raises(SnapshotError):
         begin(given)
     run_file.update_run(tmp_path / "O", state=run_file.RUNNING, cluster="h:1", rest="h:1", job_id="f", pids={})
-    monkeypatch.setattr("job.flink.rest.FlinkRest.state", lambda rest: "RUNNING")
+    monkeypatch.setattr("freshet.job.flink.rest.FlinkRest.state", lambda rest: "RUNNING")
     with pytest.raises(UsageError, match="the cluster h:1 is still working on it"):
         begin(given)
     assert not leftovers.clear(tmp_path / "M")

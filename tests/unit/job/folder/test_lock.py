@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnn.model import save_model
-from job import cli
-from job.errors import EXIT_USAGE, UsageError
-from job.folder import lock
-from job.folder.lock import LOCK, is_empty, taken
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import save_model
+from freshet.job import cli
+from freshet.job.errors import EXIT_USAGE, UsageError
+from freshet.job.folder import lock
+from freshet.job.folder.lock import LOCK, is_empty, taken
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.jobs import ROOT
 from tests.support.models import IN_WIDTH, conv, make_model
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from job.folder.lock import taken
+from freshet.job.folder.lock import taken
 with taken(Path(sys.argv[1]), "freshet run"):
     print("taken", flush=True)
     time.sleep(600)

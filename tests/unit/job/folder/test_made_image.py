@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from gnn.files.json_file import DamagedFileError, read_json, write_json
-from job.errors import UsageError
-from job.folder import layout
-from job.folder.made_image import MADE, MadeImage
-from partitioner.config import PartitionerConfig
-from state.image import DamagedImageError, write_image
-from state.table import TableSet
+from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.made_image import MADE, MadeImage
+from freshet.partitioner.config import PartitionerConfig
+from freshet.state.image import DamagedImageError, write_image
+from freshet.state.table import TableSet
 
 MADE_WITH = PartitionerConfig("hdrf", hdrf_lambda=1.5, edge_types=("a", "b"), hash_seed=7)
 HERE = {"blas": "one", "kernels": "two"}

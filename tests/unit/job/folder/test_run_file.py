@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from job.folder.run_file import running_process, this_process, update_run
-from job.machine.processes import began_s
-from job.serving.served_job import ServedJob
+from freshet.job.folder.run_file import running_process, this_process, update_run
+from freshet.job.machine.processes import began_s
+from freshet.job.serving.served_job import ServedJob
 from tests.support.hand_job import HandJob
 
 

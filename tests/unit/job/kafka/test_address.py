@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
+from freshet.job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gnn.model import save_model
-from job.cli import main
-from job.errors import UsageError
-from job.kafka import brokers
-from job.kafka.address import KafkaAddress
-from job.kafka.brokers import await_brokers
-from job.kafka.client import ClientProperties
-from job.machine.ports import server_port
+from freshet.gnn.model import save_model
+from freshet.job.cli import main
+from freshet.job.errors import UsageError
+from freshet.job.kafka import brokers
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.brokers import await_brokers
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.machine.ports import server_port
 from tests.support.models import IN_WIDTH, conv, make_model
 
 NONE = ClientProperties()

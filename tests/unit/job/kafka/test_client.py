@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from job.errors import UsageError
-from job.kafka.client import _LIBRDKAFKA, OWN, ClientProperties
+from freshet.job.errors import UsageError
+from freshet.job.kafka.client import _LIBRDKAFKA, OWN, ClientProperties
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SASL = {

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from job.errors import UsageError
-from job.kafka import make_topics
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.kafka.flink_sink import connector_options
-from job.kafka.make_topics import plan_output
-from job.kafka.topic_specs import TopicOutput
-from job.options.config_file import load_run_config
-from job.options.run_config import RunConfig
-from job.run.outputs import Outputs, outlet_settings, plan_outputs, refuse_large_records
-from operators.settings import OutletConfig
+from freshet.job.errors import UsageError
+from freshet.job.kafka import make_topics
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.flink_sink import connector_options
+from freshet.job.kafka.make_topics import plan_output
+from freshet.job.kafka.topic_specs import TopicOutput
+from freshet.job.options.config_file import load_run_config
+from freshet.job.options.run_config import RunConfig
+from freshet.job.run.outputs import Outputs, outlet_settings, plan_outputs, refuse_large_records
+from freshet.operators.settings import OutletConfig
 
 
 class Brokers:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from job.errors import UsageError
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.kafka.produce import Outbox, Written, explained, producer_to
-from job.kafka.produce_messages import Message
+from freshet.job.errors import UsageError
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.produce import Outbox, Written, explained, producer_to
+from freshet.job.kafka.produce_messages import Message
 
 Report = Callable[[Any, Any], None]
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from kafka.partitioner.default import murmur2 as one_by_one
 
-from job.kafka.produce_messages import (
+from freshet.job.kafka.produce_messages import (
     MESSAGE_BYTES,
     Line,
     Message,
@@ -22,7 +22,7 @@ from job.kafka.produce_messages import (
     read_lines,
     to_arrow,
 )
-from operators.parser.files import ChunkReader, plan_chunks
+from freshet.operators.parser.files import ChunkReader, plan_chunks
 
 EDGE = b'{"op":"add_edge","src":1,"dst":2}'
 GONE = b'{"op":"del_edge","src":1,"dst":2,"type":"cites"}'

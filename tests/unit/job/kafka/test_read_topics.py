@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from job.errors import UsageError
-from job.kafka import read_topics
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.kafka.read_topics import plan_topic, read_partition, resumed_topic
-from job.kafka.topic_specs import Identity, TopicInput, from_recorded
+from freshet.job.errors import UsageError
+from freshet.job.kafka import read_topics
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.read_topics import plan_topic, read_partition, resumed_topic
+from freshet.job.kafka.topic_specs import Identity, TopicInput, from_recorded
 
 OUT, NONE = Path("O"), ClientProperties()
 ADDRESS = KafkaAddress("new:1", "t")
@@ -121,10 +121,10 @@ def test_a_job_of_a_version_without_ids_goes_on(brokers: Brokers) -> None:
 
 
 def test_ids_in_a_snapshot(tmp_path: Path) -> None:
-    from job.results.coverage import Coverage
-    from job.run.positions import known_topics, read_positions
-    from job.run.sources import Sources
-    from job.run.topic_source import TopicSource
+    from freshet.job.results.coverage import Coverage
+    from freshet.job.run.positions import known_topics, read_positions
+    from freshet.job.run.sources import Sources
+    from freshet.job.run.topic_source import TopicSource
 
     source = TopicSource(had({0: 7, 1: 0}), "kafka://old:1/t", NONE)
     positions = Coverage(tmp_path, Sources((), (source,))).positions(finished=True)

@@ -2,15 +2,15 @@ import os
 import subprocess
 import sys
 
-from job.local.malloc import reserve_little
+from freshet.job.local.malloc import reserve_little
 
 _ADDRESSED = """
 import sys
-from job.local.malloc import reserve_little
+from freshet.job.local.malloc import reserve_little
 if sys.argv[1:]:
     reserve_little()
 import numpy as np, pyarrow as pa
-from gnn.dense import matmul
+from freshet.gnn.dense import matmul
 matmul(np.ones((300, 128), np.float32), np.ones((128, 128), np.float32))
 status = open("/proc/self/status").read()
 print(pa.default_memory_pool().backend_name, status.split("VmData:")[1].split()[0])

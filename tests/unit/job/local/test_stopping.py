@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from gnn.model import save_model
-from job.folder import run_file
-from job.local import stopping
-from job.local.stopping import bounded_stop
-from job.options.config_file import load_run_config
-from job.run import runner
-from operators.storage.layer import LayerStorage
+from freshet.gnn.model import save_model
+from freshet.job.folder import run_file
+from freshet.job.local import stopping
+from freshet.job.local.stopping import bounded_stop
+from freshet.job.options.config_file import load_run_config
+from freshet.job.run import runner
+from freshet.operators.storage.layer import LayerStorage
 from tests.support.models import IN_WIDTH, conv, make_model
 
 _DEADLINE_S = 60.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from job.machine.artifacts import (
+from freshet.job.machine.artifacts import (
     BROKER,
     CONNECTOR,
     Artifact,

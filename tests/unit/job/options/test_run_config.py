@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from job.errors import UsageError
-from job.folder.layout import checkpoint_folder, dead_letters_to
-from job.options.config_file import load_run_config, read_config_file
-from job.options.run_config import RunConfig, option_names
+from freshet.job.errors import UsageError
+from freshet.job.folder.layout import checkpoint_folder, dead_letters_to
+from freshet.job.options.config_file import load_run_config, read_config_file
+from freshet.job.options.run_config import RunConfig, option_names
 
 NEEDED = {"model": Path("M"), "events": ["e.jsonl"], "out": Path("O")}
 

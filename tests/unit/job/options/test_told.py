@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from job.errors import UsageError
-from job.flink.job_spec import JobSpec
-from job.options.config_file import load_run_config
-from job.options.run_config import RunConfig
-from job.options.told import is_told, told, told_again
-from operators.epochs.config import CutLogConfig, SealingConfig
-from operators.parser.config import LetterConfig, ParserConfig
-from operators.settings import OutletConfig, Settings, TailConfig
-from partitioner.config import PartitionerConfig
+from freshet.job.errors import UsageError
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.options.config_file import load_run_config
+from freshet.job.options.run_config import RunConfig
+from freshet.job.options.told import is_told, told, told_again
+from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.parser.config import LetterConfig, ParserConfig
+from freshet.operators.settings import OutletConfig, Settings, TailConfig
+from freshet.partitioner.config import PartitionerConfig
 
 # What has no option: found out by the run, or for tests alone. A field that is new and is meant to be an option, but
 # bears another name than that, would fail here.

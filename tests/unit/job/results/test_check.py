@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import save_model
-from gnn.pyg import oracle as torch_oracle
-from job.errors import UsageError
-from job.results.check import check
-from operators.parser.rules import Rules
-from operators.sink.change_log_reader import ChangeLogReader
+from freshet.gnn.model import save_model
+from freshet.gnn.pyg import oracle as torch_oracle
+from freshet.job.errors import UsageError
+from freshet.job.results.check import check
+from freshet.operators.parser.rules import Rules
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.finished_run import (
     FIRST,
     OUT,
@@ -80,7 +80,7 @@ def test_pytorch_geometric_is_the_oracle_where_it_is_installed(tmp_path, capsys)
 
 @pytest.mark.skipif(not torch_oracle.available(), reason="torch and torch-geometric are not installed")
 def test_where_it_would_not_fit_the_own_pass_is_taken_unless_it_is_asked_for(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("job.results.check._PYG_MESSAGES", 1 << 50)
+    monkeypatch.setattr("freshet.job.results.check._PYG_MESSAGES", 1 << 50)
     run = Run(tmp_path)
     code, line = run.check(capsys)
     assert (code, line["oracle"]) == (0, "own")

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from job.console import Progress
-from job.results.check_progress import CheckProgress
+from freshet.job.console import Progress
+from freshet.job.results.check_progress import CheckProgress
 
 
 def test_what_goes_on_is_shown_while_the_caller_is_busy() -> None:

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from job.results.compare import SCALE_MIN, compare
+from freshet.job.results.compare import SCALE_MIN, compare
 
 NAN, INF = float("nan"), float("inf")
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 1 << 14])
 def rows_at_a_time(request, monkeypatch):
-    monkeypatch.setattr("job.results.compare._ROWS", request.param)
+    monkeypatch.setattr("freshet.job.results.compare._ROWS", request.param)
 
 
 def rows(*values):

@@ -15,22 +15,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.files.json_file import read_json, write_json
-from gnn.model import save_model
-from job.errors import UsageError
-from job.folder import run_file
-from job.folder.job_file import SavedJob
-from job.kafka.client import ClientProperties
-from job.local.runtime import LocalRuntime
-from job.options.config_file import load_run_config
-from job.results.export import Stopped, _state_of, export
-from job.run import runner
-from job.run.prepare import prepare
-from job.run.resume import resume
-from operators.epochs.cut import LostCutError
-from operators.snapshot.writer import write_snapshot
-from partitioner.reference_graph import ReferenceGraph
-from state.checksums.entries import DamagedStateError
+from freshet.gnn.files.json_file import read_json, write_json
+from freshet.gnn.model import save_model
+from freshet.job.errors import UsageError
+from freshet.job.folder import run_file
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.local.runtime import LocalRuntime
+from freshet.job.options.config_file import load_run_config
+from freshet.job.results.export import Stopped, _state_of, export
+from freshet.job.run import runner
+from freshet.job.run.prepare import prepare
+from freshet.job.run.resume import resume
+from freshet.operators.epochs.cut import LostCutError
+from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.state.checksums.entries import DamagedStateError
 from tests.support.models import IN_WIDTH, conv, make_model
 from tests.support.streams import random_records, to_events
 
@@ -112,7 +112,7 @@ def exported(given: Given, name: str, job: Path, capsys: pytest.CaptureFixture[s
 def test_a_job_that_was_stopped_goes_on_in_another_number_of_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 50)
+    monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 50)
     given = Given(tmp_path, **options)
     job = given.run("O", stop_after=6, parts=2)
     line = exported(given, "S", job, capsys)
@@ -136,7 +136,7 @@ def test_a_job_that_was_stopped_goes_on_in_another_number_of_parts(
 def test_a_job_that_began_behind_a_snapshot_stops_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 50)
+    monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 50)
     given = Given(tmp_path)
     first = exported(given, "S", given.run("O", stop_after=3), capsys)
     out = given.run("O2", "S", stop_after=4, parts=2)
@@ -206,10 +206,10 @@ def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypa
     with pytest.raises(UsageError, match=r"the machine elsewhere .* is still working on it"):
         export(tmp_path / "S", job)
     run_file.update_run(job, state=run_file.RUNNING, cluster="127.0.0.1:1", rest="127.0.0.1:1", job_id="0" * 32)
-    monkeypatch.setattr("job.flink.rest.FlinkRest.state", lambda rest: "RESTARTING")
+    monkeypatch.setattr("freshet.job.flink.rest.FlinkRest.state", lambda rest: "RESTARTING")
     with pytest.raises(UsageError, match=r"the cluster 127\.0\.0\.1:1 is still working on it"):
         export(tmp_path / "S", job)
-    monkeypatch.setattr("job.flink.rest.FlinkRest.state", lambda rest: "FAILED")
+    monkeypatch.setattr("freshet.job.flink.rest.FlinkRest.state", lambda rest: "FAILED")
     (done.folder / "model").rename(done.folder / "moved")
     try:
         with pytest.raises(UsageError, match="say where it is now: --model M"):

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from gnn.files.json_file import write_json
-from job.errors import UsageError
-from job.flink.rest import FlinkRest, FlinkRestError
-from job.folder import run_file
-from job.folder.job_file import SavedJob
-from job.kafka.client import ClientProperties
-from job.results import export as exporting
-from job.results.export import Stopped
-from job.results.own_savepoint import may_vanish, own_savepoint
-from job.run.job_states import JobStates
-from job.uris import local_path
-from operators.epochs.cut import LostCutError
-from operators.settings import Settings
-from partitioner.config import PartitionerConfig
+from freshet.gnn.files.json_file import write_json
+from freshet.job.errors import UsageError
+from freshet.job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.folder import run_file
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.results import export as exporting
+from freshet.job.results.export import Stopped
+from freshet.job.results.own_savepoint import may_vanish, own_savepoint
+from freshet.job.run.job_states import JobStates
+from freshet.job.uris import local_path
+from freshet.operators.epochs.cut import LostCutError
+from freshet.operators.settings import Settings
+from freshet.partitioner.config import PartitionerConfig
 
 JOB = "0123456789abcdef"
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.errors import UsageError
-from job.results.plain_reader import Judged, file_records, message_records, snapshot_events
-from job.results.plain_rules import Event, PlainRules
-from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.event_files import list_files
-from operators.snapshot.writer import write_snapshot
-from partitioner.events import OP_NAMES
+from freshet.job.errors import UsageError
+from freshet.job.results.plain_reader import Judged, file_records, message_records, snapshot_events
+from freshet.job.results.plain_rules import Event, PlainRules
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.event_files import list_files
+from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.events import OP_NAMES
 from tests.support.malformed import FLOOD, ROW, all_ways, edge_event, vertex_event
 from tests.support.malformed_arrow import rows_to_ipc, to_ipc
 from tests.support.models import IN_WIDTH

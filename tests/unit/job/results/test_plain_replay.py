@@ -4,12 +4,12 @@ import numpy as np
 import orjson
 import pytest
 
-from job.errors import UsageError
-from job.results.plain_graph import PlainGraph
-from job.results.plain_reader import Judged, message_records
-from job.results.plain_replay import Given, Lane, PlainReplay
-from job.results.plain_rules import Event, PlainRules
-from operators.sink.change_log_reader import Positions
+from freshet.job.errors import UsageError
+from freshet.job.results.plain_graph import PlainGraph
+from freshet.job.results.plain_reader import Judged, message_records
+from freshet.job.results.plain_replay import Given, Lane, PlainReplay
+from freshet.job.results.plain_rules import Event, PlainRules
+from freshet.operators.sink.change_log_reader import Positions
 
 WIDTH = 1
 BAD = b"nonsense"

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.errors import UsageError
-from job.results.plain_graph import PlainGraph
-from job.results.plain_reader import snapshot_events
-from job.results.plain_rules import Event, PlainRules
-from job.results.plain_snapshot import read_snapshot
+from freshet.job.errors import UsageError
+from freshet.job.results.plain_graph import PlainGraph
+from freshet.job.results.plain_reader import snapshot_events
+from freshet.job.results.plain_rules import Event, PlainRules
+from freshet.job.results.plain_snapshot import read_snapshot
 
 WIDTH = 2
 INT, STRING = "int", "string"

@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 import pytest
 
-from gnn.model import save_model
-from job.local import runtime as local_runtime
-from job.local.runtime import LocalRuntime
-from job.options.config_file import load_run_config
-from job.run.prepare import prepare
-from operators.flink import partitioner_shell
-from operators.flink import shell as flink_shell
-from operators.flink.partitioner_shell import PartitionerShell
+from freshet.gnn.model import save_model
+from freshet.job.local import runtime as local_runtime
+from freshet.job.local.runtime import LocalRuntime
+from freshet.job.options.config_file import load_run_config
+from freshet.job.run.prepare import prepare
+from freshet.operators.flink import partitioner_shell
+from freshet.operators.flink import shell as flink_shell
+from freshet.operators.flink.partitioner_shell import PartitionerShell
 from tests.support.models import IN_WIDTH, conv, make_model
 
 

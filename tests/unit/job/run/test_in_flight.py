@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from job.run.in_flight import IN_FLIGHT, LOOK_S, LevelWatch, in_flight_bytes, operator_levels
-from operators.telemetry.level import Level
-from operators.telemetry.profile import Profile, read_profiles
+from freshet.job.run.in_flight import IN_FLIGHT, LOOK_S, LevelWatch, in_flight_bytes, operator_levels
+from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.profile import Profile, read_profiles
 
 
 def tell(out: Path, operator: str, given: int, taken: int, away: int = 0, waiting: int = 0) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from job.errors import UsageError
-from job.flink.job_spec import JobSpec
-from job.flink.state_files import checksums_file, record
-from job.folder import run_file
-from job.run.former_checkpoints import FormerCheckpoints
-from job.run.job_states import JobStates
+from freshet.job.errors import UsageError
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.state_files import checksums_file, record
+from freshet.job.folder import run_file
+from freshet.job.run.former_checkpoints import FormerCheckpoints
+from freshet.job.run.job_states import JobStates
 
 JOB = "0123456789abcdef"
 

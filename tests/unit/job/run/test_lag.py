@@ -3,16 +3,16 @@
 import threading
 from pathlib import Path
 
-from job.errors import JobFailed
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicInput
-from job.run.file_source import FileSource
-from job.run.lag import Lag
-from job.run.sources import Sources
-from job.run.topic_source import TopicSource
-from operators.parser.core import Origin, Parser
-from operators.parser.files import Chunk
-from operators.parser.topic_stage import MessageStage, TopicMessage
+from freshet.job.errors import JobFailed
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.job.run.file_source import FileSource
+from freshet.job.run.lag import Lag
+from freshet.job.run.sources import Sources
+from freshet.job.run.topic_source import TopicSource
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.files import Chunk
+from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
 from tests.support.batches import batch_of
 
 TOPIC = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 10, 1: 5})

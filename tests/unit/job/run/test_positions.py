@@ -10,20 +10,20 @@ import orjson
 import pytest
 from kafka import TopicPartition
 
-from gnn.model import save_model
-from job.errors import UsageError
-from job.folder import run_file
-from job.kafka.address import KafkaAddress
-from job.kafka.read_topics import _after
-from job.options.config_file import load_run_config
-from job.run.file_source import FileSource
-from job.run.positions import Position, match, read_positions
-from job.run.prepare import prepare
-from job.run.resume import resume
-from job.run.sources import Found, find_sources, load_starts
-from operators.parser.event_files import EventFileError
-from operators.parser.file_stage import read_plan
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import save_model
+from freshet.job.errors import UsageError
+from freshet.job.folder import run_file
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.read_topics import _after
+from freshet.job.options.config_file import load_run_config
+from freshet.job.run.file_source import FileSource
+from freshet.job.run.positions import Position, match, read_positions
+from freshet.job.run.prepare import prepare
+from freshet.job.run.resume import resume
+from freshet.job.run.sources import Found, find_sources, load_starts
+from freshet.operators.parser.event_files import EventFileError
+from freshet.operators.parser.file_stage import read_plan
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.models import IN_WIDTH, conv, make_model
 
 SNAPSHOT = Path("S")

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from job.errors import UsageError
-from job.run.preflight import check_model, check_out, check_snapshot, event_files
-from operators.parser.event_files import list_files
+from freshet.job.errors import UsageError
+from freshet.job.run.preflight import check_model, check_out, check_snapshot, event_files
+from freshet.operators.parser.event_files import list_files
 
 
 def write(path: Path, content: bytes = b"") -> Path:

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import save_model
-from job.folder.run_file import read_run, update_run
-from job.options.config_file import load_run_config
-from job.results import check as checking
-from job.run import runner
-from job.run.rejected import RejectWatch
-from operators.parser import files
-from operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts
+from freshet.gnn.model import save_model
+from freshet.job.folder.run_file import read_run, update_run
+from freshet.job.options.config_file import load_run_config
+from freshet.job.results import check as checking
+from freshet.job.run import runner
+from freshet.job.run.rejected import RejectWatch
+from freshet.operators.parser import files
+from freshet.operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts
 from tests.support.models import IN_WIDTH, conv, make_model
 
 Run = Callable[..., int]
@@ -87,7 +87,7 @@ def test_too_many_rejected_end_a_run_that_can_go_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_LINES", 500)
-    monkeypatch.setattr("operators.parser.letter_box._INTERVAL_MS", 0.0)
+    monkeypatch.setattr("freshet.operators.parser.letter_box._INTERVAL_MS", 0.0)
     assert run(edges(30_000, bad_every=10), max_rejected="5%", epoch_events=100) == 1
     said = capsys.readouterr().err
     assert "records were rejected (10.0%): weight: expected a number" in said
@@ -111,7 +111,7 @@ def test_a_run_that_accepts_nothing_and_was_stopped_for_it_says_both(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_LINES", 500)
-    monkeypatch.setattr("operators.parser.letter_box._INTERVAL_MS", 0.0)
+    monkeypatch.setattr("freshet.operators.parser.letter_box._INTERVAL_MS", 0.0)
     assert run(edges(30_000, bad_every=1), max_rejected="5%") == 1
     *_, nothing, why = capsys.readouterr().err.splitlines()
     assert nothing == "freshet: no record was accepted"
@@ -121,7 +121,7 @@ def test_a_run_that_accepts_nothing_and_was_stopped_for_it_says_both(
 def test_a_run_that_was_stopped_before_its_first_epoch_has_accepted_what_it_has(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("operators.parser.letter_box._INTERVAL_MS", 0.0)
+    monkeypatch.setattr("freshet.operators.parser.letter_box._INTERVAL_MS", 0.0)
     assert run(edges(30_000, bad_every=10), max_rejected="5%", epoch_events=1_000_000, epoch_ms=0) == 1
     summary = orjson.loads(capsys.readouterr().out)
     assert checking.check(tmp_path / "model", [str(tmp_path / "events.jsonl")], tmp_path / "out", oracle="own") == 0

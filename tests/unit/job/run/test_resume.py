@@ -13,25 +13,25 @@ from typing import Any
 import orjson
 import pytest
 
-from gnn.files.json_file import write_json
-from gnn.model import save_model
-from job.errors import UsageError
-from job.flink.checkpoints import follow_move, prune, replace_paths
-from job.flink.state_files import damage_of, record
-from job.folder import run_file
-from job.folder.layout import checkpoint_folder
-from job.machine.processes import began_s
-from job.options import told
-from job.options.config_file import load_run_config
-from job.options.run_config import option_name
-from job.run.outputs import outlet_settings
-from job.run.prepare import prepare
-from job.run.resume import has_finished, options_for_life, resume, state_to_resume
-from job.run.runner import _spec
-from job.run.stop import stop
-from operators.epochs.cut import Cut
-from operators.parser.file_stage import read_plan
-from operators.settings import OutletConfig
+from freshet.gnn.files.json_file import write_json
+from freshet.gnn.model import save_model
+from freshet.job.errors import UsageError
+from freshet.job.flink.checkpoints import follow_move, prune, replace_paths
+from freshet.job.flink.state_files import damage_of, record
+from freshet.job.folder import run_file
+from freshet.job.folder.layout import checkpoint_folder
+from freshet.job.machine.processes import began_s
+from freshet.job.options import told
+from freshet.job.options.config_file import load_run_config
+from freshet.job.options.run_config import option_name
+from freshet.job.run.outputs import outlet_settings
+from freshet.job.run.prepare import prepare
+from freshet.job.run.resume import has_finished, options_for_life, resume, state_to_resume
+from freshet.job.run.runner import _spec
+from freshet.job.run.stop import stop
+from freshet.operators.epochs.cut import Cut
+from freshet.operators.parser.file_stage import read_plan
+from freshet.operators.settings import OutletConfig
 from tests.support.models import IN_WIDTH, conv, make_model
 
 EVENTS = b"".join(orjson.dumps({"op": "add_edge", "src": n, "dst": n + 1}) + b"\n" for n in range(20))

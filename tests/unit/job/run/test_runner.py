@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from gnn.model import save_model
-from job.errors import JobFailed
-from job.flink import runtime
-from job.flink.gateway import GatewayError
-from job.folder.run_file import RUNNING, STARTING, STOPPED, read_run, this_process, update_run
-from job.machine.java import JavaNotFoundError
-from job.options.config_file import load_run_config
-from job.run import runner
-from state.rocks_backend import RocksStore
-from state.sweep import Mutations
+from freshet.gnn.model import save_model
+from freshet.job.errors import JobFailed
+from freshet.job.flink import runtime
+from freshet.job.flink.gateway import GatewayError
+from freshet.job.folder.run_file import RUNNING, STARTING, STOPPED, read_run, this_process, update_run
+from freshet.job.machine.java import JavaNotFoundError
+from freshet.job.options.config_file import load_run_config
+from freshet.job.run import runner
+from freshet.state.rocks_backend import RocksStore
+from freshet.state.sweep import Mutations
 from tests.support.models import IN_WIDTH, conv, make_model
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.run.schemas import findings, tell_schemas
-from operators.parser.event_files import list_files
+from freshet.job.run.schemas import findings, tell_schemas
+from freshet.operators.parser.event_files import list_files
 
 GOOD = {"op": pa.string(), "src": pa.int64(), "dst": pa.int64()}
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from job.errors import UsageError
-from job.folder.job_file import paths_of
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicInput
-from job.run.file_source import FileSource
-from job.run.sources import Sources, find_sources, load_sources
-from job.run.topic_source import TopicSource
-from operators.parser.core import Parser
-from operators.settings import Settings
+from freshet.job.errors import UsageError
+from freshet.job.folder.job_file import paths_of
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.job.run.file_source import FileSource
+from freshet.job.run.sources import Sources, find_sources, load_sources
+from freshet.job.run.topic_source import TopicSource
+from freshet.operators.parser.core import Parser
+from freshet.operators.settings import Settings
 
 TOPIC = "kafka://h:1/t"
 LINES = [b'{"op": "add_vertex", "id": %d}' % k for k in range(10)]

@@ -1,8 +1,8 @@
 import orjson
 import pytest
 
-from job.run.summary import closing_summary, profile, progress
-from operators.telemetry.status_file import bucket_of
+from freshet.job.run.summary import closing_summary, profile, progress
+from freshet.operators.telemetry.status_file import bucket_of
 
 
 def part(folder, number, **fields):

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from job.errors import JobFailed, UsageError
-from job.folder import layout
-from job.kafka.client import ClientProperties
-from job.kafka.topic_specs import TopicOutput
-from job.options.config_file import load_run_config
-from job.run import topic_start
-from job.run.outputs import Outputs
-from job.run.resume import _with_former_options
-from job.run.topic_start import put_start
-from operators.settings import OutletConfig
+from freshet.job.errors import JobFailed, UsageError
+from freshet.job.folder import layout
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicOutput
+from freshet.job.options.config_file import load_run_config
+from freshet.job.run import topic_start
+from freshet.job.run.outputs import Outputs
+from freshet.job.run.resume import _with_former_options
+from freshet.job.run.topic_start import put_start
+from freshet.operators.settings import OutletConfig
 from tests.support.hand_job import WIDTH, HandJob
 from tests.support.kafka_records import parse
 

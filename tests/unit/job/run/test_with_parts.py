@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from job.errors import UsageError
-from job.options.run_config import RunConfig
-from job.run.prepare import fit_parts, with_parts
+from freshet.job.errors import UsageError
+from freshet.job.options.run_config import RunConfig
+from freshet.job.run.prepare import fit_parts, with_parts
 
 
 def parts(layers: int, **options: Any) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.sink.change_log import embeddings_schema
+from freshet.operators.sink.change_log import embeddings_schema
 from tests.support.scripts import ROOT
 
 _spec = importlib.util.spec_from_file_location("_serve_oracle", ROOT / "scripts" / "_serve_oracle.py")

@@ -15,10 +15,10 @@ import orjson
 import pyarrow.flight as flight
 import pytest
 
-from job.serving.bounds.budget import ALL_BYTES_MAX
-from job.serving.place import read_server
-from state.block_columns import DTYPES, POSITIONS, ROWS
-from state.codec import Block, Header
+from freshet.job.serving.bounds.budget import ALL_BYTES_MAX
+from freshet.job.serving.place import read_server
+from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
+from freshet.state.codec import Block, Header
 from tests.support.hand_job import WIDTH, HandJob
 from tests.support.jobs import ROOT
 from tests.support.serving import Server

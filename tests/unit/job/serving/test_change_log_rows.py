@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.folder import layout
-from job.serving import change_log_rows
-from job.serving.change_log_rows import LogRows, rows_between
-from operators.sink.change_log import embeddings_schema
-from state.checksums.sealed import SealedFile
+from freshet.job.folder import layout
+from freshet.job.serving import change_log_rows
+from freshet.job.serving.change_log_rows import LogRows, rows_between
+from freshet.operators.sink.change_log import embeddings_schema
+from freshet.state.checksums.sealed import SealedFile
 
 WIDTH, EPOCHS, IDS = 3, 24, 40
 

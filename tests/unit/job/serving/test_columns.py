@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from job.serving import columns
-from job.serving.columns import PIECE_BYTES, column_of_ids, numbers, pieces_of, vectors
-from job.serving.feeds.change_stream import batches_of
-from state.served.ids import Texts
-from state.served.reader import Change
+from freshet.job.serving import columns
+from freshet.job.serving.columns import PIECE_BYTES, column_of_ids, numbers, pieces_of, vectors
+from freshet.job.serving.feeds.change_stream import batches_of
+from freshet.state.served.ids import Texts
+from freshet.state.served.reader import Change
 
 GRPC_BYTES_MAX = 4 << 20
 

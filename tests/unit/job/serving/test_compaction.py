@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.errors import EXIT_USAGE, UsageError
-from job.serving import columns, compaction
-from job.serving.change_log_rows import rows_between
-from operators.sink.change_log_reader import ChangeLogReader
+from freshet.job.errors import EXIT_USAGE, UsageError
+from freshet.job.serving import columns, compaction
+from freshet.job.serving.change_log_rows import rows_between
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.hand_job import WIDTH, HandJob
 from tests.support.jobs import ROOT
 
@@ -59,7 +59,7 @@ def test_two_compactions_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(UsageError) as error:
             compaction.compact_log(hand.out)
         told.append(str(error.value))
-        command = [sys.executable, "-m", "job.cli", "compact", str(hand.out)]
+        command = [sys.executable, "-m", "freshet.job.cli", "compact", str(hand.out)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stdout) == (EXIT_USAGE, "")
         told.append(done.stderr)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from job.serving.change_log_rows import epochs_of, rows_between
-from job.serving.compaction import Compacted, compact_log
-from operators.sink.change_log_reader import ChangeLogReader
+from freshet.job.serving.change_log_rows import epochs_of, rows_between
+from freshet.job.serving.compaction import Compacted, compact_log
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.hand_job import WIDTH, HandJob
 
 NOW_S = 4e9  # in 2096

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from freshet import EmbeddingClient
-from gnn.model import ModelError
-from job.errors import UsageError
-from job.machine.ports import server_port
-from job.serving import place
-from job.serving.feeds.fed_follower import FedFollower
-from job.serving.feeds.fed_job import Sources
-from job.serving.feeds.sent_model import digest_of, folder_of, take
-from job.serving.flight_server import EmbeddingFlights
-from job.serving.health import Health
-from job.serving.lookup import CurrentTable, Lookup
+from freshet.gnn.model import ModelError
+from freshet.job.errors import UsageError
+from freshet.job.machine.ports import server_port
+from freshet.job.serving import place
+from freshet.job.serving.feeds.fed_follower import FedFollower
+from freshet.job.serving.feeds.fed_job import Sources
+from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
+from freshet.job.serving.flight_server import EmbeddingFlights
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import CurrentTable, Lookup
 from tests.support.hand_job import JOB_ID, WIDTH
 from tests.unit.job.serving.test_servers import Served
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from job.errors import UsageError
-from job.serving import place
-from job.serving.compaction import KEEP_AT_LEAST_S, compact_log
-from job.serving.follower import Follower
-from job.serving.lookup import CurrentTable, Lookup, NotReadyError
-from job.serving.part_tails import PartTails
-from job.serving.served_job import ServedJob, await_job
-from job.serving.watching import Classes, Watch, changes
-from operators.sink.change_log_reader import ChangeLogReader
-from operators.sink.tail.reader import Beat
-from state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER, T_TAIL_FAILURES
-from state.served.plain import PlainReader
-from state.served.writer import TableWriter
+from freshet.job.errors import UsageError
+from freshet.job.serving import place
+from freshet.job.serving.compaction import KEEP_AT_LEAST_S, compact_log
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.served_job import ServedJob, await_job
+from freshet.job.serving.watching import Classes, Watch, changes
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.tail.reader import Beat
+from freshet.state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER, T_TAIL_FAILURES
+from freshet.state.served.plain import PlainReader
+from freshet.state.served.writer import TableWriter
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.jobs import ROOT
 
@@ -101,7 +101,7 @@ def test_the_next_file_of_a_tail_is_looked_for_at_once(hand, monkeypatch):
     hand.apply(1, ({2: 1.0}, []))
     follower = follower_of(hand)
     catch_up(follower, 1)
-    monkeypatch.setattr("job.serving.part_tails._LOOK_S", 1e9)
+    monkeypatch.setattr("freshet.job.serving.part_tails._LOOK_S", 1e9)
     for part in follower._parts:
         part._looked = time.monotonic()
     before = set((hand.out / "tables" / "tail").glob("*.tail"))
@@ -161,13 +161,13 @@ def test_strings_growth_and_a_killed_server(tmp_path):
 _FIRST_ANSWERS = """
 import sys
 from pathlib import Path
-from job.serving import flight_server, server
-from job.serving.clients.asked import as_batch, ids_of
-from job.serving.columns import rows_of
-from job.serving.health import Health
-from job.serving.lookup import CurrentTable, Lookup
-from job.serving.place import left_behind
-from job.serving.served_job import ServedJob
+from freshet.job.serving import flight_server, server
+from freshet.job.serving.clients.asked import as_batch, ids_of
+from freshet.job.serving.columns import rows_of
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.place import left_behind
+from freshet.job.serving.served_job import ServedJob
 
 out = Path(sys.argv[1])
 job, current = ServedJob.read(out), CurrentTable(out / "tables")

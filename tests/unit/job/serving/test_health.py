@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from job.folder import run_file
-from job.serving.follower import Follower
-from job.serving.health import Health
-from job.serving.lookup import CurrentTable, Lookup
-from job.serving.served_job import ServedJob
+from freshet.job.folder import run_file
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.served_job import ServedJob
 from tests.support.hand_job import HandJob
 
 
@@ -21,7 +21,7 @@ def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandJob:
     run_file.update_run(made.out, state=run_file.RUNNING)
     made.apply(1, ({2: 1.0}, []), marker=1)
     made.settle()
-    monkeypatch.setattr("operators.sink.tail.reader.boot_word", lambda: 7)
+    monkeypatch.setattr("freshet.operators.sink.tail.reader.boot_word", lambda: 7)
     return made
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from job.serving.bounds.budget import Budget
-from job.serving.http_front import BODY_BYTES_MAX, Front
+from freshet.job.serving.bounds.budget import Budget
+from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
 
 
 def answered(headers: list[tuple[bytes, bytes]], path: str = "/embeddings", body: bytes | None = None) -> int:

@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from job.serving import place
-from job.serving.columns import numbers, vectors
-from job.serving.feeds.change_stream import schema_of
-from job.serving.feeds.fed_follower import FedFollower
-from job.serving.feeds.fed_job import FedJob
-from job.serving.follower import Follower
-from job.serving.lookup import CurrentTable, Lookup, NotReadyError
-from job.serving.served_job import ServedJob
-from state.served import writer as table_writer
-from state.served.mapped import HistoryTooShortError
+from freshet.job.serving import place
+from freshet.job.serving.columns import numbers, vectors
+from freshet.job.serving.feeds.change_stream import schema_of
+from freshet.job.serving.feeds.fed_follower import FedFollower
+from freshet.job.serving.feeds.fed_job import FedJob
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.served_job import ServedJob
+from freshet.state.served import writer as table_writer
+from freshet.state.served.mapped import HistoryTooShortError
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
 
 Rows = dict[int, tuple[int, float]]
@@ -57,8 +57,8 @@ class Rowwise:
 
 @pytest.fixture
 def rowwise(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rowwise]:
-    monkeypatch.setattr("state.served.layout.RING_MIN", 16)
-    monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.1)
+    monkeypatch.setattr("freshet.state.served.layout.RING_MIN", 16)
+    monkeypatch.setattr("freshet.state.served.reader._PATIENCE_S", 0.1)
     yield Rowwise(monkeypatch)
     for path in place.SHM.glob(f"freshet-{JOB_ID}-*"):
         path.unlink()
@@ -281,8 +281,8 @@ def test_a_table_that_waits_for_what_readers_have_seen_says_so(
     first = follower_of(hand)
     follow(first, Readers(hand.out / "tables", states(changes)), 3)
     first.table._reach(5)
-    monkeypatch.setattr("job.serving.follower._WAITS_S", 0)
-    monkeypatch.setattr("job.serving.part_tails.PartTails.get", lambda *_: None)
+    monkeypatch.setattr("freshet.job.serving.follower._WAITS_S", 0)
+    monkeypatch.setattr("freshet.job.serving.part_tails.PartTails.get", lambda *_: None)
     job = ServedJob.read(hand.out)
     assert job is not None
     again, looks = Follower(job, hand.out / "tables", 1024), iter(range(20))
@@ -310,7 +310,7 @@ def test_a_disk_without_room_for_the_tables_name(tmp_path: Path, monkeypatch: py
         show(job, tables, table)
 
     monkeypatch.setattr(place, "show", full)
-    monkeypatch.setattr("job.serving.follower._AGAIN_S", 0)
+    monkeypatch.setattr("freshet.job.serving.follower._AGAIN_S", 0)
     follower = Follower(job, hand.out / "tables", 1024)
     follower.start()
     assert there == [1, 1, 1, 1]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from job.serving.lookup import FEW, NOTHING_SPECIAL, ROW, Wanted
+from freshet.job.serving.lookup import FEW, NOTHING_SPECIAL, ROW, Wanted
 from tests.unit.job.serving.test_servers import Served
 
 

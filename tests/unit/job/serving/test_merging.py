@@ -11,17 +11,17 @@ import orjson
 import pyarrow.flight as flight
 import pytest
 
-from job.errors import UsageError
-from job.machine.ports import server_port
-from job.serving import place
-from job.serving.feeds.fed_follower import FedFollower
-from job.serving.feeds.feed import feed_of
-from job.serving.feeds.peer_tails import _checked
-from job.serving.lookup import CurrentTable, Lookup, NotReadyError
-from job.serving.serve_options import ServeOptions
-from job.serving.served_job import ServedJob
-from operators.sink.tail.layout import R_CHANGED, TailName
-from operators.sink.tail.reader import NotATailError, TailReader
+from freshet.job.errors import UsageError
+from freshet.job.machine.ports import server_port
+from freshet.job.serving import place
+from freshet.job.serving.feeds.fed_follower import FedFollower
+from freshet.job.serving.feeds.feed import feed_of
+from freshet.job.serving.feeds.peer_tails import _checked
+from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.tail.layout import R_CHANGED, TailName
+from freshet.operators.sink.tail.reader import NotATailError, TailReader
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.machines import Machines, begin
 
@@ -211,7 +211,7 @@ def test_tails_alone_are_served(tmp_path):
 
 def test_much_that_is_held_waits_and_goes_on(machines, monkeypatch):
     """One part is far ahead, more than is held: what the other one lacks is not kept from coming."""
-    monkeypatch.setattr("job.serving.feeds.peer_tails.HELD_BYTES_MAX", 4096)
+    monkeypatch.setattr("freshet.job.serving.feeds.peer_tails.HELD_BYTES_MAX", 4096)
     hand = machines.hand
     begin(hand)
     hand.apply(2, ({}, []), ({}, []))
@@ -231,7 +231,7 @@ def test_much_that_is_held_waits_and_goes_on(machines, monkeypatch):
 
 def test_what_a_stream_has_left_out_is_asked_for_again(machines, monkeypatch):
     """An epoch comes to light in a file that is new, behind one that was sent: an attempt that was slow, say."""
-    monkeypatch.setattr("job.serving.feeds.merging_follower._GAP_S", 1e9)  # not from another server's table
+    monkeypatch.setattr("freshet.job.serving.feeds.merging_follower._GAP_S", 1e9)  # not from another server's table
     hand = machines.hand
     begin(hand)
     hand.apply(2, ({2: 2.0}, []), ({4: 2.0}, []), marker=1)
@@ -258,7 +258,7 @@ def test_a_name_that_comes_to_stand_for_several_addresses(machines, monkeypatch)
         found = known if host == "servers" else [host]
         return [one for each in found for one in resolve(each, *rest, **more)]
 
-    monkeypatch.setattr("job.serving.feeds.fed_job.socket.getaddrinfo", resolved)
+    monkeypatch.setattr("freshet.job.serving.feeds.fed_job.socket.getaddrinfo", resolved)
     machines.at |= {"one": f"127.0.0.1:{port}", "two": f"127.0.0.2:{port}", "all": f"servers:{port}"}
     hand = machines.hand
     begin(hand)

@@ -13,24 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from job.folder import run_file
-from job.machine.processes import allow_many_files
-from job.serving import place
-from job.serving.feeds.fed_follower import FedFollower
-from job.serving.feeds.fed_job import FedJob, Source, Sources
-from job.serving.feeds.merging_follower import MergingFollower
-from job.serving.feeds.peer_tails import PeerTails
-from job.serving.follower import Follower
-from job.serving.lookup import CurrentTable, Lookup
-from job.serving.part_tails import PartTails
-from job.serving.served_job import ServedJob
-from job.serving.tls import Address
-from operators.sink.tail.layout import TailName
-from operators.sink.tail.note import TailNote
-from operators.sink.tail.reader import TailReader
-from state.served.layout import RUNS
-from state.served.mapped import HistoryTooShortError
-from state.served.writer import TableWriter
+from freshet.job.folder import run_file
+from freshet.job.machine.processes import allow_many_files
+from freshet.job.serving import place
+from freshet.job.serving.feeds.fed_follower import FedFollower
+from freshet.job.serving.feeds.fed_job import FedJob, Source, Sources
+from freshet.job.serving.feeds.merging_follower import MergingFollower
+from freshet.job.serving.feeds.peer_tails import PeerTails
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tls import Address
+from freshet.operators.sink.tail.layout import TailName
+from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.reader import TailReader
+from freshet.state.served.layout import RUNS
+from freshet.state.served.mapped import HistoryTooShortError
+from freshet.state.served.writer import TableWriter
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.machines import Machines, begin
 
@@ -144,7 +144,7 @@ def test_a_record_that_never_ends(machines):
 
 
 def test_large_epochs_that_are_ahead_are_not_all_held(machines, monkeypatch):
-    monkeypatch.setattr("job.serving.feeds.peer_tails.HELD_BYTES_MAX", 30_000)
+    monkeypatch.setattr("freshet.job.serving.feeds.peer_tails.HELD_BYTES_MAX", 30_000)
     hand, ids = machines.hand, range(10, 1010)  # 24 kB a record
     machines.serve("one", "two"), machines.serve("two", "one")
     reader = machines.serve("three", "one", "two")
@@ -168,7 +168,7 @@ def test_a_name_that_fails_for_a_while(machines, monkeypatch):
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return resolve("127.0.0.1", *rest, **more)
 
-    monkeypatch.setattr("job.serving.feeds.fed_job.socket.getaddrinfo", resolved)
+    monkeypatch.setattr("freshet.job.serving.feeds.fed_job.socket.getaddrinfo", resolved)
     ports = {name: at.partition(":")[2] for name, at in machines.at.items()}
     machines.at |= {"first": f"first:{ports['one']}", "second": f"second:{ports['two']}"}
     machines.serve("one", "second"), machines.serve("two", "first")

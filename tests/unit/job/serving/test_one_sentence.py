@@ -13,12 +13,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
-from gnn.errors import FreshetError
-from job.serving.http_front import Front
-from job.serving.lookup import Lookup, NotReadyError
-from job.serving.workers.one_sentence import logged
-from state.served.mapped import HistoryTooShortError, WriterGoneError
-from state.served.reader import TableReader
+from freshet.gnn.errors import FreshetError
+from freshet.job.serving.http_front import Front
+from freshet.job.serving.lookup import Lookup, NotReadyError
+from freshet.job.serving.workers.one_sentence import logged
+from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
+from freshet.state.served.reader import TableReader
 from tests.unit.job.serving.test_servers import Served
 
 HIDDEN = "Traceback", ".py", "secret", "pyarrow._flight", "Python exception"

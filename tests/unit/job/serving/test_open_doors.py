@@ -12,13 +12,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
-from job.errors import UsageError
-from job.serving import place
-from job.serving.http_front import Front
-from job.serving.lookup import CurrentTable, Lookup
-from job.serving.serve_options import ServeOptions
-from job.serving.served_job import ServedJob
-from job.serving.server import _Servers, check_token, serve
+from freshet.job.errors import UsageError
+from freshet.job.serving import place
+from freshet.job.serving.http_front import Front
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.server import _Servers, check_token, serve
 from tests.support.listening import has_ipv6
 from tests.unit.job.serving.test_servers import Served
 
@@ -62,7 +62,7 @@ def test_the_command_ends_with_2_before_it_waits_for_anything(tmp_path: Path) ->
     command = [
         sys.executable,
         "-m",
-        "job.cli",
+        "freshet.job.cli",
         "serve",
         "--tables",
         str(tmp_path / "O" / "tables"),

@@ -21,16 +21,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from freshet import AsyncEmbeddingClient, EmbeddingClient
-from job.folder import run_file
-from job.machine.ports import server_port
-from job.serving import columns, place
-from job.serving.flight_server import EmbeddingFlights
-from job.serving.follower import Follower
-from job.serving.health import Health
-from job.serving.http_front import BODY_BYTES_MAX, Front
-from job.serving.http_server import make_app
-from job.serving.lookup import IDS_MAX, BadRequestError, CurrentTable, Lookup, NotReadyError, NotYetError
-from job.serving.served_job import ServedJob
+from freshet.job.folder import run_file
+from freshet.job.machine.ports import server_port
+from freshet.job.serving import columns, place
+from freshet.job.serving.flight_server import EmbeddingFlights
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.health import Health
+from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
+from freshet.job.serving.http_server import make_app
+from freshet.job.serving.lookup import IDS_MAX, BadRequestError, CurrentTable, Lookup, NotReadyError, NotYetError
+from freshet.job.serving.served_job import ServedJob
 from tests.support.hand_job import JOB_ID, WIDTH, HandJob
 
 
@@ -346,7 +346,7 @@ def test_a_lookup_that_is_interrupted_leaves_nothing_to_the_next_one(served, mon
         monkeypatch.setattr(columns, "PIECE_BYTES", 40)
         with monkeypatch.context() as amid:
             its = types.SimpleNamespace(dumps=orjson.dumps, loads=interrupted)
-            amid.setattr("job.serving.clients.flight_client.orjson", its)
+            amid.setattr("freshet.job.serving.clients.flight_client.orjson", its)
             with pytest.raises(KeyboardInterrupt):
                 client.get([first, second])
         assert client.get([third])["id"].to_pylist() == [third]

@@ -9,13 +9,13 @@ import numpy as np
 import orjson
 import pytest
 
-from job.serving import part_tails
-from job.serving.feeds import tail_stream
-from job.serving.part_tails import PartTails
-from operators.sink.epoch_rows import EpochRows
-from operators.sink.tail import writer
-from operators.sink.tail.layout import TailName, job_word
-from operators.sink.tail.reader import TailEpoch, TailReader
+from freshet.job.serving import part_tails
+from freshet.job.serving.feeds import tail_stream
+from freshet.job.serving.part_tails import PartTails
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.tail import writer
+from freshet.operators.sink.tail.layout import TailName, job_word
+from freshet.operators.sink.tail.reader import TailEpoch, TailReader
 
 WORD = job_word("00000000000000ab")
 

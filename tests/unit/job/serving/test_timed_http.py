@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from job.serving.http_front import Front
-from job.serving.workers import timed_http
-from job.serving.workers.answering import Answering
+from freshet.job.serving.http_front import Front
+from freshet.job.serving.workers import timed_http
+from freshet.job.serving.workers.answering import Answering
 from tests.unit.job.serving.test_servers import Served
 from tests.unit.job.serving.test_workers import doors
 

@@ -9,8 +9,8 @@ import pyarrow.flight as flight
 import pytest
 
 from freshet import EmbeddingClient
-from job.errors import UsageError
-from job.serving.tls import Address, Certificate, read_roots
+from freshet.job.errors import UsageError
+from freshet.job.serving.tls import Address, Certificate, read_roots
 
 TLS = Path(__file__).parents[3] / "data" / "tls"
 CERT, KEY, OTHER = (TLS / name for name in ("cert.pem", "key.pem", "other.pem"))

@@ -15,22 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import EmbeddingClient
-from job.errors import UsageError
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.machine.ports import server_port
-from job.serving import place
-from job.serving.feeds.fed_job import FedJob, Sources
-from job.serving.feeds.topic import Topic
-from job.serving.feeds.topic_follower import TopicFollower
-from job.serving.feeds.topic_reader import OffsetsGoneError
-from job.serving.feeds.topic_records import Kind, Record, rows_of_records
-from job.serving.flight_server import EmbeddingFlights
-from job.serving.health import Health
-from job.serving.lookup import ROW, BadRequestError, CurrentTable, Lookup
-from operators.sink.coalesce import Changes, TextIds
-from operators.sink.kafka_lines import Lines
-from state.served.layout import T_BEAT_US
+from freshet.job.errors import UsageError
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.machine.ports import server_port
+from freshet.job.serving import place
+from freshet.job.serving.feeds.fed_job import FedJob, Sources
+from freshet.job.serving.feeds.topic import Topic
+from freshet.job.serving.feeds.topic_follower import TopicFollower
+from freshet.job.serving.feeds.topic_reader import OffsetsGoneError
+from freshet.job.serving.feeds.topic_records import Kind, Record, rows_of_records
+from freshet.job.serving.flight_server import EmbeddingFlights
+from freshet.job.serving.health import Health
+from freshet.job.serving.lookup import ROW, BadRequestError, CurrentTable, Lookup
+from freshet.operators.sink.coalesce import Changes, TextIds
+from freshet.operators.sink.kafka_lines import Lines
+from freshet.state.served.layout import T_BEAT_US
 from tests.support.kafka_records import split_epochs
 
 WIDTH = 3

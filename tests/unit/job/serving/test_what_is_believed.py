@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from job.serving import place
-from job.serving.feeds.peer_tails import _checked
-from job.serving.lookup import CurrentTable, Lookup, Wanted
-from job.serving.served_job import ServedJob
-from operators.sink.tail.layout import RECORD_WORDS, boot_word
-from operators.sink.tail.reader import NotATailError
+from freshet.job.serving import place
+from freshet.job.serving.feeds.peer_tails import _checked
+from freshet.job.serving.lookup import CurrentTable, Lookup, Wanted
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.sink.tail.layout import RECORD_WORDS, boot_word
+from freshet.operators.sink.tail.reader import NotATailError
 from tests.support.hand_job import JOB_ID, HandJob
 from tests.support.machines import Machines, begin
 from tests.unit.job.serving.test_following import catch_up, follower_of, seen

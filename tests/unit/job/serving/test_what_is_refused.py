@@ -5,12 +5,12 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from job.kafka.address import KafkaAddress
-from job.kafka.client import ClientProperties
-from job.serving import place
-from job.serving.feeds import topic_reader
-from job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
-from job.serving.feeds.topic_records import Record, rows_of_records
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.serving import place
+from freshet.job.serving.feeds import topic_reader
+from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
+from freshet.job.serving.feeds.topic_records import Record, rows_of_records
 from tests.support.hand_job import HandJob
 from tests.unit.job.serving.test_following import catch_up, follower_of, hand, seen  # noqa: F401
 from tests.unit.job.serving.test_topic_feed import KIND, records

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import Model
-from gnn.oracles import oracle, own_scale
-from gnn.plan import compile_plan
-from gnn.synopses import Synopsis
-from operators.embed.embedding import Embedding
-from operators.embed.engine import EngineOptions, UnsupportedModelError
-from operators.embed.files import EmbedError
-from operators.embed.memory_plan import BudgetError, file_block_rows, layer_memory, shape_of
-from operators.snapshot.reader import SnapshotError, open_snapshot
-from operators.snapshot.writer import write_snapshot
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import oracle, own_scale
+from freshet.gnn.plan import compile_plan
+from freshet.gnn.synopses import Synopsis
+from freshet.operators.embed.embedding import Embedding
+from freshet.operators.embed.engine import EngineOptions, UnsupportedModelError
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.memory_plan import BudgetError, file_block_rows, layer_memory, shape_of
+from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.data import data_set
 from tests.support.embedded import SMALL, WIDE, embed, file_bytes, read_rows, write_graph
 from tests.support.graphs import Graph, random_graph

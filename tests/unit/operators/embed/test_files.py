@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.embed.cold_store import ColdStore
-from operators.embed.edge_sort import EDGE, EdgeSorter
-from operators.embed.files import DiskFile, EmbedError, full_disk
-from operators.embed.journal import Journal
-from operators.embed.rows_file import RowsFile
-from operators.embed.topology import Topology
+from freshet.operators.embed.cold_store import ColdStore
+from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
+from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
+from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.rows_file import RowsFile
+from freshet.operators.embed.topology import Topology
 
 
 def full(path: Path) -> RowsFile:
@@ -74,9 +74,9 @@ def test_a_file_system_without_direct_io_is_read_as_usual(tmp_path: Path, monkey
         return real(descriptor, buffers, offset)
 
     with monkeypatch.context() as patched:
-        patched.setattr("operators.embed.files.os.preadv", preadv)
+        patched.setattr("freshet.operators.embed.files.os.preadv", preadv)
         assert file.read_once(4000, 12_000).view(np.int32).tolist() == list(range(1000, 4000))
-    monkeypatch.setattr("operators.embed.files._opened_direct", lambda _: -1)
+    monkeypatch.setattr("freshet.operators.embed.files._opened_direct", lambda _: -1)
     again = DiskFile(tmp_path / "file")
     assert again.read_once(4000, 12_000).view(np.int32).tolist() == list(range(1000, 4000))
     assert not again.reads_direct
@@ -85,7 +85,7 @@ def test_a_file_system_without_direct_io_is_read_as_usual(tmp_path: Path, monkey
 def test_rows_that_the_cache_can_not_hold_are_read_past_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = full(tmp_path / "rows")
     blocks = [expected.read(block) for block in range(expected.blocks)]
-    monkeypatch.setattr("operators.embed.rows_file.available_memory", lambda: 100)
+    monkeypatch.setattr("freshet.operators.embed.rows_file.available_memory", lambda: 100)
     again = RowsFile(tmp_path / "rows", 10, 3, 4, shuffled=True, new=False)
     again.restore(expected.record())
     for block, rows in enumerate(blocks):

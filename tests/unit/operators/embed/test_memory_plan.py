@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from operators.embed.memory_plan import (
+from freshet.operators.embed.memory_plan import (
     BudgetError,
     Shape,
     file_block_rows,

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnn.plan import Context, LayerPlan
-from operators.embed import engine as engines
-from operators.embed import orchestrator
-from operators.embed.cold_store import ColdStore
-from operators.embed.engine import EngineOptions
-from operators.embed.files import DiskFile, EmbedError
-from operators.embed.hot_kernels import MIN_PENDING, Task
-from operators.embed.journal import Journal
-from operators.embed.orchestrator import Orchestrator, make_hot
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.embed import engine as engines
+from freshet.operators.embed import orchestrator
+from freshet.operators.embed.cold_store import ColdStore
+from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.embed.files import DiskFile, EmbedError
+from freshet.operators.embed.hot_kernels import MIN_PENDING, Task
+from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.orchestrator import Orchestrator, make_hot
 from tests.support.embedded import SMALL, embed, read_rows, write_graph
 from tests.support.graphs import random_graph
 from tests.support.models import IN_WIDTH, conv, make_model

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnn.plan import LayerPlan, compile_plan
-from gnn.synopses import MonotonicSynopsis
-from operators.embed.ranges.accumulators import accumulator_of, reads_targets, state_bytes
-from operators.storage.edge_messages import Messages
+from freshet.gnn.plan import LayerPlan, compile_plan
+from freshet.gnn.synopses import MonotonicSynopsis
+from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets, state_bytes
+from freshet.operators.storage.edge_messages import Messages
 from tests.support.models import all_small_models
 
 ROWS, SOURCES, EDGES = 12, 30, 200

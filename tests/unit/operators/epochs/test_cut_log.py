@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from operators.epochs.cut import Cut, LostCutError
-from operators.epochs.cut_log import CutLog
-from operators.epochs.cut_segments import FencedError, ForeignLogError, newest_attempt, segments_in
-from operators.epochs.retention import Commits
+from freshet.operators.epochs.cut import Cut, LostCutError
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut_segments import FencedError, ForeignLogError, newest_attempt, segments_in
+from freshet.operators.epochs.retention import Commits
 from tests.support.cuts import CUTS, lines, newest_segment, reopened, written
 
 # -- lines ------------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_another_format_and_another_job_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.epochs.cut_segments._PATIENCE_S", 0.05)
+    monkeypatch.setattr("freshet.operators.epochs.cut_segments._PATIENCE_S", 0.05)
     (tmp_path / "cuts").mkdir()
     (tmp_path / "cuts" / "file").touch()
     with pytest.raises(LostCutError, match="expected a cut log"):

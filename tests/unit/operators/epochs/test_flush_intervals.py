@@ -4,15 +4,15 @@ from pathlib import Path
 
 import orjson
 
-from operators.control import EVENTS_IN_EPOCH, FLAGS, FLUSH, LAST, PUBLISH
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut_log import CutLog
-from operators.epochs.flush_intervals import Intervals
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.parser.core import Origin, Parser
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from state.codec import Block
+from freshet.operators.control import EVENTS_IN_EPOCH, FLAGS, FLUSH, LAST, PUBLISH
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.flush_intervals import Intervals
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.parser.core import Origin, Parser
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.state.codec import Block
 from tests.support.dict_backend import DictBackend
 
 WIDTH = 2

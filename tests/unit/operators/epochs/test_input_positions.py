@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut import LostCutError
-from operators.epochs.cut_log import CutLog
-from operators.epochs.input_positions import SAY_EVERY_MS, Patience
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.outcome import Outcome
-from partitioner.core import Partitioner
-from partitioner.events import Events
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut import LostCutError
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.input_positions import SAY_EVERY_MS, Patience
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.outcome import Outcome
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import Events
 from tests.support.cuts import copied
 from tests.unit.operators.epochs.test_waiting_events import TOPIC, block
 

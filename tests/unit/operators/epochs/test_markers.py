@@ -1,7 +1,7 @@
 """When a marker comes, and what it lets go of the journal."""
 
-from operators.control import MARKER
-from operators.epochs.cut_log import CutLog
+from freshet.operators.control import MARKER
+from freshet.operators.epochs.cut_log import CutLog
 from tests.support.sealed import Job, edges
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from operators.epochs.config import SealingConfig
-from operators.epochs.cut_log import CutLog
-from operators.epochs.pace import EPOCHS_UNDER_WAY, Pace
-from operators.epochs.under_way import UnderWay
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.pace import EPOCHS_UNDER_WAY, Pace
+from freshet.operators.epochs.under_way import UnderWay
 from tests.support.cuts import copied
 from tests.support.sealed import Job, ends
 

@@ -5,7 +5,7 @@ import numpy as np
 import orjson
 import pytest
 
-from operators.control import (
+from freshet.operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
     CONTROLS,
@@ -19,20 +19,20 @@ from operators.control import (
     VERTICES,
     control_values,
 )
-from operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
-from operators.epochs.cut_log import CutLog
-from operators.epochs.progress import OF_BEFORE, SEALED_KEY, Progress
-from operators.epochs.retention import Commits
-from operators.parser.core import Origin, Parser
-from operators.parser.dead_letters import DeadLetterFile
-from operators.parser.file_stage import encoded_blocks
-from operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts, read_reasons
-from operators.parser.rejects import Refusals
-from operators.telemetry.status_file import StatusFile
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from state.codec import UnknownFormatError, encode
+from freshet.operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.progress import OF_BEFORE, SEALED_KEY, Progress
+from freshet.operators.epochs.retention import Commits
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.dead_letters import DeadLetterFile
+from freshet.operators.parser.file_stage import encoded_blocks
+from freshet.operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts, read_reasons
+from freshet.operators.parser.rejects import Refusals
+from freshet.operators.telemetry.status_file import StatusFile
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.state.codec import UnknownFormatError, encode
 from tests.support.cuts import lines
 from tests.support.sealed import WIDTH, Job, edges, ends, events
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from operators.epochs.cut import Cut, LostCutError, Share
-from operators.epochs.cut_log import CutLog, copy_log
-from operators.epochs.cut_segments import segments_in
-from operators.epochs.retention import CLOCKS_MS, TOLD_FILE, CheckpointFolder, Commits, ToldCheckpoints
+from freshet.operators.epochs.cut import Cut, LostCutError, Share
+from freshet.operators.epochs.cut_log import CutLog, copy_log
+from freshet.operators.epochs.cut_segments import segments_in
+from freshet.operators.epochs.retention import CLOCKS_MS, TOLD_FILE, CheckpointFolder, Commits, ToldCheckpoints
 from tests.support.cuts import reopened
 
 

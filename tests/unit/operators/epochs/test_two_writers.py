@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.sink.change_log import ChangeLog
-from operators.sink.direct_file import DirectFile
-from operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.direct_file import DirectFile
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from tests.support.sunk import SOURCES, WIDTH, block, rows_in, sink_of
 
 

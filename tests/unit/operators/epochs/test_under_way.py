@@ -2,7 +2,7 @@
 
 import gc
 
-from operators.epochs.under_way import UnderWay, of_attempt
+from freshet.operators.epochs.under_way import UnderWay, of_attempt
 
 
 def test_an_epoch_is_under_way_until_the_last_part_here_has_it() -> None:

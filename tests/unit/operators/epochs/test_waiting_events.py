@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from operators.epochs.config import WAITING_BYTES, SealingConfig
-from operators.epochs.cut import FILES, Cut, LostCutError, Share
-from operators.epochs.cut_log import CutLog
-from operators.epochs.input_positions import position_columns
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.epochs.waiting_events import Lanes
-from operators.outcome import Outcome
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.events import Events
+from freshet.operators.epochs.config import WAITING_BYTES, SealingConfig
+from freshet.operators.epochs.cut import FILES, Cut, LostCutError, Share
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.input_positions import position_columns
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.epochs.waiting_events import Lanes
+from freshet.operators.outcome import Outcome
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import Events
 from tests.support.cuts import lines
 from tests.support.dict_backend import DictBackend
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from operators.dataflow import STORAGE, TAIL
-from operators.flink import neighbours
-from operators.flink.neighbours import BOUND_BYTES, Address, LostBlockError, Mailbox, Neighbours, is_token
-from operators.outcome import Message
-from state.block_columns import SYNC
-from state.codec import Block, Header, decode, seal
+from freshet.operators.dataflow import STORAGE, TAIL
+from freshet.operators.flink import neighbours
+from freshet.operators.flink.neighbours import BOUND_BYTES, Address, LostBlockError, Mailbox, Neighbours, is_token
+from freshet.operators.outcome import Message
+from freshet.state.block_columns import SYNC
+from freshet.state.codec import Block, Header, decode, seal
 
 JOB, ANOTHER_JOB = secrets.token_hex(8), secrets.token_hex(8)  # no other process of the machine has them
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from operators.dataflow import PARTITIONER
-from operators.flink.neighbours import Address, Mailbox, is_token
-from operators.flink.parser_shells import MessageParserShell
-from operators.parser.core import Origin, Parser
-from operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
-from operators.telemetry.profile import read_profiles
-from partitioner.events import Events
+from freshet.operators.dataflow import PARTITIONER
+from freshet.operators.flink.neighbours import Address, Mailbox, is_token
+from freshet.operators.flink.parser_shells import MessageParserShell
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
+from freshet.operators.telemetry.profile import read_profiles
+from freshet.partitioner.events import Events
 from tests.support.batches import batch_of
 
 ORIGIN = Origin(0, "kafka://localhost:9092/events")

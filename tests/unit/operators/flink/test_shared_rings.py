@@ -19,9 +19,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.flink import shared_rings
-from operators.flink.shared_rings import BOUND_BYTES, LOOK_S, RING_BYTES, ReceivingRings, SendingRing, is_ring_token
-from operators.telemetry.level import Level
+from freshet.operators.flink import shared_rings
+from freshet.operators.flink.shared_rings import (
+    BOUND_BYTES,
+    LOOK_S,
+    RING_BYTES,
+    ReceivingRings,
+    SendingRing,
+    is_ring_token,
+)
+from freshet.operators.telemetry.level import Level
 
 WAIT_S = 20.0
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.flink import worker as worker_module
-from operators.flink.worker import Worker, WorkerError
+from freshet.operators.flink import worker as worker_module
+from freshet.operators.flink.worker import Worker, WorkerError
 
 
 def test_calls_run_on_one_thread_that_is_not_ours() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.embed.files import EmbedError
-from operators.initial.column_files import (
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.initial.column_files import (
     ColumnWriter,
     are_whole,
     check_columns,

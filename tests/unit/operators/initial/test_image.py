@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.embed.files import EmbedError
-from operators.factory import load_plan
-from operators.initial.image import InitialImage
-from operators.settings import Settings
-from operators.snapshot.reader import SnapshotError
-from operators.snapshot.writer import write_snapshot
+from freshet.operators.embed.files import EmbedError
+from freshet.operators.factory import load_plan
+from freshet.operators.initial.image import InitialImage
+from freshet.operators.settings import Settings
+from freshet.operators.snapshot.reader import SnapshotError
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.embedded import write_graph
 from tests.support.graphs import random_graph
 from tests.support.images import epoch_0, image_files, image_settings, in_memory, opened, out_of_core

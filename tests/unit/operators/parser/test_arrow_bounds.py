@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from operators.parser.arrow_bounds import Bounds, PastBoundError, messages_of_file, messages_of_stream
-from operators.parser.arrow_message import BYTES_MAX, ROWS_MAX, read_arrow
-from operators.parser.core import Parser, RawMessage
-from operators.parser.files import EventFileError, plan_chunks
+from freshet.operators.parser.arrow_bounds import Bounds, PastBoundError, messages_of_file, messages_of_stream
+from freshet.operators.parser.arrow_message import BYTES_MAX, ROWS_MAX, read_arrow
+from freshet.operators.parser.core import Parser, RawMessage
+from freshet.operators.parser.files import EventFileError, plan_chunks
 from tests.support.parsed import ORIGIN
 
 MEGABYTE = 1 << 20
@@ -163,7 +163,7 @@ def test_a_file_with_a_bomb_is_refused_by_name(tmp_path: Path, file: bool, monke
     path = tmp_path / "events.arrow"
     path.write_bytes((as_file if file else as_stream)(TABLE, "zstd"))
     assert sum(chunk.count for chunk in plan_chunks([str(path)])) == 1000
-    monkeypatch.setattr("operators.parser.files.IPC_BATCH_BYTES", 1000)
+    monkeypatch.setattr("freshet.operators.parser.files.IPC_BATCH_BYTES", 1000)
     with pytest.raises(EventFileError, match=r"events\.arrow: cannot be read as .*: too much in a record"):
         plan_chunks([str(path)])
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from operators.parser import arrow_message
-from operators.parser.arrow_message import ROWS_MAX, VALUES_MAX, read_arrow
-from operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser import arrow_message
+from freshet.operators.parser.arrow_message import ROWS_MAX, VALUES_MAX, read_arrow
+from freshet.operators.parser.core import Origin, Parser, RawMessage
 from tests.support.malformed_arrow import to_ipc
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events", 2)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.parser.core import Parser, RawMessage
-from partitioner.events import DEFAULT_TYPE, OP_NAMES
+from freshet.operators.parser.core import Parser, RawMessage
+from freshet.partitioner.events import DEFAULT_TYPE, OP_NAMES
 from tests.support.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl
 
 ACCEPTED: list[dict[str, Any]] = [

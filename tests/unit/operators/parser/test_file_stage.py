@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from operators.parser.core import Origin, Parser
-from operators.parser.dead_letters import DeadLetter, DeadLetterFile
-from operators.parser.file_stage import ParserStage, encoded_blocks, write_plan
-from operators.parser.files import EventFile, plan_file
-from operators.parser.formats import JSONL
-from operators.parser.letter_box import OTHER_REASONS, LetterBox
-from partitioner.events import Events
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
+from freshet.operators.parser.file_stage import ParserStage, encoded_blocks, write_plan
+from freshet.operators.parser.files import EventFile, plan_file
+from freshet.operators.parser.formats import JSONL
+from freshet.operators.parser.letter_box import OTHER_REASONS, LetterBox
+from freshet.partitioner.events import Events
 
 GOOD, BAD, WORSE = b'{"op":"add_edge","src":1,"dst":2}', b"nonsense", b'{"op":"fly"}'
 

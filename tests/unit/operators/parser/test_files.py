@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.parser import files, line_files
-from operators.parser.core import Parser
-from operators.parser.event_files import EventFileError, list_files
-from operators.parser.files import Chunk, ChunkReader, plan_chunks
+from freshet.operators.parser import files, line_files
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.event_files import EventFileError, list_files
+from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
 
 
 def write_jsonl(path: Path, lines: list[bytes], end: bytes = b"\n") -> None:

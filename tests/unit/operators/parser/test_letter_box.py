@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from operators.limits import RECORD_BYTES, RECORD_SPARE
-from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.dead_letters import DeadLetter, DeadLetterFile
-from operators.parser.letter_box import (
+from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
+from freshet.operators.parser.letter_box import (
     OTHER_REASONS,
     REASONS_MAX,
     LetterBox,
@@ -19,8 +19,8 @@ from operators.parser.letter_box import (
     read_reasons,
     reason_of,
 )
-from operators.record_lines import BLOCK_BYTES
-from operators.telemetry.status_file import await_last
+from freshet.operators.record_lines import BLOCK_BYTES
+from freshet.operators.telemetry.status_file import await_last
 from tests.support.kafka_records import split
 
 

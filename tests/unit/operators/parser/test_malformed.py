@@ -10,12 +10,12 @@ import numpy as np
 import orjson
 import pytest
 
-from operators.parser.core import Origin, Parser, RawMessage
-from operators.parser.dead_letters import DeadLetter
-from operators.parser.rejects import Refusals
-from operators.sink.change_log_reader import Positions
-from partitioner.core import Partitioner
-from partitioner.reference_graph import ReferenceGraph
+from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.rejects import Refusals
+from freshet.operators.sink.change_log_reader import Positions
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.reference_graph import ReferenceGraph
 from tests.drills.bad_letters import REASON_LENGTH, Letters, judge
 from tests.drills.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
 from tests.drills.job_watch import states_in_log

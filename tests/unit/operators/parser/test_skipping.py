@@ -9,19 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import operators.parser.files
-from operators.parser.core import Parser
-from operators.parser.event_files import EventFileError, list_files
-from operators.parser.files import ChunkReader
-from operators.parser.skipping import plan_from, records_of
+import freshet.operators.parser.files
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.event_files import EventFileError, list_files
+from freshet.operators.parser.files import ChunkReader
+from freshet.operators.parser.skipping import plan_from, records_of
 
 RECORDS = [{"op": "add_edge", "src": k, "dst": 100 + k} for k in range(23)]
 
 
 @pytest.fixture(params=[".jsonl", ".jsonl without a last line end", ".parquet", ".arrow"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(operators.parser.files, "CHUNK_LINES", 5)
-    monkeypatch.setattr(operators.parser.files, "CHUNK_ROWS_MIN", 5)
+    monkeypatch.setattr(freshet.operators.parser.files, "CHUNK_LINES", 5)
+    monkeypatch.setattr(freshet.operators.parser.files, "CHUNK_ROWS_MIN", 5)
     file = tmp_path / f"events{request.param.split()[0]}"
     if file.suffix == ".jsonl":
         end = b"" if "without" in request.param else b"\n"

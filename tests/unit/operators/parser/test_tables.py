@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.parser.core import Parser
-from operators.parser.files import ChunkReader, plan_chunks
-from partitioner.events import Events
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.files import ChunkReader, plan_chunks
+from freshet.partitioner.events import Events
 from tests.support.parsed import ORIGIN, REJECTED, as_rows, jsonl, random_rows, table, the_same_as_jsonl
 
 

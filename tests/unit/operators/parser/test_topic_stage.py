@@ -6,11 +6,11 @@ from pathlib import Path
 
 import orjson
 
-from operators.parser.core import Origin, Parser
-from operators.parser.dead_letters import DeadLetterFile
-from operators.parser.letter_box import LetterBox
-from operators.parser.topic_stage import MessageStage, TopicMessage, messages_of, read_positions
-from partitioner.events import Events
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.dead_letters import DeadLetterFile
+from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, messages_of, read_positions
+from freshet.partitioner.events import Events
 from tests.support.batches import batch_of
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events")

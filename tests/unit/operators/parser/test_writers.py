@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.results.plain_reader import file_records
-from job.results.plain_rules import PlainRules
-from operators.parser.core import Parser
-from operators.parser.event_files import EventFileError, list_files
-from operators.parser.file_stage import Originals, write_plan
-from operators.parser.files import ChunkReader, plan_chunks
-from operators.parser.skipping import plan_from
-from operators.snapshot.reader import SnapshotError, open_snapshot
+from freshet.job.results.plain_reader import file_records
+from freshet.job.results.plain_rules import PlainRules
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.event_files import EventFileError, list_files
+from freshet.operators.parser.file_stage import Originals, write_plan
+from freshet.operators.parser.files import ChunkReader, plan_chunks
+from freshet.operators.parser.skipping import plan_from
+from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from tests.support.parsed import ORIGIN, as_rows, jsonl, the_same_as_jsonl
 
 ROWS: list[dict[str, Any]] = [
@@ -151,7 +151,7 @@ def test_a_letter_holds_its_row_with_all_columns(tmp_path: Path) -> None:
 
 
 def test_records_are_found_again_as_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 2)
+    monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 2)
     lines = [json.dumps(row).encode() for row in ROWS]
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
     pq.write_table(pa.table({"src": [1.0, 2.0], "note": ["a", "b"]}), tmp_path / "b.parquet")
@@ -166,7 +166,7 @@ def test_records_are_found_again_as_they_came(tmp_path: Path, monkeypatch: pytes
 def test_compressed_lines_are_cut_as_plain_ones_and_a_file_that_was_cut_off_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("operators.parser.files.CHUNK_LINES", 70)
+    monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 70)
     data = b"".join(b'{"op":"del_vertex","id":%d}\n' % (k * k) for k in range(1000))
     packed = gzip.compress(data) if kind == "gzip" else pa.compress(data, "zstd", asbytes=True)
     name = f"a.jsonl.{'gz' if kind == 'gzip' else 'zst'}"

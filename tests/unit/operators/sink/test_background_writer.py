@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from operators.sink import background_writer
-from operators.sink.background_writer import BackgroundWriter
-from operators.sink.change_log import ChangeLogError
-from operators.sink.log_output import LogOutput
+from freshet.operators.sink import background_writer
+from freshet.operators.sink.background_writer import BackgroundWriter
+from freshet.operators.sink.change_log import ChangeLogError
+from freshet.operators.sink.log_output import LogOutput
 from tests.support.sunk import block, control, files, sink_of
 
 

@@ -3,10 +3,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from job.serving.change_log_rows import positions_at
-from operators.sink.change_log import ChangeLog
-from operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.job.serving.change_log_rows import positions_at
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 
 WIDTH = 2
 
@@ -98,7 +98,7 @@ def test_positions_are_in_order_of_epochs_without_those_that_read_nothing(tmp_pa
 
 
 def test_random_logs_over_many_row_groups_against_a_dict(tmp_path, monkeypatch):
-    monkeypatch.setattr("operators.sink.parquet_writer.ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr("freshet.operators.sink.parquet_writer.ROW_GROUP_ROWS", 7)
     rng = np.random.default_rng(5)
     live, files = {}, {0: [[]], 1: [[]]}
     for epoch in range(60):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from operators.sink.coalesce import Coalescer, TextIds
-from operators.sink.epoch_rows import ID_BYTES, EpochRows
+from freshet.operators.sink.coalesce import Coalescer, TextIds
+from freshet.operators.sink.epoch_rows import ID_BYTES, EpochRows
 
 
 def epoch(number, changed, dead=(), texts=None):

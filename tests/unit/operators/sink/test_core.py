@@ -7,10 +7,10 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from operators.control import LAST, REPLAY
-from operators.sink.change_log import ChangeLog, ChangeLogError
-from operators.sink.core import Sink
-from operators.sink.dealing import BadEpochError
+from freshet.operators.control import LAST, REPLAY
+from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
+from freshet.operators.sink.core import Sink
+from freshet.operators.sink.dealing import BadEpochError
 from tests.support.sunk import SOURCES, WIDTH, block, control, digest, files, rows_in, sink_of
 
 

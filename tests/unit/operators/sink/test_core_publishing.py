@@ -7,8 +7,8 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from operators.control import LAST, PUBLISH, REPLAY
-from operators.sink.change_log import ChangeLog, ChangeLogError
+from freshet.operators.control import LAST, PUBLISH, REPLAY
+from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from tests.support.sunk import block, control, files, rows_in, sink_of
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from operators.sink.direct_file import BLOCK_BYTES, BUFFER_BYTES, DirectFile, replace_whole
-from state.checksums.sealed import STEP_BYTES, SealedFile, SealError
+from freshet.operators.sink.direct_file import BLOCK_BYTES, BUFFER_BYTES, DirectFile, replace_whole
+from freshet.state.checksums.sealed import STEP_BYTES, SealedFile, SealError
 
 SIZES = [0, 1, BLOCK_BYTES, BUFFER_BYTES - 1, BUFFER_BYTES, 2 * BUFFER_BYTES + 17]
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.control import PUBLISH
-from operators.sink.change_log import ChangeLog, ChangeLogError
-from operators.sink.epoch_rows import EpochRows, LogFile
-from operators.stage import Stage
-from state.codec import encode
+from freshet.operators.control import PUBLISH
+from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.stage import Stage
+from freshet.state.codec import encode
 from tests.support.sunk import WIDTH, block, control, digest, sink_of
 
 EPOCHS = 60

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.files.json_file import DamagedFileError
-from job.serving.change_log_rows import positions_at
-from operators.sink import log_proof
-from operators.sink.change_log import ChangeLog
-from operators.sink.change_log_reader import ChangeLogReader
-from operators.sink.epoch_rows import EpochRows, LogFile
-from operators.sink.log_proof import NOTHING, complete_epoch, last_of_part, last_recorded
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.job.serving.change_log_rows import positions_at
+from freshet.operators.sink import log_proof
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.sink.log_proof import NOTHING, complete_epoch, last_of_part, last_recorded
 
 PARTS = 2
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from operators.stage import Stage
-from state.codec import encode
+from freshet.operators.stage import Stage
+from freshet.state.codec import encode
 from tests.support.sunk import block, control, digest, rows_in, sink_of
 
 

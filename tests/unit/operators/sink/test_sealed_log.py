@@ -13,14 +13,14 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.files.json_file import DamagedFileError
-from job.serving.change_log_rows import positions_at, rows_between
-from operators.sink.change_log import ChangeLog
-from operators.sink.change_log_reader import ChangeLogReader
-from operators.sink.epoch_files import EpochFiles, LostEpochsError, rows_in
-from operators.sink.epoch_rows import EpochRows, LogFile
-from operators.sink.log_proof import complete_epoch, epochs_of
-from state.checksums.sealed import MARK
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.job.serving.change_log_rows import positions_at, rows_between
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.epoch_files import EpochFiles, LostEpochsError, rows_in
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.sink.log_proof import complete_epoch, epochs_of
+from freshet.state.checksums.sealed import MARK
 
 WIDTH, PARTS, EPOCHS, FLIPS = 4, 2, 8, 120
 SOURCES = ("a.jsonl", "b.jsonl")
@@ -46,7 +46,7 @@ def write(out: Path, kind: str, rows: int = 2) -> None:
 @pytest.fixture(params=["int", "string"])
 def log(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
     """Two parts of two files each, each of two row groups; epochs/ has one file of two row groups."""
-    monkeypatch.setattr("operators.sink.parquet_writer.ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr("freshet.operators.sink.parquet_writer.ROW_GROUP_ROWS", 7)
     write(tmp_path, request.param)
     files = [*(tmp_path / "embeddings").iterdir(), *(tmp_path / "epochs").iterdir()]
     assert [pq.read_metadata(path).num_row_groups for path in files] == [2] * 5

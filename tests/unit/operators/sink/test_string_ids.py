@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from operators.sink.string_ids import Names, UnknownKeyError
-from state.sweep import Sweeper
-from state.table import TableSet
+from freshet.operators.sink.string_ids import Names, UnknownKeyError
+from freshet.state.sweep import Sweeper
+from freshet.state.table import TableSet
 
 
 def packed(texts):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from operators.sink.dealing import BadEpochError, deal
-from operators.sink.kafka_lines import Lines
-from operators.sink.outlet import Outlet
-from operators.sink.outlet_stage import OutletStage
-from operators.sink.task import TaskSink, of_task
-from state.codec import Block, decode, encode
+from freshet.operators.sink.dealing import BadEpochError, deal
+from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.outlet import Outlet
+from freshet.operators.sink.outlet_stage import OutletStage
+from freshet.operators.sink.task import TaskSink, of_task
+from freshet.state.codec import Block, decode, encode
 from tests.support.sunk import WIDTH, block, control, digest, rows_in, sink_of
 
 PARTS = 3

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.snapshot.arrays import feature_width, read_arrays
-from operators.snapshot.reader import SnapshotError
-from operators.snapshot.writer import write_snapshot
+from freshet.operators.snapshot.arrays import feature_width, read_arrays
+from freshet.operators.snapshot.reader import SnapshotError
+from freshet.operators.snapshot.writer import write_snapshot
 
 
 @pytest.mark.parametrize("name", [lambda k: 10 * k, lambda k: f"v{k}"], ids=["int", "string"])

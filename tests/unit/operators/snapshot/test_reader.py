@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
-from operators.snapshot.writer import write_snapshot
-from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
-from partitioner.reference_graph import ReferenceGraph
+from freshet.operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
+from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
+from freshet.partitioner.reference_graph import ReferenceGraph
 
 
 def replay(snapshot: Snapshot, block_rows: int = 1000) -> ReferenceGraph:

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnn.attend import AttentionEpilogue
-from gnn.plan import Context
-from operators.storage import row_kernels
-from operators.storage.aggregates import attention_kernels as kernels
-from operators.storage.aggregates.attention import AttentionFold
-from operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
-from operators.storage.exact_sums import LAST_SERIAL, LOSSY
-from state.table import TableSet
+from freshet.gnn.attend import AttentionEpilogue
+from freshet.gnn.plan import Context
+from freshet.operators.storage import row_kernels
+from freshet.operators.storage.aggregates import attention_kernels as kernels
+from freshet.operators.storage.aggregates.attention import AttentionFold
+from freshet.operators.storage.aggregates.attention_sides import FLIPS_AT_ONCE
+from freshet.operators.storage.exact_sums import LAST_SERIAL, LOSSY
+from freshet.state.table import TableSet
 from tests.support.models import Spec, conv
 from tests.support.twin import Edge, Twin, twin_of
 

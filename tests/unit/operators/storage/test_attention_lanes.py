@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnn.kernel import kernel
-from operators.storage.aggregates import attention_lanes as lanes
+from freshet.gnn.kernel import kernel
+from freshet.operators.storage.aggregates import attention_lanes as lanes
 
 AT, TO, SIZE = 3, 5, 24  # lanes begin anywhere
 SPECIAL = st.one_of(

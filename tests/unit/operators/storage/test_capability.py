@@ -2,11 +2,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from gnn.plan import compile_plan
-from gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
-from operators.storage.capability import capability_of
-from operators.storage.folds import FoldStore
-from operators.storage.sums import SumStore
+from freshet.gnn.plan import compile_plan
+from freshet.gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
+from freshet.operators.storage.capability import capability_of
+from freshet.operators.storage.folds import FoldStore
+from freshet.operators.storage.sums import SumStore
 from tests.support.models import all_small_models
 
 

@@ -11,20 +11,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gnn.model import Model, save_model
-from gnn.plan import compile_plan
-from operators.base_image import build_image
-from operators.dataflow import PARTITIONER, SINK, Place
-from operators.epochs.cut_log import CutLog
-from operators.epochs.partitioner_stage import PartitionerStage
-from operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
-from operators.network import Network
-from operators.settings import Settings
-from operators.stage import Stage
-from operators.storage.layer import FeatureStorage, LayerStorage
-from operators.storage.tail import LayerTail
-from partitioner.config import STRATEGIES
-from partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
+from freshet.gnn.model import Model, save_model
+from freshet.gnn.plan import compile_plan
+from freshet.operators.base_image import build_image
+from freshet.operators.dataflow import PARTITIONER, SINK, Place
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
+from freshet.operators.network import Network
+from freshet.operators.settings import Settings
+from freshet.operators.stage import Stage
+from freshet.operators.storage.layer import FeatureStorage, LayerStorage
+from freshet.operators.storage.tail import LayerTail
+from freshet.partitioner.config import STRATEGIES
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
 from tests.support.data import data_set
 from tests.support.frontier import frontier, moments, prunes
 from tests.support.models import IN_WIDTH, all_small_models, conv, exact_small_models, make_model

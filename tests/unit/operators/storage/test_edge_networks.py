@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnn.edge_network import NetworkSynopsis
-from operators.storage.aggregates import edge_networks
-from operators.storage.aggregates.edge_networks import NetworkFold
+from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.operators.storage.aggregates import edge_networks
+from freshet.operators.storage.aggregates.edge_networks import NetworkFold
 from tests.support.models import conv, linear
 from tests.support.twin import Edge, Twin, twin_of
 

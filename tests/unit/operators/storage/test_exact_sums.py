@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnn.model import build_model
-from gnn.plan import compile_plan
-from operators.storage import exact_sums
-from operators.storage.layer import LayerShape, LayerStorage
-from operators.storage.sum_kernels import SCRUBBED_PER_EPOCH
-from state.task_parts import TaskParts
+from freshet.gnn.model import build_model
+from freshet.gnn.plan import compile_plan
+from freshet.operators.storage import exact_sums
+from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.sum_kernels import SCRUBBED_PER_EPOCH
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import sent, sync
 
 HUB = 0

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnn.kernel import kernel
-from operators.storage.aggregates import extrema_channels as channels
-from operators.storage.aggregates import extrema_lanes as lanes
-from operators.storage.aggregates.extrema_lanes import LANES
+from freshet.gnn.kernel import kernel
+from freshet.operators.storage.aggregates import extrema_channels as channels
+from freshet.operators.storage.aggregates import extrema_lanes as lanes
+from freshet.operators.storage.aggregates.extrema_lanes import LANES
 
 AT, TO, SIZE = 3, 5, 40  # lanes begin anywhere
 SPECIAL = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, 3e38, 1e-45, np.nan, np.inf, -np.inf])

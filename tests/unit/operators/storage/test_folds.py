@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnn.synopses import synopsis_of
-from operators.storage.aggregates import extrema_kernels as extrema
-from operators.storage.aggregates.extrema import ExtremaFold
-from operators.storage.aggregates.sum_fold import SumFold
-from operators.storage.sums import LostUpdateError
+from freshet.gnn.synopses import synopsis_of
+from freshet.operators.storage.aggregates import extrema_kernels as extrema
+from freshet.operators.storage.aggregates.extrema import ExtremaFold
+from freshet.operators.storage.aggregates.sum_fold import SumFold
+from freshet.operators.storage.sums import LostUpdateError
 from tests.support.models import conv
 from tests.support.twin import Edge, Twin, twin_of
 

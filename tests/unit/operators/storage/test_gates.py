@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from operators.storage.aggregates import gates
-from operators.storage.aggregates.gates import GatedFold
+from freshet.operators.storage.aggregates import gates
+from freshet.operators.storage.aggregates.gates import GatedFold
 from tests.support.models import conv
 from tests.support.twin import Edge, Twin, twin_of
 

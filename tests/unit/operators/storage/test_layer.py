@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnn.model import build_model
-from gnn.plan import LayerPlan, compile_plan
-from operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
-from operators.storage.sums import LostUpdateError
-from operators.storage.tail import LayerTail
-from state.table import DIRTY
-from state.task_parts import TaskParts
+from freshet.gnn.model import build_model
+from freshet.gnn.plan import LayerPlan, compile_plan
+from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
+from freshet.operators.storage.sums import LostUpdateError
+from freshet.operators.storage.tail import LayerTail
+from freshet.state.table import DIRTY
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import partial, replica_sync, sent, sync, topology
 
 SUM = {"type": "graph_conv", "in_channels": 1, "out_channels": 1}

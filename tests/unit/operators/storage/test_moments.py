@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnn.synopses import MomentsSynopsis, synopsis_of
-from operators.storage.aggregates.moments import MomentsFold
-from operators.storage.folds import merger_of
+from freshet.gnn.synopses import MomentsSynopsis, synopsis_of
+from freshet.operators.storage.aggregates.moments import MomentsFold
+from freshet.operators.storage.folds import merger_of
 from tests.support.models import conv
 from tests.support.twin import Edge, Twin, twin_of
 

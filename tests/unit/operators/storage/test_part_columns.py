@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import state.table
-from operators.storage.part_columns import PartColumns
-from state.adjacency import Lists
-from state.sweep import Mutations, Sweeper
-from state.table import Table, TableSet
-from state.task_parts import DENSE_PARTS
+import freshet.state.table
+from freshet.operators.storage.part_columns import PartColumns
+from freshet.state.adjacency import Lists
+from freshet.state.sweep import Mutations, Sweeper
+from freshet.state.table import Table, TableSet
+from freshet.state.task_parts import DENSE_PARTS
 
 SLOTS = 6
 Numbers = dict[tuple[int, int], int]
@@ -78,7 +78,7 @@ class Columns:
 
 
 @settings(max_examples=60)
-@patch.object(state.table, "PAGE_BYTES", 64)  # a change that is not announced hides behind no other
+@patch.object(freshet.state.table, "PAGE_BYTES", 64)  # a change that is not announced hides behind no other
 @given(st.sampled_from([1, 2, 3]), st.sampled_from([3, DENSE_PARTS, DENSE_PARTS + 1, 40]), st.integers(0, 1 << 30))
 def test_columns_hold_what_was_put(here: int, parts: int, seed: int) -> None:
     rng, columns = np.random.default_rng(seed), Columns(here, parts)

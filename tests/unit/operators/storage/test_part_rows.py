@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from operators.storage.part_rows import PartRows
-from state.adjacency import Lists, append
-from state.table import TableSet
-from state.task_parts import TaskParts
+from freshet.operators.storage.part_rows import PartRows
+from freshet.state.adjacency import Lists, append
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import topology
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnn.plan import compile_plan
-from operators.storage.root_rows import RootRows
+from freshet.gnn.plan import compile_plan
+from freshet.operators.storage.root_rows import RootRows
 from tests.support.models import conv, make_model
 
 SLOTS = np.array([3, 0, 2], np.int32)

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.storage.part_columns import PartColumns
-from operators.storage.part_rows import PartRows
-from operators.storage.routing import route_rows
-from state.table import TableSet
-from state.task_parts import TaskParts
+from freshet.operators.storage.part_columns import PartColumns
+from freshet.operators.storage.part_rows import PartRows
+from freshet.operators.storage.routing import route_rows
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 
 
 def columns_of(replica: np.ndarray) -> PartColumns:

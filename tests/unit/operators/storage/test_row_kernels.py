@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnn.plan import Context, LayerPlan, compile_plan
-from operators.storage import row_kernels
-from state.table import TableSet
+from freshet.gnn.plan import Context, LayerPlan, compile_plan
+from freshet.operators.storage import row_kernels
+from freshet.state.table import TableSet
 from tests.support.models import conv, make_model
 
 WIDTH, ROWS = 5, 40

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnn.plan import compile_plan
-from operators.storage.layer import LayerShape, LayerStorage
-from operators.storage.part_rows import PartRows
-from operators.storage.topology import MASTER, SPLIT, Masters, Topology
-from state.table import TableSet
-from state.task_parts import TaskParts
+from freshet.gnn.plan import compile_plan
+from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.part_rows import PartRows
+from freshet.operators.storage.topology import MASTER, SPLIT, Masters, Topology
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import sync
 from tests.support.models import Spec, conv, make_model
 

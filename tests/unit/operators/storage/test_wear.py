@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.storage.aggregates import attention_kernels as kernels
-from operators.storage.exact_sums import LOSSY
-from operators.storage.layer import LayerShape, LayerStorage
-from operators.storage.sum_kernels import SCRUBBED_PER_EPOCH
-from state.task_parts import TaskParts
+from freshet.operators.storage.aggregates import attention_kernels as kernels
+from freshet.operators.storage.exact_sums import LOSSY
+from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.sum_kernels import SCRUBBED_PER_EPOCH
+from freshet.state.task_parts import TaskParts
 from tests.support.blocks import sync
 from tests.support.twin import twin_of
 from tests.unit.operators.storage.test_attention import KINDS, ROWS, assert_same, fold_of, gat_rows, star

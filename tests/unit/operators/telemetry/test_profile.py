@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from operators.telemetry.level import Level, together
-from operators.telemetry.profile import Profile, forget_profiles, input_ended, read_profiles
-from operators.telemetry.sum_report import all_sums
+from freshet.operators.telemetry.level import Level, together
+from freshet.operators.telemetry.profile import Profile, forget_profiles, input_ended, read_profiles
+from freshet.operators.telemetry.sum_report import all_sums
 
 
 def test_a_level_knows_its_peak() -> None:

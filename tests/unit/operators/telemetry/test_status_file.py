@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from operators.telemetry.status_file import LAST_STATUS, StatusFile, await_last
+from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile, await_last
 
 
 def write(out: Path, part: int, time_s: float, last: bool) -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from partitioner.config import PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
 from tests.unit.partitioner.test_partitioner import Bench
 
 

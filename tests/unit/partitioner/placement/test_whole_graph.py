@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from partitioner.config import STRATEGIES, PartitionerConfig
-from partitioner.core import Partitioner
-from partitioner.event_builder import events_of
-from partitioner.events import Events
-from partitioner.live_graph import PartitionStats
-from partitioner.placement import whole_graph
-from partitioner.placement.whole_graph import whole_masters
+from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import Events
+from freshet.partitioner.live_graph import PartitionStats
+from freshet.partitioner.placement import whole_graph
+from freshet.partitioner.placement.whole_graph import whole_masters
 from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 GROUPS, MEMBERS, FOREIGN = 8, 40, 0.1

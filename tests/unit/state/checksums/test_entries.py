@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from state.checksums.entries import SEALED, DamagedStateError, SealedEntries
-from state.sweep import Mutations
+from freshet.state.checksums.entries import SEALED, DamagedStateError, SealedEntries
+from freshet.state.sweep import Mutations
 
 LARGE = bytes(range(256)) * 20
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gnn.files.json_file import DamagedFileError
-from state.checksums.files import FileChecksums
+from freshet.gnn.files.json_file import DamagedFileError
+from freshet.state.checksums.files import FileChecksums
 
 NAMES = ("a/one", "a/two", "three")
 

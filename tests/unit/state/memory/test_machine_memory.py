@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from state.memory import machine_memory
-from state.memory.machine_memory import available_memory, total_memory
+from freshet.state.memory import machine_memory
+from freshet.state.memory.machine_memory import available_memory, total_memory
 from tests.unit.test_imports import ROOT, package_files
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from state.served.layout import (
+from freshet.state.served.layout import (
     ENDED,
     RUNS,
     STOPPED,
@@ -20,8 +20,8 @@ from state.served.layout import (
     T_TAIL_FAILURES,
     Shape,
 )
-from state.served.plain import PlainReader
-from state.served.writer import TableWriter
+from freshet.state.served.plain import PlainReader
+from freshet.state.served.writer import TableWriter
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from state.served.layout import (
+from freshet.state.served.layout import (
     R_BEFORE,
     R_EPOCH,
     R_LIVES,
@@ -19,9 +19,9 @@ from state.served.layout import (
     T_ROWS_AT,
     Shape,
 )
-from state.served.plain import PlainReader
-from state.served.read_kernels import MISSED, read_these, slots_in_ring
-from state.served.writer import TableWriter
+from freshet.state.served.plain import PlainReader
+from freshet.state.served.read_kernels import MISSED, read_these, slots_in_ring
+from freshet.state.served.writer import TableWriter
 
 WIDTH, IDS, RING = 2, 8, 3
 

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.atomics import publish_word
-from state.served.ids import Texts, frozen
-from state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
-from state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError
-from state.served.plain import PlainReader
-from state.served.reader import ChangeReader, TableReader
-from state.served.writer import TableFullError, TableWriter
+from freshet.state.atomics import publish_word
+from freshet.state.served.ids import Texts, frozen
+from freshet.state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
+from freshet.state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError
+from freshet.state.served.plain import PlainReader
+from freshet.state.served.reader import ChangeReader, TableReader
+from freshet.state.served.writer import TableFullError, TableWriter
 from tests.support.read_beside import read_beside, writer
 from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
 
@@ -241,7 +241,7 @@ def test_readers_take_what_a_half_written_row_was_until_it_is_put_back(path, mon
     if killed == "before its epoch":
         table.mem[row + 1 : row + len(former)] = former[1:]
     assert table.mem[row + R_SEQ] % 2 == 1
-    monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.05)
+    monkeypatch.setattr("freshet.state.served.reader._PATIENCE_S", 0.05)
     if killed == "set again for a shown epoch":
         table.publish(2)
         with pytest.raises(WriterGoneError):
@@ -281,7 +281,7 @@ def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
     for epoch in range(1, 500):  # never published, and more than the ring holds
         table.put(epoch, ids, np.zeros((10, 2), np.float32))
     assert table.word(T_RESERVED) > 4096
-    monkeypatch.setattr("state.served.reader._PATIENCE_S", 0.05)
+    monkeypatch.setattr("freshet.state.served.reader._PATIENCE_S", 0.05)
     with pytest.raises(HistoryTooShortError, match="--history"):
         reader.get(frozen(ids))
     assert reader.misses > 1

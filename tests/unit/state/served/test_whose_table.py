@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from state.served.layout import PAGE, Shape
-from state.served.mapped import MappedTable, NoTableError, is_held
-from state.served.plain import PlainReader
-from state.served.writer import TableWriter
+from freshet.state.served.layout import PAGE, Shape
+from freshet.state.served.mapped import MappedTable, NoTableError, is_held
+from freshet.state.served.plain import PlainReader
+from freshet.state.served.writer import TableWriter
 
 
 def table(path: Path) -> TableWriter:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.sink.epoch_rows import EpochRows
-from operators.sink.tail import reader, writer
-from operators.sink.tail.layout import W_LAST, W_LENGTH, boot_word, job_word
+from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.tail import reader, writer
+from freshet.operators.sink.tail.layout import W_LAST, W_LENGTH, boot_word, job_word
 
 WORD = job_word("00000000000000ab")
 WIDTH = 3
