@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from freshet.gnn.declarations import AnyLayer, Conv, EdgeConv, Layer
-from freshet.gnn.edge_network import READS_BOTH, EdgeNetwork, NetworkSynopsis
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.model import Model, load_model
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.norms import FrozenNorm
+from freshet.gnn.synopses.edge_network import READS_BOTH, EdgeNetwork, NetworkSynopsis
 
 _OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 _ALGEBRA = {

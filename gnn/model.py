@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from freshet.errors import InputError
 from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
-from freshet.gnn.errors import InputError
 from freshet.gnn.rows.chains import chain_tensors, chain_width
 from freshet.gnn.rows.jumps import Join
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from freshet.gnn.chain import Chain
 from freshet.gnn.declarations import AnyLayer, Conv
-from freshet.gnn.dense import Rows
 from freshet.gnn.layers import registry
 from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
 from freshet.gnn.layers.carrying import CarryingPlan, carries_of
+from freshet.gnn.layers.chain import Chain
 from freshet.gnn.layers.segment import Segment
 from freshet.gnn.model import Model, ModelError
+from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.chains import chain_width, chain_widths
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]

@@ -16,8 +16,8 @@ sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other ver
 
 import typer
 
-from freshet.gnn.errors import FreshetError, InputError
-from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.errors import FreshetError, InputError
+from freshet.files.owner_only import write_for_owner_only
 from freshet.job.errors import EXIT_SIGINT, exit_code, one_line
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freshet.gnn.errors import FreshetError, InputError
+from freshet.errors import FreshetError, InputError
 
 EXIT_DONE = 0
 EXIT_CHECK_FAILED = 1

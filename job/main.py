@@ -12,10 +12,10 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(_HERE.parent), *(path for path in sys.path if Path(path).resolve() != _HERE)]
 
-from freshet.gnn.files.owner_only import write_for_owner_only  # noqa: E402
-from freshet.gnn.processor import choose_blas, core_of  # noqa: E402
+from freshet.files.owner_only import write_for_owner_only  # noqa: E402
 from freshet.job.errors import JobFailed, UsageError, exit_code  # noqa: E402
 from freshet.job.flink.job_spec import JobSpec  # noqa: E402
+from freshet.kernels.processor import choose_blas, core_of  # noqa: E402
 
 # Set by Flink's own client, which has started Java already and submits what we draw to the cluster it was told.
 _FLINK_CLIENT = "PYFLINK_GATEWAY_PORT"

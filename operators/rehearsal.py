@@ -22,9 +22,9 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from freshet.gnn.declarations import AnyLayer
-from freshet.gnn.kernel_calls import encode, noted_calls
 from freshet.gnn.model import build_model, save_model
 from freshet.gnn.rows.chains import chain_tensors
+from freshet.kernels.kernel_calls import encode, noted_calls
 from freshet.operators.base_image import build_image
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions, unsupported

@@ -67,7 +67,9 @@ class Settings:
     chunks: str = ""  # the reading plan of a file input
     job_id: str = ""  # for the job's life
     run: int = 0  # how often it was taken up
-    processor: dict[str, str] = field(default_factory=dict)  # what it computes with (see gnn/processor.py); empty: any
+    processor: dict[str, str] = field(
+        default_factory=dict
+    )  # what it computes with (see kernels/processor.py); empty: any
     tasks: tuple[int, ...] = ()  # how many parts each task of a Storage has in this run; empty: one each
 
     @staticmethod

@@ -11,7 +11,7 @@ import numpy as np
 
 import freshet.operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from freshet.gnn.plan import Plan
-from freshet.gnn.processor import hold
+from freshet.kernels.processor import hold
 from freshet.operators.dataflow import PARTITIONER, SINK, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from freshet.gnn.kernel_calls import Direct
+from freshet.kernels.kernel_calls import Direct
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import REASONS, PartitionerConfig
 from freshet.partitioner.edge_types import EdgeTypes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner
+from freshet.kernels.kernel import inner
 from freshet.partitioner.epoch_log import (
     LOGGED_VERTICES,
     UNCHANGED,

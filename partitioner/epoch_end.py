@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
 from freshet.partitioner.degrees import count_weight, emit_masters
 from freshet.partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
 from freshet.partitioner.graph_tables import (

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner
+from freshet.kernels.kernel import inner
 from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
 from freshet.partitioner.graph_tables import DST, KEY, SRC, TYPE
 from freshet.state.salt import Salt, mix
 

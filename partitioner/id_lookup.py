@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, Log, log_vertex
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from freshet.partitioner.graph_tables import (
@@ -24,7 +25,6 @@ from freshet.partitioner.graph_tables import (
 )
 from freshet.partitioner.hash_index import HashIndex, find_key, has_room, home_of, put, row_at
 from freshet.partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
-from freshet.state.prefetch import prefetch
 from freshet.state.salt import mix
 from freshet.state.table import View, touch
 

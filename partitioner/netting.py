@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from freshet.partitioner.edge_types import TypeCounts
 from freshet.partitioner.epoch_log import (
@@ -50,7 +51,6 @@ from freshet.partitioner.graph_tables import (
     GraphView,
 )
 from freshet.partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 AHEAD = 128  # events that are prepared together

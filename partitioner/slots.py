@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner
+from freshet.kernels.kernel import inner
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from freshet.partitioner.graph_tables import (
     KEY,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import allocating, inner, kernel
+from freshet.kernels.kernel import allocating, inner, kernel
 from freshet.partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
 from freshet.partitioner.hash_index import HashIndex, home_of, matches, put, row_at
 from freshet.state.chunks import give_back, hand_out, order_of

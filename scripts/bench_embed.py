@@ -36,11 +36,11 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from freshet.gnn.kernel import kernel  # noqa: E402
 from freshet.gnn.model import build_model, save_model  # noqa: E402
 from freshet.gnn.plan import Context, LayerPlan, Plan  # noqa: E402
 from freshet.gnn.rows.chains import chain_tensors  # noqa: E402
 from freshet.job.units import parse_size  # noqa: E402
+from freshet.kernels.kernel import kernel  # noqa: E402
 from freshet.operators.embed.engine import Engine, EngineOptions  # noqa: E402
 from freshet.operators.embed.journal import Journal  # noqa: E402
 from freshet.operators.embed.prepare import GraphRules, Preparation, Prepared  # noqa: E402

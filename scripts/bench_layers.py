@@ -29,10 +29,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(ROOT))
 
-from freshet.gnn.blas import use_one_thread
 from freshet.gnn.model import Model, build_model
 from freshet.gnn.oracles import oracle
 from freshet.gnn.plan import compile_plan
+from freshet.kernels.blas import use_one_thread
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place

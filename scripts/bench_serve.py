@@ -36,7 +36,7 @@ from arxiv_stream import generate_once
 from bench import FRESHET, ROOT, inputs_in, machine
 from bench_latency import DEADLINE_S, WARM_UP_S, Figures, await_epochs
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.dev.broker import start_broker
 from freshet.job.machine.ports import free_port
 from freshet.job.serving.clients.client import EmbeddingClient

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, inner, kernel
+from freshet.kernels.kernel import apart, inner, kernel
+from freshet.kernels.prefetch import prefetch
 from freshet.state.chunks import hand_out, order_of
 from freshet.state.memory import list_index
-from freshet.state.prefetch import prefetch
 from freshet.state.table import TableSet, View, align, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2

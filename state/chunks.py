@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 
 
 @kernel

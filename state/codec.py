@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.state.block_columns import DTYPES, Columns
 
 FORMAT_VERSION = 1

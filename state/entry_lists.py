@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner
+from freshet.kernels.kernel import inner
 from freshet.state.chunks import give_back, hand_out
 from freshet.state.table import View, touch
 

@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.gnn.errors import InputError
-from freshet.gnn.files.json_file import parse_json, write_json
+from freshet.errors import InputError
+from freshet.files.json_file import parse_json, write_json
 from freshet.state.codec import UnknownFormatError
 from freshet.state.memory.mapped_file import MappedFile
 from freshet.state.page_checksums import PAGE_BYTES, PageChecksums

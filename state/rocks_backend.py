@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBatch
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.state.sweep import Mutations
 from freshet.state.value_log import Pointer, ValueLog
 

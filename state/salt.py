@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
 from freshet.state.seed import new_seed
 
 _WORD = 2**64 - 1

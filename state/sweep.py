@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.state.codec import UnknownFormatError
 from freshet.state.image import GO_ON, DamagedImageError, image_id, load_images, refusal_of
 from freshet.state.memory.copy_ahead import CopyAhead

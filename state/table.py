@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, inner, quick
+from freshet.kernels.kernel import apart, inner, quick
 from freshet.state.memory.mapped_file import MappedFile
 from freshet.state.memory.private_map import PrivateMap
 from freshet.state.memory.table_memory import allocate, lay_out, spread
@@ -48,7 +48,7 @@ def _first_touch(view: View, page: int) -> None:
         place = np.int64(view.where[page])
         data, shadow = view.data.reshape(-1), view.shadow.reshape(-1)
         size = len(shadow) // len(view.shadow)
-        for i in range(size):  # a loop, since an assignment of slices may allocate (gnn/kernel.py)
+        for i in range(size):  # a loop, since an assignment of slices may allocate (kernels/kernel.py)
             shadow[place * size + i] = data[page * size + i]
         view.copied[place] = 1
     view.flags[page] = DIRTY

@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 
 FILE_BYTES = 64 << 20  # after which a new file begins
 _SUFFIX = ".values"

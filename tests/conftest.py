@@ -8,7 +8,7 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-from freshet.gnn.kernel_calls import check_calls
+from freshet.kernels.kernel_calls import check_calls
 
 # Kernels are compiled at their first call, so the time of one example says nothing; a failure prints how to repeat it.
 settings.register_profile("freshet", deadline=None, print_blob=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn import elementwise
-from freshet.gnn.attend import AttentionEpilogue, attend
-from freshet.gnn.chain import Chain, linear, transposed
 from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
-from freshet.gnn.dense import Rows, matmul
 from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
-from freshet.gnn.scores import terms_of
-from freshet.gnn.softmax import Score, SoftmaxSynopsis
+from freshet.gnn.numerics import elementwise
+from freshet.gnn.numerics.dense import Rows, matmul
+from freshet.gnn.synopses.attend import AttentionEpilogue, attend
+from freshet.gnn.synopses.scores import terms_of
+from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 
 
 class AttentionConvPlan(LayerPlan):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from freshet.gnn.attend import AttentionEpilogue
-from freshet.gnn.chain import Chain
-from freshet.gnn.dense import Rows
-from freshet.gnn.synopses import Synopsis
+from freshet.gnn.layers.chain import Chain
+from freshet.gnn.numerics.dense import Rows
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.gnn.synopses.of_messages import Synopsis
 
 
 class Context(NamedTuple):

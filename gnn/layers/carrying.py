@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.gnn.declarations import AnyLayer, Conv, Identity
-from freshet.gnn.dense import Rows
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.segment import Segment
+from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 
 

@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from freshet.gnn.chain import Chain, linear, transposed
 from freshet.gnn.declarations import EdgeConv, Linear
-from freshet.gnn.dense import Rows
-from freshet.gnn.edge_network import EdgeNetwork, NetworkSynopsis
 from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
-from freshet.gnn.synopses import synopsis_of
+from freshet.gnn.numerics.dense import Rows
+from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
+from freshet.gnn.synopses.of_messages import synopsis_of
 
 _WIDENING = 2  # by so much a first linear layer may widen and still be taken before sending
 

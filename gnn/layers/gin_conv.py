@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.chain import Chain, transposed
 from freshet.gnn.declarations import GINConv, Linear
-from freshet.gnn.dense import Rows, matmul
 from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.layers.chain import Chain, transposed
 from freshet.gnn.model import Model
-from freshet.gnn.synopses import InvertibleSynopsis
+from freshet.gnn.numerics.dense import Rows, matmul
+from freshet.gnn.synopses.of_messages import InvertibleSynopsis
 
 
 class GINConvPlan(LayerPlan):

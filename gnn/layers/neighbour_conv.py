@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn import elementwise
-from freshet.gnn.chain import Chain, linear, transposed
 from freshet.gnn.declarations import RootedConv, SAGEConv
-from freshet.gnn.dense import Rows, matmul
 from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
+from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
-from freshet.gnn.synopses import InvertibleSynopsis, synopsis_of
+from freshet.gnn.numerics import elementwise
+from freshet.gnn.numerics.dense import Rows, matmul
+from freshet.gnn.synopses.of_messages import InvertibleSynopsis, synopsis_of
 
 
 class NeighbourConvPlan(LayerPlan):

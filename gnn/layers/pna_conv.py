@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from freshet.gnn.chain import Chain, linear, transposed
 from freshet.gnn.declarations import DenseLayer, PNAConv
-from freshet.gnn.dense import Rows, matmul
-from freshet.gnn.edge_network import EdgeNetwork, NetworkSynopsis
-from freshet.gnn.kernel import inner, kernel
 from freshet.gnn.layers.base import Context, LayerPlan
+from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
-from freshet.gnn.synopses import synopsis_of
+from freshet.gnn.numerics.dense import Rows, matmul
+from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
+from freshet.gnn.synopses.of_messages import synopsis_of
+from freshet.kernels.kernel import inner, kernel
 
 _SCALERS = ("identity", "amplification", "attenuation", "linear", "inverse_linear")
 _IDENTITY, _AMPLIFICATION, _ATTENUATION, _LINEAR, _INVERSE_LINEAR = range(len(_SCALERS))

@@ -7,10 +7,10 @@ from itertools import groupby
 
 import numpy as np
 
-from freshet.gnn.chain import Chain
-from freshet.gnn.dense import Rows
+from freshet.gnn.layers.chain import Chain
 from freshet.gnn.model import Model
-from freshet.gnn.rows import kernels
+from freshet.gnn.numerics import row_kernels as kernels
+from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.jumps import Join, Keep, Operation
 
 _PAIRS = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.dense import Rows
+from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.plan import Context, LayerPlan, Plan
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import FeatureStore, TensorAttr
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 
 SERVED = ("embedding", "epoch", "logits", "class")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from freshet.gnn.rows import kernels
+from freshet.gnn.numerics import row_kernels as kernels
 from freshet.gnn.rows.functions import (
     Affine,
     Celu,

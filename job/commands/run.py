@@ -37,7 +37,7 @@ def run(**given: Any) -> None:
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
     settings = load_run_config(options, config)
-    from freshet.gnn.files.owner_only import close_to_others
+    from freshet.files.owner_only import close_to_others
     from freshet.job.folder.lock import taken
     from freshet.job.run.preflight import check_out, check_run
     from freshet.job.run.processor import settle

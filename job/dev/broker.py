@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from freshet.gnn.files.json_file import read_json
+from freshet.files.json_file import read_json
 from freshet.job.dev.broker_files import (
     CLIENT,
     HOST,

@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from freshet.gnn.errors import FreshetError
-from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.errors import FreshetError
+from freshet.files.owner_only import write_for_owner_only
 from freshet.job.errors import EXIT_SIGINT, exit_code
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.files.json_file import read_json, write_json
+from freshet.files.json_file import read_json, write_json
 
 
 def servers_folder(kind: str) -> Path:

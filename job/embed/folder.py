@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.files.json_file import read_json, write_json
-from freshet.gnn.files.owner_only import close_to_others
-from freshet.gnn.files.whole import sync_folder, sync_tree
+from freshet.files.json_file import read_json, write_json
+from freshet.files.owner_only import close_to_others
+from freshet.files.whole import sync_folder, sync_tree
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout, lock
 from freshet.operators.embed.embedding import take_over

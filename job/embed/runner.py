@@ -13,7 +13,6 @@ import orjson
 import pyarrow as pa
 
 from freshet.gnn.plan import Plan
-from freshet.gnn.processor import running
 from freshet.job.console import Progress, say
 from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
@@ -24,6 +23,7 @@ from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from freshet.job.folder import layout
 from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.signals import handled
+from freshet.kernels.processor import running
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from freshet.gnn.errors import FreshetError, InputError
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
-from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.errors import FreshetError, InputError
+from freshet.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.owner_only import write_for_owner_only
 from freshet.job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from freshet.job.folder import layout
 from freshet.job.machine.processes import die_with_parent

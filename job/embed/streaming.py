@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from freshet.gnn.plan import Plan
-from freshet.gnn.processor import running
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
 from freshet.job.embed.needs import Needs
 from freshet.job.embed.step import Told, initial_image, settings_of
@@ -16,6 +15,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
 from freshet.job.units import format_size, readable
+from freshet.kernels.processor import running
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.config import STREAM, PartitionerConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.gnn.model import MAX_CONVS
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import groups_max

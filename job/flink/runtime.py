@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.files.json_file import write_json
+from freshet.files.json_file import write_json
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.flink import cluster

@@ -10,8 +10,8 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
-from freshet.gnn.files.whole import sync_folder
+from freshet.files.json_file import DamagedFileError, as_kind, read_json, write_json
+from freshet.files.whole import sync_folder
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded

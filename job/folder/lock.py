@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from freshet.gnn.files.owner_only import FILE
+from freshet.files.owner_only import FILE
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder.layout import LOCK

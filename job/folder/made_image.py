@@ -11,10 +11,10 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import read_json, write_json
-from freshet.gnn.processor import told
+from freshet.files.json_file import read_json, write_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.kernels.processor import told
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.checksums.files import FileChecksums
 from freshet.state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id

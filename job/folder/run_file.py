@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.console import say
 from freshet.job.folder.layout import RUN
 from freshet.job.machine.processes import Process, began_s

@@ -39,8 +39,9 @@ def give_freed_memory_back() -> bool:
 def reserve_little(environ: MutableMapping[str, str] | None = None) -> None:
     """Have libraries map no memory ahead that `ulimit -d` would count; call it before anything loads numpy or Arrow.
 
-    OpenBLAS maps 32 MiB for each of its threads, of which one is used anyway (gnn/blas.py); Arrow's own allocator keeps
-    what it freed, as does that of Polars, which has room for each of its threads. What the environment says holds.
+    OpenBLAS maps 32 MiB for each of its threads, of which one is used anyway (kernels/blas.py); Arrow's own allocator
+    keeps what it freed, as does that of Polars, which has room for each of its threads. What the environment says
+    holds.
     """
     environ = os.environ if environ is None else environ
     for name, value in _LITTLE.items():

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from freshet.gnn.user_cache import CACHE_VARIABLE, user_cache
 from freshet.job.errors import JobFailed
+from freshet.kernels.user_cache import CACHE_VARIABLE, user_cache
 
 PINS = Path(__file__).with_name("artifacts.toml")
 CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector and its codec, Apache Kafka itself

@@ -20,13 +20,13 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from freshet.gnn.compiled import compiling, ready_stamps
-from freshet.gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
 from freshet.gnn.model import SPEC_FILE
-from freshet.gnn.user_cache import make_readable
 from freshet.job.errors import JobFailed
 from freshet.job.machine.processes import die_with_parent
 from freshet.job.machine.python_path import python_environ
+from freshet.kernels.compiled import compiling, ready_stamps
+from freshet.kernels.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+from freshet.kernels.user_cache import make_readable
 
 # One kernel takes a third of the time of all, so that more processes have nothing to do.
 _PROCESSES_MAX = 4
@@ -179,7 +179,7 @@ def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
 @contextmanager
 def _workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that compile what they read; they end when they read no more."""
-    command = [sys.executable, *_FLAGS, "freshet.gnn.kernel_calls"]
+    command = [sys.executable, *_FLAGS, "freshet.kernels.kernel_calls"]
     workers = [
         subprocess.Popen(
             command, env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent

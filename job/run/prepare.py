@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.files.whole import sync_tree, write_whole
+from freshet.files.whole import sync_tree, write_whole
 from freshet.gnn.plan import Plan
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError

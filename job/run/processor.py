@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from freshet.gnn.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
 from freshet.job.errors import UsageError
 from freshet.job.folder.run_file import read_run
 from freshet.job.options.run_config import RunConfig
+from freshet.kernels.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
 
 if TYPE_CHECKING:
     from freshet.gnn.plan import Plan

@@ -13,7 +13,7 @@ from typing import NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder.layout import CHUNKS, START

@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.columns import ids_of_column, numbers, pieces_of, whole

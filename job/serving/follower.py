@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.job.console import say
 from freshet.job.serving import place
 from freshet.job.serving.change_log_rows import positions_at, rows_between

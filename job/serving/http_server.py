@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, EXHAUSTED, FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
 from freshet.job.serving.bounds.feast import feast_bytes, feast_parts
 from freshet.job.serving.bounds.json_answers import (

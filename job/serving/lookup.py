@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.bounds.neighbours import METRICS, Neighbours
 from freshet.job.serving.bounds.sizes import RowShape

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
-from freshet.gnn.files.owner_only import close_to_others
+from freshet.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.owner_only import close_to_others
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.serving.served_job import ServedJob

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import EXHAUSTED, ExhaustedError
 from freshet.job.serving.lookup import (
     NOTHING_SPECIAL,

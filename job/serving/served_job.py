@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json
+from freshet.files.json_file import DamagedFileError, read_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.run_file import ENDED, FINISHED, STOPPED, glimpse_run, has_finished, running_process, told_run

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.gnn.plan import Context, LayerPlan, Plan
 from freshet.operators.embed.chunks import Ahead, Chunks
 from freshet.operators.embed.cold_store import ColdStore

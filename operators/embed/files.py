@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.gnn.errors import FreshetError
-from freshet.gnn.files.owner_only import FILE
+from freshet.errors import FreshetError
+from freshet.files.owner_only import FILE
 from freshet.operators.sink.direct_file import BLOCK_BYTES
 
 

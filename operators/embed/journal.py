@@ -6,7 +6,7 @@ import fcntl
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.operators.embed.files import EmbedError, full_disk
 
 FORMAT = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.gnn.plan import LayerPlan
-from freshet.gnn.synopses import InvertibleSynopsis
+from freshet.gnn.synopses.of_messages import InvertibleSynopsis
 from freshet.operators.embed.ranges.accumulators import MADE_AT_ONCE, made_bytes, reads_targets, state_bytes
 
 _MIB = 1 << 20

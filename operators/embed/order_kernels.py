@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.partitioner.hash_index import HashIndex, has_room, home_of, matches, put, row_at
 from freshet.state.salt import hash_text, mix
 

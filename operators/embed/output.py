@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.gnn.files.whole import sync_folder
+from freshet.files.whole import sync_folder
 from freshet.operators.embed.files import full_disk
 from freshet.operators.embed.id_numbers import SavedIds
 from freshet.operators.embed.rows_file import RowsFile

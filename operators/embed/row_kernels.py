@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import config, types
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 
 
 @kernel

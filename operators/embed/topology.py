@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.gnn.files.whole import write_whole
+from freshet.files.whole import write_whole
 from freshet.gnn.plan import Context
 from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
 

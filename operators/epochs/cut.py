@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 from crc32c import crc32c
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 
 Lane = tuple[int, int]  # source and partition of a Kafka topic
 FILES: Lane = (-1, 0)  # all files, which are read one after the other

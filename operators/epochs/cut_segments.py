@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 import orjson
 
-from freshet.gnn.errors import InputError
-from freshet.gnn.files.owner_only import FILE
+from freshet.errors import InputError
+from freshet.files.owner_only import FILE
 from freshet.operators.epochs.cut import Cut, LostCutError
 
 FORMAT = 3  # lines end with a checksum

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json
+from freshet.files.json_file import DamagedFileError, read_json
 
 TOLD_FILE = "retained.json"
 CLOCKS_MS = 600_000

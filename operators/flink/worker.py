@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from freshet.gnn.files.owner_only import write_for_owner_only
+from freshet.files.owner_only import write_for_owner_only
 from freshet.operators.threads import next_of
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.operators.embed.files import EmbedError, full_disk
 from freshet.state.codec import Block, Header
 from freshet.state.image import file_crc32

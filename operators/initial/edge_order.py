@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.storage.part_rows import frozen
 from freshet.state.codec import Block
 

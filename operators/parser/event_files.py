@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.operators.parser.formats import SUFFIXES, begins_wrong, format_of, hint
 
 _SOURCES_MAX = 32_767  # the source of an event is an int16

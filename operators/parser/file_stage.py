@@ -15,8 +15,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from freshet.gnn.files.json_file import DamagedFileError, parse_json
-from freshet.gnn.files.whole import write_whole
+from freshet.files.json_file import DamagedFileError, parse_json
+from freshet.files.whole import write_whole
 from freshet.operators.parser.columns import all_columns
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.dead_letters import DeadLetter

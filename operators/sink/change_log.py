@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from freshet.gnn.files.whole import LEFT_BEHIND
+from freshet.files.whole import LEFT_BEHIND
 from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_files import PREFIX, EpochFiles, rows_in

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
 from freshet.operators.sink.log_proof import BASE_PREFIX, reading
 

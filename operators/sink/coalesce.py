@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.state.salt import Salt, mix, scratch_salt
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.control import FLAGS, MARKER, control_values
 from freshet.operators.storage.part_rows import frozen
 from freshet.state.codec import Block

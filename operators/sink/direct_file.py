@@ -17,8 +17,8 @@ from types import TracebackType
 
 import numpy as np
 
-from freshet.gnn.files.owner_only import FILE
-from freshet.gnn.files.whole import LEFT_BEHIND, sync_folder
+from freshet.files.owner_only import FILE
+from freshet.files.whole import LEFT_BEHIND, sync_folder
 from freshet.state.checksums.sealed import END_BYTES, STEP_BYTES, footer_bytes, seal_of, sums_of
 
 BLOCK_BYTES = 4096

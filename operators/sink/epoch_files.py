@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.sink.log_proof import reading

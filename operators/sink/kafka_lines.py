@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import orjson
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
 from freshet.operators.record_lines import BLOCK_BYTES, LINE_END, TAB
 from freshet.operators.sink.coalesce import Changes, TextIds
 

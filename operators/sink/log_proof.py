@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
 from freshet.state.checksums.sealed import SealedFile, SealError
 

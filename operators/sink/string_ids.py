@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import allocating
+from freshet.kernels.kernel import allocating
 from freshet.state.chunks import give_back, hand_out, order_of
 from freshet.state.table import TableSet, View, touch
 

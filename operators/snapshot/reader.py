@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.gnn.errors import InputError
-from freshet.gnn.files.json_file import DamagedFileError, read_json
+from freshet.errors import InputError
+from freshet.files.json_file import DamagedFileError, read_json
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.parquet_file import open_parquet

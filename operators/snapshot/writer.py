@@ -11,8 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.gnn.files.json_file import write_json
-from freshet.gnn.files.whole import write_whole
+from freshet.files.json_file import write_json
+from freshet.files.whole import write_whole
 from freshet.partitioner.events import DEFAULT_TYPE, INT, Ids
 from freshet.partitioner.live_graph import LiveGraph
 

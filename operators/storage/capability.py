@@ -11,11 +11,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from freshet.gnn.attend import AttentionEpilogue
-from freshet.gnn.edge_network import NetworkSynopsis
 from freshet.gnn.plan import Epilogue, LayerPlan
-from freshet.gnn.softmax import SoftmaxSynopsis
-from freshet.gnn.synopses import (
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.of_messages import (
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -23,6 +22,7 @@ from freshet.gnn.synopses import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 from freshet.operators.storage.folds import FoldStore, merger_of
 from freshet.operators.storage.owner import Finish
 from freshet.operators.storage.sources import Sources
@@ -89,5 +89,5 @@ def capability_of(synopsis: Synopsis) -> Capability:
     of_messages = MonotonicSynopsis | MomentsSynopsis | ProductSynopsis | SoftmaxSynopsis | GatedSynopsis
     if isinstance(synopsis, of_messages | NetworkSynopsis):
         return Capability(FoldStore, merger_of(synopsis))
-    msg = f"no storage keeps a {type(synopsis).__name__}; the synopses are those of gnn/synopses.py"
+    msg = f"no storage keeps a {type(synopsis).__name__}; the synopses are those of gnn/synopses/of_messages.py"
     raise TypeError(msg)

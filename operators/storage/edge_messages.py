@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.state.adjacency import ListsView, base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 OK, MISSING_EDGE, MISSING_INDEX = 0, 1, 2

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, inner, kernel
+from freshet.kernels.kernel import apart, inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.state.adjacency import ListsView, base_of, place_of
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 # Columns of a row's note (four int32), side by side in one cache line: the serial of the last epoch that touched it;

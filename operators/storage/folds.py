@@ -10,12 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from freshet.gnn.attend import AttentionEpilogue
-from freshet.gnn.edge_network import NetworkSynopsis
-from freshet.gnn.kernel_calls import Direct
 from freshet.gnn.plan import Epilogue, LayerPlan
-from freshet.gnn.softmax import SoftmaxSynopsis
-from freshet.gnn.synopses import (
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.of_messages import (
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -23,6 +21,8 @@ from freshet.gnn.synopses import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.kernels.kernel_calls import Direct
 from freshet.operators.storage import edge_messages
 from freshet.operators.storage.aggregates.attention import AttentionFold
 from freshet.operators.storage.aggregates.attention_reading import merge_partial_attention

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.part_rows import frozen
 from freshet.state.adjacency import Data, Lists, ListsRead, ListsView, length_of, lengthen, place_of, shorten
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import ONE_PART, Table, TableSet, View, touch
 from freshet.state.task_parts import DENSE_PARTS
 

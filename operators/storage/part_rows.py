@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import quick
+from freshet.kernels.kernel import quick
 from freshet.state.adjacency import Lists
 from freshet.state.codec import Block
 from freshet.state.table import Table, align

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch
 from freshet.operators.storage.part_columns import (
     PartColumns,
     PartsRead,
@@ -20,7 +21,6 @@ from freshet.operators.storage.part_columns import (
 )
 from freshet.operators.storage.part_rows import PartRows
 from freshet.state.adjacency import ListsRead
-from freshet.state.prefetch import prefetch
 
 _AHEAD = 8
 

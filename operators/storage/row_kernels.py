@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.exact_sums import prefetch_sum
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 _AHEAD = 8

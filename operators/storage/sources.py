@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import quick
+from freshet.kernels.kernel import quick
 from freshet.operators.storage.part_rows import PartRows, frozen
 from freshet.state.codec import Block
 

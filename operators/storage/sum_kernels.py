@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.exact_sums import (
     IN_EDGES,
     add_delta,
@@ -29,7 +30,6 @@ from freshet.operators.storage.exact_sums import (
 from freshet.operators.storage.row_kernels import put
 from freshet.operators.storage.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
 from freshet.state.adjacency import base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 _WITHOUT_SIGN = np.int32(0x7FFFFFFF)

@@ -1,4 +1,4 @@
-"""Synopses that are sums: messages are added and taken back (sum and mean; gnn/synopses.py, InvertibleSynopsis)."""
+"""Synopses that are sums: messages are added and taken back (sum and mean; InvertibleSynopsis)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from freshet.gnn.attend import AttentionEpilogue
-from freshet.gnn.kernel_calls import Direct
 from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.kernels.kernel_calls import Direct
 from freshet.operators.storage import sum_kernels, synopses
 from freshet.operators.storage.exact_sums import IN_EDGES, read_sums, stamp_of
 from freshet.operators.storage.owner import Finish

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch
 from freshet.operators.storage.exact_sums import (
     IN_EDGES,
     LAST_SERIAL,
@@ -22,7 +23,6 @@ from freshet.operators.storage.exact_sums import (
     sum_in_edges,
 )
 from freshet.state.adjacency import ListsView
-from freshet.state.prefetch import prefetch
 from freshet.state.table import View, touch
 
 MESSAGES_AT_ONCE = 4096  # messages listed before they are merged

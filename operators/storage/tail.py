@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.core import Core
 from freshet.operators.outcome import Message
 from freshet.operators.storage.capability import capability_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.files.json_file import DamagedFileError, as_kind, read_json, write_json
+from freshet.files.json_file import DamagedFileError, as_kind, read_json, write_json
 from freshet.operators.output_folders import STATUS
 
 _LOG = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner
+from freshet.kernels.kernel import inner
 from freshet.partitioner.config import HASH, HDRF, HYBRID
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from freshet.partitioner.graph_tables import (

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from crc32c import crc32c
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.state.sweep import Mutations
 
 SEALED = "#"  # in the keys of entries with a checksum

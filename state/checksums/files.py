@@ -12,7 +12,7 @@ from typing import Any
 from crc32c import crc32c
 from typing_extensions import TypedDict
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 
 FORMAT = 1
 _ADVICE = "put it back from a copy"

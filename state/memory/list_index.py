@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, inner
+from freshet.kernels.kernel import apart, inner
 from freshet.state.chunks import order_of
 
 LONG = 1024  # entries; at least 8

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.files.owner_only import FILE
+from freshet.files.owner_only import FILE
 
 
 class MappedFile:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.state.served.layout import (
     FOLDER_BYTES,
     MAGIC,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, kernel, quick
-from freshet.state.atomics import fence_acquire, load_acquire
-from freshet.state.prefetch import prefetch
+from freshet.kernels.atomics import fence_acquire, load_acquire
+from freshet.kernels.kernel import apart, kernel, quick
+from freshet.kernels.prefetch import prefetch
 from freshet.state.salt import Salt, hash_text, mix
 from freshet.state.served.layout import (
     I_AT,

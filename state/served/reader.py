@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.state.atomics import read_word
+from freshet.kernels.atomics import read_word
 from freshet.state.served.ids import Ids, Texts, frozen
 from freshet.state.served.layout import (
     I_BYTES,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, kernel, quick
-from freshet.state.atomics import fence_release, store_release
+from freshet.kernels.atomics import fence_release, store_release
+from freshet.kernels.kernel import apart, kernel, quick
 from freshet.state.served.layout import (
     I_AT,
     I_BYTES,

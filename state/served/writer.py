@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.gnn.files.owner_only import FILE
-from freshet.state.atomics import publish_word
+from freshet.files.owner_only import FILE
+from freshet.kernels.atomics import publish_word
 from freshet.state.salt import make_salt
 from freshet.state.seed import new_seed
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of, text_bytes

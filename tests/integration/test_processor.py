@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from freshet.gnn.files.json_file import write_json
-from freshet.gnn.processor import BLAS_VARIABLE, runs_here
+from freshet.files.json_file import write_json
+from freshet.kernels.processor import BLAS_VARIABLE, runs_here
 from tests.support.jobs import Job, assert_same_rows, make_input, read_log
 
 LOCAL = ("--runtime", "local", "--epoch-events", "20", "--epoch-ms", "0")

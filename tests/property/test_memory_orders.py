@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freshet.state import atomics, salt
+from freshet.kernels import atomics
+from freshet.state import salt
 from freshet.state.served import read_kernels, write_kernels
 from freshet.state.served.layout import T_EPOCH, T_RING, Shape
 from freshet.state.served.writer import TableWriter

@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
-from freshet.gnn.files.json_file import write_json
+from freshet.files.json_file import write_json
 from freshet.gnn.model import save_model
 from freshet.gnn.oracles import oracle
 from freshet.gnn.plan import compile_plan

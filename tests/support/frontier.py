@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from freshet.gnn.edge_network import NetworkSynopsis
 from freshet.gnn.oracles import whole_graph
 from freshet.gnn.plan import Context, LayerPlan, Plan
-from freshet.gnn.synopses import MonotonicSynopsis
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.of_messages import MonotonicSynopsis
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events

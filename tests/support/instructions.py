@@ -6,7 +6,7 @@
     L  a fence that holds loads (dmb ishld)     F  a fence that holds all (dmb ish; x86-64: the compiler's alone)
     l  another load       s  another store      c  a call      X  a fence or lock of x86-64, which none needs
 
-With NAME, of an atomic of state/atomics.py, a plain load, a plain store or nothing stands in its place. Run with a
+With NAME, of an atomic of kernels/atomics.py, a plain load, a plain store or nothing stands in its place. Run with a
 NUMBA_CACHE_DIR that is empty: numba keeps no LLVM code of what it loads.
 """
 
@@ -21,7 +21,7 @@ import orjson
 from numba import types
 from numba.extending import register_jitable
 
-from freshet.state import atomics
+from freshet.kernels import atomics
 
 ARM, X86 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
 PLAIN = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from freshet.gnn import compiled
+from freshet.kernels import compiled
 
 
 def copy_of_cache(folder: Path) -> Path:

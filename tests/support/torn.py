@@ -156,7 +156,7 @@ def served(out: Path) -> Iterator[Follower]:
         try:
             follower.start(lambda: time.monotonic() > deadline or follower.trouble is not None)
             if follower._shown is None:
-                from freshet.gnn.files.json_file import DamagedFileError
+                from freshet.files.json_file import DamagedFileError
 
                 raise DamagedFileError(follower.trouble or f"{out}: nothing to serve in time")
             while follower.step():

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 
 ONE_BYTES_MAX = 256 << 20  # of one request, or of one answer
 ALL_BYTES_MAX = 1 << 30  # of all of them together

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import Budget
 from freshet.state.served.layout import T_POSITION_SEQ
 from freshet.state.served.mapped import MappedTable

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.gnn.model import ModelError
 from freshet.job.console import say
 from freshet.job.errors import UsageError

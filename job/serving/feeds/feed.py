@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.user_cache import user_cache
 from freshet.job.folder import layout
 from freshet.job.serving.lookup import EPOCH, ROW
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob, await_tables
+from freshet.kernels.user_cache import user_cache
 from freshet.operators.output_folders import TAIL
 from freshet.operators.sink.tail.note import TailNote
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow.flight as flight
 
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.console import say
 from freshet.job.serving.bounds.budget import ExhaustedError
 from freshet.job.serving.requests import kind_of

@@ -11,10 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from freshet.gnn.edge_network import NetworkSynopsis
-from freshet.gnn.scores import terms_of
-from freshet.gnn.softmax import SoftmaxSynopsis
-from freshet.gnn.synopses import (
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.of_messages import (
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -22,6 +20,8 @@ from freshet.gnn.synopses import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.scores import terms_of
+from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 from freshet.operators.embed.ranges import kernels
 from freshet.operators.storage.aggregates.edge_networks import gather_terms
 from freshet.operators.storage.aggregates.extrema import sign_of

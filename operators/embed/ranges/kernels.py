@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import exp, inner, kernel
-from freshet.gnn.scores import ADDITIVE, Terms, score_of
+from freshet.gnn.synopses.scores import ADDITIVE, Terms, score_of
+from freshet.kernels.kernel import exp, inner, kernel
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.embed.hot_kernels import Items
 from freshet.operators.storage.aggregates.gates import gated_message
 from freshet.operators.storage.edge_messages import Messages
 from freshet.operators.storage.exact_sums import prefetch_sum
-from freshet.state.prefetch import prefetch_row
 
 _AHEAD = 8
 

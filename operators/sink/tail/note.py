@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 
 _NAME = "job.json"
 

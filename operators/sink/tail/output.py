@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from freshet.gnn.files.owner_only import close_to_others
+from freshet.files.owner_only import close_to_others
 from freshet.operators.control import ARRIVAL_MS
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.outcome import Message

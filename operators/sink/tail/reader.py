@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from freshet.kernels.atomics import read_word
 from freshet.operators.sink.tail.layout import (
     B_BEAT_US,
     B_BOOT,
@@ -41,7 +42,6 @@ from freshet.operators.sink.tail.layout import (
     boot_word,
     padded,
 )
-from freshet.state.atomics import read_word
 
 
 class NotATailError(ValueError):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.gnn.files.owner_only import FILE
+from freshet.files.owner_only import FILE
+from freshet.kernels.atomics import publish_word
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.tail.layout import (
     B_BEAT_US,
@@ -48,7 +49,6 @@ from freshet.operators.sink.tail.layout import (
     boot_word,
     padded,
 )
-from freshet.state.atomics import publish_word
 
 _STEP_BYTES, _STEP_MAX_BYTES = 1 << 20, 32 << 20
 _PADDING = np.zeros(7, np.uint8)

@@ -1,4 +1,4 @@
-"""Softmax sums of one layer in the parts of a task (gnn/softmax.py; the kernels: attention_kernels.py)."""
+"""Softmax sums of one layer in the parts of a task (gnn/synopses/softmax.py; the kernels: attention_kernels.py)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from freshet.gnn.attend import AttentionEpilogue
-from freshet.gnn.kernel_calls import Direct
-from freshet.gnn.scores import terms_of
-from freshet.gnn.softmax import SoftmaxSynopsis
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.gnn.synopses.scores import terms_of
+from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.kernels.kernel_calls import Direct
 from freshet.operators.storage.aggregates.attention_epoch import arrive, leave
 from freshet.operators.storage.aggregates.attention_kernels import TOUCHED, Attention, InEdges, width_of
 from freshet.operators.storage.aggregates.attention_reading import finish_attention, read_attention

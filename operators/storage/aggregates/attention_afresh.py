@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, exp, inner
+from freshet.kernels.kernel import apart, exp, inner
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.storage.aggregates.attention_kernels import (
     AFRESH,
     AHEAD,
@@ -33,7 +34,6 @@ from freshet.operators.storage.exact_sums import (
     replace_sum,
 )
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.prefetch import prefetch_row
 
 
 @inner

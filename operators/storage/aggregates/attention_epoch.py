@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.storage.aggregates.attention_afresh import settle
 from freshet.operators.storage.aggregates.attention_kernels import (
     Attention,

@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, inner
-from freshet.gnn.scores import ADDITIVE, Terms, score_of, side_of
+from freshet.gnn.synopses.scores import ADDITIVE, Terms, score_of, side_of
+from freshet.kernels.kernel import apart, inner
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.aggregates import attention_lanes as lanes
 from freshet.operators.storage.aggregates.attention_lanes import LANES
 from freshet.operators.storage.edge_messages import Messages, Moves, turns
 from freshet.operators.storage.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
 from freshet.state.adjacency import ListsRead
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages, messages, messages, rows, messages

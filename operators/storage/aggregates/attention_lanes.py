@@ -14,8 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from freshet.kernels.prefetch import pointer_to
 from freshet.operators.storage.aggregates.extrema_lanes import for_kernels
-from freshet.state.prefetch import pointer_to
 
 LANES = 8
 _FLOAT, _DOUBLE, _WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(64)

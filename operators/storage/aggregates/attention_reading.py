@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from freshet.gnn.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
-from freshet.gnn.kernel import inner, kernel
-from freshet.gnn.scores import ADDITIVE
+from freshet.gnn.synopses.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
+from freshet.gnn.synopses.scores import ADDITIVE
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.storage.aggregates import attention_lanes as lanes
 from freshet.operators.storage.aggregates.attention_kernels import (
     Attention,
@@ -21,7 +22,6 @@ from freshet.operators.storage.aggregates.attention_kernels import (
 from freshet.operators.storage.aggregates.attention_lanes import LANES
 from freshet.operators.storage.exact_sums import prefetch_sum
 from freshet.operators.storage.row_kernels import replace_row
-from freshet.state.prefetch import prefetch_row
 from freshet.state.table import View
 
 _AHEAD = 8

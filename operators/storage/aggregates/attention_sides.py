@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import apart, inner
+from freshet.kernels.kernel import apart, inner
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.aggregates.attention_kernels import (
     AHEAD,
     FLIPPED,
@@ -25,7 +26,6 @@ from freshet.operators.storage.aggregates.attention_kernels import (
 )
 from freshet.operators.storage.edge_messages import Moves
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import touch
 
 FLIPS_AT_ONCE = 8192

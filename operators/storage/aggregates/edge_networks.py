@@ -1,4 +1,4 @@
-"""Synopses of messages that a network makes of both ends of an edge (gnn/edge_network.py).
+"""Synopses of messages that a network makes of both ends of an edge (gnn/synopses/edge_network.py).
 
 Messages are made in blocks, so that matrix products do the work, and handed to the folds that keep any other messages:
 these get a matrix with a row per message in the place of the table of values. A message of long ago is made again from
@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from freshet.gnn.edge_network import NetworkSynopsis
-from freshet.gnn.kernel import kernel
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.kernels.kernel import kernel
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.storage.aggregates.fold import MessageFold, StepwiseFold
 from freshet.operators.storage.edge_messages import Edges, Messages, Moves, room_for, turns
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.prefetch import prefetch_row
 from freshet.state.table import Table
 
 # What is counted: messages of edges that change; rows that are made anew, and messages for that.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel_calls import Direct
-from freshet.gnn.synopses import MonotonicSynopsis
+from freshet.gnn.synopses.of_messages import MonotonicSynopsis
+from freshet.kernels.kernel_calls import Direct
 from freshet.operators.storage.aggregates import extrema_kernels as kernels
 from freshet.operators.storage.aggregates.extrema_remaking import finish_extrema, list_exposed, remake_extrema
 from freshet.operators.storage.aggregates.extrema_rereading import plan_for, settle

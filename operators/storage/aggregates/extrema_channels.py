@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner
+from freshet.kernels.kernel import inner
 
 MOST_HOLDERS = 65535
 NOTHING = np.float32(-np.inf)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.aggregates import extrema_channels as channels
 from freshet.operators.storage.aggregates import extrema_lanes as lanes
 from freshet.operators.storage.aggregates.extrema_lanes import LANES
 from freshet.operators.storage.edge_messages import Edges, Messages, Moves
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 _AHEAD = 12

@@ -18,9 +18,9 @@ from numba.core import cgutils
 from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 
+from freshet.kernels.prefetch import pointer_to
 from freshet.operators.storage.aggregates import extrema_channels
 from freshet.operators.storage.aggregates.extrema_channels import NOTHING
-from freshet.state.prefetch import pointer_to
 
 LANES = 16
 _FLOAT, _INT, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)

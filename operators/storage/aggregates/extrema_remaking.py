@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
 from freshet.operators.storage.aggregates.extrema_channels import MOST_HOLDERS, NOTHING
 from freshet.operators.storage.aggregates.extrema_kernels import Extrema, mark
 from freshet.operators.storage.edge_messages import Edges

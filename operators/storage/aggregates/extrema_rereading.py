@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch
 from freshet.operators.storage.aggregates import extrema_channels as channels
 from freshet.operators.storage.aggregates import extrema_lanes as lanes
 from freshet.operators.storage.aggregates.extrema_channels import NOTHING
@@ -26,7 +27,6 @@ from freshet.operators.storage.aggregates.extrema_kernels import (
 from freshet.operators.storage.aggregates.extrema_lanes import LANES
 from freshet.operators.storage.edge_messages import Edges
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.prefetch import prefetch
 
 ROWS_AT_ONCE, CELLS_AT_ONCE = 64, 4096
 _AHEAD = 12

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
-from freshet.gnn.kernel_calls import Direct
-from freshet.gnn.synopses import GatedSynopsis
+from freshet.gnn.synopses.of_messages import GatedSynopsis
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.kernel_calls import Direct
+from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.storage.aggregates.fold import StepwiseFold
 from freshet.operators.storage.edge_messages import Edges, Messages, Moves, turns
 from freshet.operators.storage.exact_sums import (
@@ -35,7 +36,6 @@ from freshet.operators.storage.exact_sums import (
     stamp_of,
 )
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.prefetch import prefetch, prefetch_row
 from freshet.state.table import Table, TableSet, View, touch
 
 DELTAS, AFRESH, REREAD = range(3)  # what is counted: messages, rows, messages

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
-from freshet.gnn.kernel_calls import Direct
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.kernel_calls import Direct
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.storage.aggregates.fold import StepwiseFold
 from freshet.operators.storage.edge_messages import Edges, Messages, Moves
 from freshet.operators.storage.exact_sums import add_term_compensated, clear_sum, compensate, inexact, prefetch_sum
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.prefetch import prefetch_row
 from freshet.state.table import Table, TableSet, View, touch
 
 _AHEAD = 12

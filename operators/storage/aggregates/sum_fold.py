@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.kernel import inner, kernel
-from freshet.gnn.kernel_calls import Direct
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.kernel_calls import Direct
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.storage.aggregates.fold import StepwiseFold
 from freshet.operators.storage.edge_messages import Edges, Messages, Moves
 from freshet.operators.storage.exact_sums import (
@@ -26,7 +27,6 @@ from freshet.operators.storage.exact_sums import (
     stamp_of,
     sum_in_edges,
 )
-from freshet.state.prefetch import prefetch_row
 from freshet.state.table import Table, TableSet, View, touch
 
 _AHEAD = 12

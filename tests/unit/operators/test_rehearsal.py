@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from freshet.gnn import compiled
-from freshet.gnn.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
 from freshet.gnn.model import save_model
+from freshet.kernels import compiled
+from freshet.kernels.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
 from tests.support.models import conv, make_model
 
 # What kernels call in jobs, and tests from Python.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.sink import coalesce, dealing
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner

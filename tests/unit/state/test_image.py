@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
-from freshet.gnn.files.json_file import read_json, write_json
+from freshet.files.json_file import read_json, write_json
 from freshet.state.codec import UnknownFormatError
 from freshet.state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
 from freshet.state.sweep import Sweeper
@@ -195,7 +195,7 @@ def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: py
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("freshet.gnn.files.whole.os.replace", killed)
+    monkeypatch.setattr("freshet.files.whole.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         write_image(filled(80), tmp_path, epoch=0)
     with pytest.raises(DamagedImageError, match=r"no image\.json"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from freshet.gnn.errors import InputError
+from freshet.errors import InputError
 from freshet.state.image import load_images, write_image
 from freshet.state.sweep import Mutations, Sweeper, UnevenPartsError
 from freshet.state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch

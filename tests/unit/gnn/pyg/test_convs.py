@@ -18,7 +18,7 @@ from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.check import check  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
-from freshet.gnn.synopses import MomentsSynopsis  # noqa: E402
+from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
 from tests.support.graphs import random_graph  # noqa: E402
 from tests.support.models import IN_WIDTH as IN  # noqa: E402
 

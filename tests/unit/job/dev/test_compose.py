@@ -83,4 +83,4 @@ def test_the_image_holds_compiled_kernels_where_its_containers_look_for_them(com
     assert not folder.startswith("/tmp"), "a container's own"
     assert lines[warm] == "RUN freshet warm-up && chmod -R a+rwX /opt/cache"
     assert Path("/opt/cache") in Path(folder).parents
-    assert "NUMBA_CPU_NAME" not in "".join(lines), "the common target of gnn/processor.py holds"
+    assert "NUMBA_CPU_NAME" not in "".join(lines), "the common target of kernels/processor.py holds"

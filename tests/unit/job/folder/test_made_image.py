@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from freshet.gnn.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MADE, MadeImage

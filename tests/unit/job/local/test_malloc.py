@@ -10,7 +10,7 @@ from freshet.job.local.malloc import reserve_little
 if sys.argv[1:]:
     reserve_little()
 import numpy as np, pyarrow as pa
-from freshet.gnn.dense import matmul
+from freshet.gnn.numerics.dense import matmul
 matmul(np.ones((300, 128), np.float32), np.ones((128, 128), np.float32))
 status = open("/proc/self/status").read()
 print(pa.default_memory_pool().backend_name, status.split("VmData:")[1].split()[0])

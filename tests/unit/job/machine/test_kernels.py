@@ -9,15 +9,15 @@ from pathlib import Path
 import numba
 import pytest
 
-from freshet.gnn.compiled import Stamps
-from freshet.gnn.kernel_calls import Call
 from freshet.gnn.model import save_model
 from freshet.job.errors import JobFailed
 from freshet.job.machine import kernels
+from freshet.kernels.compiled import Stamps
+from freshet.kernels.kernel_calls import Call
 from tests.support.models import conv, make_model
 
-READY = Call("freshet.gnn.elementwise", "relu", (numba.types.Array(numba.types.float32, 1, "C"),))
-UNKNOWN = Call("freshet.gnn.elementwise", "no_such_kernel", ())
+READY = Call("freshet.gnn.numerics.elementwise", "relu", (numba.types.Array(numba.types.float32, 1, "C"),))
+UNKNOWN = Call("freshet.gnn.numerics.elementwise", "no_such_kernel", ())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.gnn.files.json_file import read_json, write_json
+from freshet.files.json_file import read_json, write_json
 from freshet.gnn.model import save_model
 from freshet.job.errors import UsageError
 from freshet.job.folder import run_file

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from freshet.gnn.files.json_file import write_json
+from freshet.files.json_file import write_json
 from freshet.job.errors import UsageError
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.folder import run_file

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from freshet.gnn.plan import Plan, compile_plan
-from freshet.gnn.processor import running
 from freshet.job.errors import UsageError
 from freshet.job.run.processor import of_new_job, of_resumed_job
+from freshet.kernels.processor import running
 from tests.support.models import conv, linear, make_model
 
 OTHER = {"blas": "OpenBLAS 0.0.1 Haswell"}

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from freshet.gnn.files.json_file import write_json
+from freshet.files.json_file import write_json
 from freshet.gnn.model import save_model
 from freshet.job.errors import UsageError
 from freshet.job.flink.checkpoints import follow_move, prune, replace_paths

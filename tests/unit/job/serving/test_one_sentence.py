@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
-from freshet.gnn.errors import FreshetError
+from freshet.errors import FreshetError
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.lookup import Lookup, NotReadyError
 from freshet.job.serving.workers.one_sentence import logged

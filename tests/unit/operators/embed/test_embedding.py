@@ -11,7 +11,7 @@ import pytest
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import oracle, own_scale
 from freshet.gnn.plan import compile_plan
-from freshet.gnn.synopses import Synopsis
+from freshet.gnn.synopses.of_messages import Synopsis
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions, UnsupportedModelError
 from freshet.operators.embed.files import EmbedError

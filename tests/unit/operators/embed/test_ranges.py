@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from freshet.gnn.plan import LayerPlan, compile_plan
-from freshet.gnn.synopses import MonotonicSynopsis
+from freshet.gnn.synopses.of_messages import MonotonicSynopsis
 from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets, state_bytes
 from freshet.operators.storage.edge_messages import Messages
 from tests.support.models import all_small_models

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.job.serving.change_log_rows import positions_at
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log import ChangeLog

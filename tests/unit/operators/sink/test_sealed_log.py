@@ -13,7 +13,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.job.serving.change_log_rows import positions_at, rows_between
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.attend import AttentionEpilogue
 from freshet.gnn.plan import Context
+from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.operators.storage import row_kernels
 from freshet.operators.storage.aggregates import attention_kernels as kernels
 from freshet.operators.storage.aggregates.attention import AttentionFold

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.storage.aggregates import attention_lanes as lanes
 
 AT, TO, SIZE = 3, 5, 24  # lanes begin anywhere

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from freshet.gnn.plan import compile_plan
-from freshet.gnn.synopses import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
+from freshet.gnn.synopses.of_messages import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
 from freshet.operators.storage.capability import capability_of
 from freshet.operators.storage.folds import FoldStore
 from freshet.operators.storage.sums import SumStore

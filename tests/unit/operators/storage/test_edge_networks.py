@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
 from freshet.operators.storage.aggregates import edge_networks
 from freshet.operators.storage.aggregates.edge_networks import NetworkFold
 from tests.support.models import conv, linear

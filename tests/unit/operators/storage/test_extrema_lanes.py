@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.kernel import kernel
+from freshet.kernels.kernel import kernel
 from freshet.operators.storage.aggregates import extrema_channels as channels
 from freshet.operators.storage.aggregates import extrema_lanes as lanes
 from freshet.operators.storage.aggregates.extrema_lanes import LANES

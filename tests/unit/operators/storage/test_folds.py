@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.synopses import synopsis_of
+from freshet.gnn.synopses.of_messages import synopsis_of
 from freshet.operators.storage.aggregates import extrema_kernels as extrema
 from freshet.operators.storage.aggregates.extrema import ExtremaFold
 from freshet.operators.storage.aggregates.sum_fold import SumFold

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.synopses import MomentsSynopsis, synopsis_of
+from freshet.gnn.synopses.of_messages import MomentsSynopsis, synopsis_of
 from freshet.operators.storage.aggregates.moments import MomentsFold
 from freshet.operators.storage.folds import merger_of
 from tests.support.models import conv

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.gnn.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError
 from freshet.state.checksums.files import FileChecksums
 
 NAMES = ("a/one", "a/two", "three")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.state.atomics import publish_word
+from freshet.kernels.atomics import publish_word
 from freshet.state.served.ids import Texts, frozen
 from freshet.state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
 from freshet.state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError

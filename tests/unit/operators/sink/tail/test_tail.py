@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from freshet.kernels import atomics
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.tail import writer
 from freshet.operators.sink.tail.layout import PAGE, W_LENGTH, TailName, beat_name, job_word
 from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.tail.reader import NotATailError, TailReader, read_beat
-from freshet.state import atomics
 from freshet.state.served.ids import Texts
 from tests.support.sunk import WIDTH, block, control, sink_of, vector
 
@@ -256,8 +256,8 @@ def test_compiled_code_has_the_atomic_instructions():
     """Of a kernel as it runs here: acquire and release in LLVM's code, and what the processor makes of a fence."""
     code = """
 import numpy as np
-from freshet.gnn.kernel import kernel
-from freshet.state.atomics import fence_acquire, fence_release, load_acquire, store_release
+from freshet.kernels.kernel import kernel
+from freshet.kernels.atomics import fence_acquire, fence_release, load_acquire, store_release
 @kernel
 def f(w):
     a = load_acquire(w, np.int64(0)); fence_acquire(); b = w[1]; fence_release(); w[2] = b

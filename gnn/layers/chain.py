@@ -1,0 +1,99 @@
+"""A chain of dense layers, made ready to run on rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.declarations import DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
+from freshet.gnn.model import Model, ModelError
+from freshet.gnn.numerics import elementwise
+from freshet.gnn.numerics.dense import Rows, matmul
+from freshet.gnn.rows import steps
+
+_FLAT: dict[str, Callable[[Any], None]] = {
+    "relu": elementwise.relu,
+    "selu": elementwise.selu,
+    "tanh": elementwise.tanh,
+    "sigmoid": elementwise.sigmoid,
+    "silu": elementwise.silu,
+}
+
+
+class Chain:
+    """Dense layers applied one after the other; a row's bits depend on that row alone.
+
+    Shapes: rows (n, in_width) float32 in, (n, out_width) float32 C-contiguous out.
+    """
+
+    def __init__(self, model: Model, layers: Sequence[DenseLayer], prefixes: Sequence[str]) -> None:
+        """Take the layers, and for each the prefix of its weights' names in the model."""
+        pairs = zip(layers, prefixes, strict=True)
+        kept = [(layer, name) for layer, name in pairs if not isinstance(layer, Identity)]
+        self.types = [layer.type for layer, _ in kept]
+        self._steps = [_step(model, layer, name) for layer, name in kept]
+
+    def __len__(self) -> int:
+        """Return the number of steps; an empty chain does nothing."""
+        return len(self._steps)
+
+    def apply(self, rows: Rows, *, own: bool) -> Rows:
+        """Run the chain; `own` allows it to overwrite the given rows. An empty chain returns them as they are."""
+        for makes_new, step in self._steps:
+            if not own and not makes_new:
+                rows = np.array(rows, np.float32, order="C")
+            rows = step(rows)
+            own = True
+        return rows
+
+
+def linear(x: Rows, weight_t: Rows, bias: Rows | None) -> Rows:
+    """Return x @ weight_t + bias in new rows."""
+    out = matmul(x, weight_t)
+    if bias is not None:
+        out += bias
+    return out
+
+
+def transposed(weight: Rows) -> Rows:
+    """Return a (out, in) weight as the (in, out) C-contiguous right side of a product."""
+    return np.ascontiguousarray(weight.T)
+
+
+def _step(model: Model, layer: DenseLayer, name: str) -> tuple[bool, Callable[[Rows], Rows]]:
+    """Return whether the step makes new rows (else it works in place), and the step."""
+    weights = model.weights_of(name)
+    if isinstance(layer, Linear):
+        weight_t, bias = transposed(weights["weight"]), weights.get("bias")
+        return True, lambda x: linear(x, weight_t, bias)
+    if isinstance(layer, PRelu):
+        slopes = weights["weight"]
+        return False, _in_place(lambda x: elementwise.prelu(x, np.broadcast_to(slopes, (x.shape[1],)).copy()))
+    return False, _in_place(steps.in_place(layer, weights) or _flat(layer))
+
+
+def _flat(layer: DenseLayer) -> Callable[[Rows], None]:
+    if isinstance(layer, LeakyRelu):
+        slope = np.float32(layer.slope)
+        return lambda x: elementwise.leaky_relu(x.reshape(-1), slope)
+    if isinstance(layer, Elu):
+        alpha = layer.alpha
+        return lambda x: elementwise.elu(x.reshape(-1), alpha)
+    if isinstance(layer, Gelu):
+        gelu = elementwise.gelu if layer.approximate == "none" else elementwise.gelu_tanh
+        return lambda x: gelu(x.reshape(-1))
+    kernel = _FLAT.get(layer.type)
+    if kernel is None:
+        msg = f"layer type {layer.type!r} has no dense step; this is a defect of Freshet"
+        raise ModelError(msg)
+    return lambda x: kernel(x.reshape(-1))
+
+
+def _in_place(kernel: Callable[[Rows], None]) -> Callable[[Rows], Rows]:
+    def step(x: Rows) -> Rows:
+        kernel(x)
+        return x
+
+    return step

@@ -1,0 +1,113 @@
+"""Activations and row normalisation in place: each value, or each row, depends on itself alone.
+
+numpy's own `maximum` gives 0.0 or -0.0 depending on the position in a SIMD register, so even relu is a kernel here.
+Transcendental functions are computed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from freshet.kernels.kernel import exp, kernel
+
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+
+
+@kernel
+def relu(x: np.ndarray) -> None:
+    """Set the values <= 0 of a flat array to 0; NaN stays.
+
+    By way of a sum, after which the compiler writes all of them: storing some lanes of a vector takes five times as
+    long.
+    """
+    for i in range(x.size):
+        value = x[i] + np.float32(0)
+        x[i] = np.float32(0) if value <= 0 else value
+
+
+@kernel
+def leaky_relu(x: np.ndarray, slope: np.float32) -> None:
+    """Multiply the values <= 0 of a flat array by slope."""
+    for i in range(x.size):
+        x[i] = x[i] if x[i] > 0 else x[i] * slope
+
+
+@kernel
+def prelu(x: np.ndarray, slopes: np.ndarray) -> None:
+    """Multiply the values <= 0 of (n, d) by their channel's slope."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] = x[i, j] if x[i, j] > 0 else x[i, j] * slopes[j]
+
+
+@kernel
+def elu(x: np.ndarray, alpha: float) -> None:
+    """Replace the values <= 0 of a flat array by alpha * (exp(v) - 1)."""
+    for i in range(x.size):
+        if not x[i] > 0:
+            x[i] = np.float32(alpha * math.expm1(np.float64(x[i])))
+
+
+@kernel
+def selu(x: np.ndarray) -> None:
+    """Apply SELU to a flat array."""
+    for i in range(x.size):
+        v = np.float64(x[i])
+        x[i] = np.float32(_SELU_SCALE * (v if v > 0 else _SELU_ALPHA * math.expm1(v)))
+
+
+@kernel
+def gelu(x: np.ndarray) -> None:
+    """Apply GELU (exact, by erf) to a flat array."""
+    for i in range(x.size):
+        v = np.float64(x[i])
+        x[i] = np.float32(0.5 * v * (1.0 + math.erf(v * _SQRT_HALF)))
+
+
+@kernel
+def gelu_tanh(x: np.ndarray) -> None:
+    """Apply GELU in its tanh approximation to a flat array."""
+    for i in range(x.size):
+        v = np.float64(x[i])
+        x[i] = np.float32(0.5 * v * (1.0 + math.tanh(_SQRT_2_OVER_PI * (v + 0.044715 * v * v * v))))
+
+
+@kernel
+def tanh(x: np.ndarray) -> None:
+    """Apply tanh to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(math.tanh(np.float64(x[i])))
+
+
+@kernel
+def sigmoid(x: np.ndarray) -> None:
+    """Apply the logistic function to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(1.0 / (1.0 + exp(-np.float64(x[i]))))
+
+
+@kernel
+def silu(x: np.ndarray) -> None:
+    """Apply v * sigmoid(v) to a flat array."""
+    for i in range(x.size):
+        v = np.float64(x[i])
+        x[i] = np.float32(v / (1.0 + exp(-v)))
+
+
+@kernel
+def normalize_rows(x: np.ndarray) -> None:
+    """Divide each row of (n, d) by max(its Euclidean norm, 1e-12), as torch.nn.functional.normalize."""
+    for i in range(x.shape[0]):
+        squares = np.float64(0.0)
+        for j in range(x.shape[1]):
+            v = np.float64(x[i, j])
+            squares += v * v
+        norm = math.sqrt(squares)
+        norm = 1e-12 if norm < 1e-12 else norm
+        for j in range(x.shape[1]):
+            x[i, j] = np.float32(np.float64(x[i, j]) / norm)

@@ -1,0 +1,287 @@
+"""What a vertex keeps of the messages it got: synopses, typed by what they can do.
+
+A synopsis is a row of numbers. What is stored is un-normalised; the context (how many, how heavy) is combined on
+reading, so that a changed degree costs a read and not a rewrite of old messages. How a synopsis is kept up to date is
+up to the Storage: operators/storage/capability.py has the kernels of each type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from freshet.gnn.numerics.dense import Rows
+
+Kind = Literal["sum", "mean", "max", "min", "std", "var"]
+LEAST_VARIANCE = 1e-5
+"""What a standard deviation is the root of at the least; up to there it is 0, as in PyG."""
+
+
+@dataclass(frozen=True)
+class Synopsis:
+    """Base of all synopses: messages merge into a row, from an identity element, and the row is read with the context.
+
+    Shapes: state (n, width) float32; messages (n, width) float32; count (n,) number of in-edges.
+    Invariant: merging is associative and commutative (up to rounding), and merging the identity changes nothing.
+    """
+
+    algebra: ClassVar[str]
+    """Name for people of what a deletion costs."""
+
+    @property
+    def name(self) -> str:
+        """Name for people, e.g. weighted sum."""
+        raise NotImplementedError
+
+    @property
+    def needs_same_bits(self) -> bool:
+        """Whether a message that is made on another processor may not be found among those that were merged."""
+        return False
+
+    def width(self, message_width: int) -> int:
+        """How wide the rows are that are made of messages of that width."""
+        return message_width
+
+    def state_bytes(self, message_width: int) -> int:
+        """How many bytes a Storage keeps of it for each vertex, the values of sources apart."""
+        raise NotImplementedError
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return the aggregate that the state stands for; 0 where the neighbourhood is empty."""
+        raise NotImplementedError
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from all its messages at once, slowly: the definition of the synopsis.
+
+        Shapes: messages (e, message width); dst (e,) vertex numbers; targets (vertices, message width), what each
+        vertex sends, for what a message may read of its target; result (vertices, width) float32.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class InvertibleSynopsis(Synopsis):
+    """A synopsis that can take back what it was given, so that a change is a delta (an Abelian group).
+
+    Contract:
+    - taking back a message that was merged leaves what was there before, wherever sums are exact;
+    - a message that changed from m to m' is merged as m' - m.
+    Source: RIPPLE++ section 3.3.3; sum and count are kept and divided on reading, against its printed mean rule.
+    """
+
+    algebra: ClassVar[str] = "invertible"
+    kind: Literal["sum", "mean"] = "sum"
+    weighted: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name for people: sum, mean, weighted sum, weighted mean."""
+        return f"weighted {self.kind}" if self.weighted else self.kind
+
+    def state_bytes(self, message_width: int) -> int:
+        """Sums are float64, with a note of 16 bytes."""
+        return 8 * message_width + 16
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return sum, or sum / count with 0 where there is none (what is left of a sum there is rounding)."""
+        if self.kind == "sum":
+            return state
+        out = np.zeros_like(state)
+        np.divide(state, count[:, None].astype(np.float32), out=out, where=(count > 0)[:, None])
+        return out
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the sum of each vertex's messages."""
+        out = np.zeros((len(targets), messages.shape[1]), np.float32)
+        np.add.at(out, dst, messages)
+        return out
+
+
+@dataclass(frozen=True)
+class MonotonicSynopsis(Synopsis):
+    """The largest or smallest message, channel by channel: a semilattice, which cannot take back what it was given.
+
+    Contract:
+    - a message that does not pass the extremum changes nothing, neither when it comes nor when it goes;
+    - an extremum whose last holder goes, with nothing at least as good coming, is *exposed*: that channel is made anew
+      from the in-edges. How many messages hold it is kept beside it, so that ties cost nothing.
+    NaN passes everything, as in torch. The state is 0 where there are no messages.
+    Source: InkStream section II-C1 and algorithm 1 (there the reset is by vertex, and a tie is read anew).
+    """
+
+    algebra: ClassVar[str] = "monotonic"
+    kind: Literal["max", "min"] = "max"
+    weighted: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name for people: max, min, or of weighted messages."""
+        return f"{self.kind} of weighted messages" if self.weighted else self.kind
+
+    def state_bytes(self, message_width: int) -> int:
+        """A float32 and a count of two bytes for each channel."""
+        return 6 * message_width
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return the state as it is."""
+        return state
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the extrema of each vertex's messages, 0 where there are none."""
+        merge, worst = (np.maximum, -np.inf) if self.kind == "max" else (np.minimum, np.inf)
+        out = np.full((len(targets), messages.shape[1]), worst, np.float32)
+        merge.at(out, dst, messages + np.float32(0))
+        out[np.bincount(dst, minlength=len(targets)) == 0] = 0
+        return out
+
+
+@dataclass(frozen=True)
+class MomentsSynopsis(Synopsis):
+    """The variance of the messages, or its root: mean(m^2) - mean(m)^2, channel by channel.
+
+    Sums and sums of squares come and go by deltas. What partials of several parts are merged from has to keep what
+    float32 sums would lose, so a state has the mean in two float32 and the variance about it.
+
+    Shapes: state (n, 1 + 3 * width): [count | mean | what is left of the mean | variance]; all 0 without messages.
+    Source: PyG's VarAggregation and StdAggregation; Chan, Golub and LeVeque (1979) for merging.
+    """
+
+    algebra: ClassVar[str] = "invertible"
+    kind: Literal["std", "var"] = "std"
+    weighted: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name for people: std, var, or of weighted messages."""
+        return f"{self.kind} of weighted messages" if self.weighted else self.kind
+
+    def width(self, message_width: int) -> int:
+        """How wide a state is."""
+        return 1 + 3 * message_width
+
+    def state_bytes(self, message_width: int) -> int:
+        """Two sums in float64, with a bound of four bytes of what each has lost."""
+        return 24 * message_width
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return variance or standard deviation; that of a variance up to LEAST_VARIANCE is 0."""
+        variance = state[:, 1 + 2 * (state.shape[1] // 3) :]
+        if self.kind == "var":
+            return np.ascontiguousarray(variance)
+        least = np.float32(LEAST_VARIANCE)
+        return np.where(variance <= least, np.float32(0), np.sqrt(np.maximum(variance, least)))
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from all its messages at once, in float64, rounded at the end."""
+        vertices, wide = len(targets), messages.astype(np.float64)
+        count = np.bincount(dst, minlength=vertices)[:, None]
+        sums, squares = np.zeros((2, vertices, messages.shape[1]))
+        np.add.at(sums, dst, wide)
+        np.add.at(squares, dst, wide * wide)
+        mean, of_squares = (total / np.maximum(count, 1) for total in (sums, squares))
+        variance = of_squares - mean * mean
+        variance[variance < 0] = 0
+        rounded = mean.astype(np.float32)
+        rest = np.where(np.isfinite(rounded), mean - rounded, 0)
+        return np.concatenate([count, rounded, rest, variance], axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class GatedSynopsis(Synopsis):
+    """The sum of sigmoid(k_v + q_u) v_u over the in-edges (u, v), channel by channel.
+
+    As with attention a message is the whole row that every part keeps of a vertex, here [v | q | k]: value, the gate's
+    term of a source, and that of a target. Gates are rounded to float32, and so are their products with values.
+
+    Shapes: messages (e, 3 * channels); state (n, channels).
+    """
+
+    channels: int
+    algebra: ClassVar[str] = "invertible, reading its target"
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        return "gated sum"
+
+    def width(self, message_width: int) -> int:
+        """How wide a state is."""
+        return self.channels
+
+    def state_bytes(self, message_width: int) -> int:
+        """Sums are float64, with a note of 16 bytes."""
+        return 8 * self.channels + 16
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return the state as it is."""
+        return state
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the sum of each vertex's gated messages, added in float64."""
+        value, source, _ = np.split(messages, 3, axis=1)
+        score = source.astype(np.float64) + targets[dst, 2 * self.channels :]
+        gate = (1 / (1 + np.exp(-score))).astype(np.float32)
+        out = np.zeros((len(targets), self.channels))
+        np.add.at(out, dst, gate * value)
+        return out.astype(np.float32)
+
+
+Factor = InvertibleSynopsis | MonotonicSynopsis | MomentsSynopsis
+
+
+@dataclass(frozen=True)
+class ProductSynopsis(Synopsis):
+    """Several synopses of the same messages, side by side in one row (PyG's `aggr=[...]`)."""
+
+    factors: tuple[Factor, ...]
+
+    @property
+    def algebra(self) -> str:  # type: ignore[override]
+        """Name for people of what a deletion costs."""
+        return " + ".join(dict.fromkeys(factor.algebra for factor in self.factors))
+
+    @property
+    def name(self) -> str:
+        """Name for people, e.g. mean, max."""
+        return ", ".join(factor.name for factor in self.factors)
+
+    def width(self, message_width: int) -> int:
+        """How wide the rows are that are made of messages of that width."""
+        return sum(factor.width(message_width) for factor in self.factors)
+
+    def state_bytes(self, message_width: int) -> int:
+        """Those of all factors."""
+        return sum(factor.state_bytes(message_width) for factor in self.factors)
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return the aggregates beside each other, in the order of the factors."""
+        parts = zip(self.factors, self.places(state.shape[1]), strict=True)
+        return np.concatenate([factor.read(state[:, first:end], count) for factor, (first, end) in parts], axis=1)
+
+    def places(self, width: int) -> list[tuple[int, int]]:
+        """Return of each factor the first column of its state in a row of that width, and the one behind its last."""
+        fixed = self.width(0)
+        message_width = (width - fixed) // (self.width(1) - fixed)
+        ends = np.cumsum([factor.width(message_width) for factor in self.factors]).tolist()
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the states of the factors beside each other."""
+        return np.concatenate([factor.whole(messages, dst, targets) for factor in self.factors], axis=1)
+
+
+def synopsis_of(kinds: Kind | tuple[Kind, ...], weighted: bool) -> Factor | ProductSynopsis:
+    """Return the synopsis of an aggregator's name, or of several names."""
+    names = (kinds,) if isinstance(kinds, str) else kinds
+    factors = tuple(_one(kind, weighted) for kind in names)
+    return factors[0] if isinstance(kinds, str) else ProductSynopsis(factors)
+
+
+def _one(kind: Kind, weighted: bool) -> Factor:
+    if kind == "sum" or kind == "mean":
+        return InvertibleSynopsis(kind, weighted)
+    if kind == "std" or kind == "var":
+        return MomentsSynopsis(kind, weighted)
+    return MonotonicSynopsis(kind, weighted)

@@ -1,0 +1,150 @@
+"""Attention as a synopsis: per head, a sum of source values weighted by the softmax of scores over the in-edges.
+
+A message here is what a vertex keeps in every part that knows it: the value that it sends, what the score reads of a
+source, and what it reads of a target. So a part can make any message of its edges by itself, also one of long ago.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from freshet.gnn.numerics.dense import Rows
+from freshet.gnn.synopses.of_messages import Synopsis
+
+ScoreKind = Literal["additive", "joint", "dot", "leaky_dot", "mixed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """The score of an edge (u, v) for each head, and where in a row its terms are.
+
+    additive: LeakyReLU(s_u + t_v), one number per head of source and target (GAT). joint: a . LeakyReLU(l_u + r_v), a
+    row per head (GATv2). dot: factor * (k_u . q_v) (TransformerConv, AGNN). leaky_dot: LeakyReLU of that (SuperGAT's
+    SD). mixed: LeakyReLU((s_u + t_v) sigmoid(k_u . k_v)), k being the values (SuperGAT's MX).
+
+    Shapes: a (heads, channels) float32, joint alone; value, source, target: the first column of each in a row. The
+    value of head h are the `channels` columns from value + h * channels on; so are its terms, or column + h where there
+    is one number per head. What is read of a target stands side by side, in mixed scores from the values on.
+    """
+
+    kind: ScoreKind
+    heads: int
+    channels: int
+    source: int
+    target: int
+    width: int
+    """Of a row, all in all."""
+    slope: float = 0.2
+    """Of the LeakyReLU."""
+    factor: float = 1.0
+    """Of a dot product."""
+    a: np.ndarray | None = None
+
+    @property
+    def sides(self) -> int:
+        """In how many sums the messages of a head fall, by the sign of what the LeakyReLU gets.
+
+        On either side of it an additive score is linear, so e^score is a factor of the source times one of the target,
+        and a target that changes moves only those messages whose side changes (algebra.md 0.3; no paper has this).
+        """
+        return 2 if self.kind == "additive" else 1
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """The columns of a row that are read of a target: the first, and how many."""
+        if self.kind == "additive":
+            return self.target, self.heads
+        size = self.heads * self.channels
+        return (0, size + self.heads) if self.kind == "mixed" else (self.target, size)
+
+    def of(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the scores of edges, given the rows of their ends; (e, heads) in the rows' dtype."""
+        shape = len(sources), self.heads, self.channels
+        if self.kind in ("additive", "mixed"):
+            at, to = (slice(first, first + self.heads) for first in (self.source, self.target))
+            both = sources[:, at] + targets[:, to]
+            if self.kind == "mixed":
+                size = self.heads * self.channels
+                dots = (sources[:, :size].reshape(shape) * targets[:, :size].reshape(shape)).sum(axis=2)
+                both = both / (1 + np.exp(-dots))
+            return _leaky(both, self.slope)
+        size = self.heads * self.channels
+        u = sources[:, self.source : self.source + size].reshape(shape)
+        v = targets[:, self.target : self.target + size].reshape(shape)
+        if self.kind == "joint":
+            assert self.a is not None
+            return (_leaky(u + v, self.slope) * self.a.astype(u.dtype)).sum(axis=2)
+        dots = self.factor * (u * v).sum(axis=2)
+        return dots if self.kind == "dot" else _leaky(dots, self.slope)
+
+
+def _leaky(x: np.ndarray, slope: float) -> np.ndarray:
+    return np.where(x > 0, x, slope * x)
+
+
+@dataclass(frozen=True)
+class SoftmaxSynopsis(Synopsis):
+    """Per head a shift m, the denominator D = sum exp(score - m), and N = sum exp(score - m) value.
+
+    Both are sums, so messages come and go by deltas; the shift of the job's sums may be another than that of a fresh
+    pass, and N / D the same. Where a target's term changes, additive scores are moved; others are summed afresh.
+
+    Shapes: state (n, heads * (channels + 2)): [m | D | N] per head; 0 for D and N without messages.
+    Source: NeutronRT algorithm 3 and table II for deltas of what constrained operators read; there GAT is recomputed.
+    """
+
+    score: Score
+
+    @property
+    def algebra(self) -> str:  # type: ignore[override]
+        """Name for people of what a deletion, and another term of a target, cost."""
+        return "invertible, in two sides" if self.score.sides > 1 else "invertible, reading its target"
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        heads = f" of {self.score.heads} heads" if self.score.heads > 1 else ""
+        return f"softmax{heads}, {self.score.kind} score"
+
+    def width(self, message_width: int) -> int:
+        """How wide a state is."""
+        return self.score.heads * (self.score.channels + 2)
+
+    def state_bytes(self, message_width: int) -> int:
+        """A note of 16 bytes, a shift and a count of each side and head, of GAT the target's terms; sums in float64.
+
+        All that in whole cache lines; and of GAT the source's terms once more.
+        """
+        score = self.score
+        sums, terms = score.sides * score.heads, 4 * score.heads if score.sides > 1 else 0
+        row = 8 * sums * (1 + score.channels) + -(-(8 * sums + 16 + terms) // 8) * 8
+        return -(-row // 64) * 64 + terms
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return N / D per head, (n, heads * channels) float32; 0 where there are no messages."""
+        by_head = state.reshape(len(state), self.score.heads, -1)
+        bottom = by_head[:, :, 1:2]
+        read = np.divide(by_head[:, :, 2:], bottom, out=np.zeros_like(by_head[:, :, 2:]), where=bottom != 0)
+        return np.ascontiguousarray(read.reshape(len(state), -1))
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from all its messages at once, in float64, rounded at the end.
+
+        Shapes: messages (e, score.width), rows of sources; targets (vertices, score.width).
+        """
+        score, vertices = self.score, len(targets)
+        rows = messages.astype(np.float64)
+        logits = score.of(rows, targets[dst].astype(np.float64))
+        shift = np.full((vertices, score.heads), -np.inf)
+        np.maximum.at(shift, dst, logits)
+        # as a float32 is read: what the sums are relative to must be what is written
+        shift = shift.astype(np.float32).astype(np.float64)
+        weights = np.exp(logits - shift[dst])[:, :, None]
+        values = rows[:, : score.heads * score.channels].reshape(len(rows), score.heads, score.channels)
+        out = np.zeros((vertices, score.heads, score.channels + 2))
+        np.add.at(out[:, :, 1:], dst, np.concatenate([weights, weights * values], axis=2))
+        out[:, :, 0] = shift
+        return out.reshape(vertices, -1).astype(np.float32)
