@@ -35,7 +35,7 @@ from freshet.kernels.kernel_calls import noted, noting
 from freshet.kernels.processor import compile_for_fixed_target
 from freshet.kernels.user_cache import can_be_written, make_cache, make_readable, temporary_cache, user_cache
 
-PACKAGES = ("gnn", "state", "partitioner", "operators")
+PACKAGES = ("kernels", "gnn", "state", "partitioner", "operators")
 UNUSED_DAYS = 7
 _DAY_S = 86_400.0
 _SOURCE_STAMP = ""  # the name of a folder says all of the sources
