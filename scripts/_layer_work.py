@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from freshet.operators.storage.aggregates import attention_kernels, edge_networks, extrema_kernels, gates
-from freshet.operators.storage.aggregates.attention import AttentionFold
-from freshet.operators.storage.aggregates.edge_networks import NetworkFold
-from freshet.operators.storage.aggregates.extrema import ExtremaFold
-from freshet.operators.storage.aggregates.gates import GatedFold
-from freshet.operators.storage.edge_messages import Edges
+from freshet.operators.aggregates.attention import kernels as attention_kernels
+from freshet.operators.aggregates.attention.fold import AttentionFold
+from freshet.operators.aggregates.edge_networks import fold as edge_networks
+from freshet.operators.aggregates.edge_networks.fold import NetworkFold
+from freshet.operators.aggregates.extrema import kernels as extrema_kernels
+from freshet.operators.aggregates.extrema.fold import ExtremaFold
+from freshet.operators.aggregates.gates import fold as gates
+from freshet.operators.aggregates.gates.fold import GatedFold
+from freshet.operators.graph.edge_messages import Edges
+from freshet.operators.graph.sources import Sources
 from freshet.operators.storage.layer import LayerStorage
-from freshet.operators.storage.sources import Sources
 from freshet.state.codec import Block
 
 _COUNTED = {

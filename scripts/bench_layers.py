@@ -33,6 +33,7 @@ from freshet.gnn.model import Model, build_model
 from freshet.gnn.oracles import oracle
 from freshet.gnn.plan import compile_plan
 from freshet.kernels.blas import use_one_thread
+from freshet.operators.aggregates.attention.fold import AttentionFold
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
@@ -42,7 +43,6 @@ from freshet.operators.network import Network
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.operators.stage import Stage
-from freshet.operators.storage.aggregates.attention import AttentionFold
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner

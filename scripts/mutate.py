@@ -36,14 +36,17 @@ class Mutation(NamedTuple):
     plain: bool = False
 
 
-_STATE, _STORAGE = "tests/unit/state/test_", "tests/unit/operators/storage/test_"
+_STATE, _GRAPH = "tests/unit/state/test_", "tests/unit/operators/graph/test_"
+_AGGREGATES = "tests/unit/operators/aggregates/test_"
 _EPOCHS, _SINK = "tests/unit/operators/epochs/test_", "tests/unit/operators/sink/test_"
 _EMBED = "tests/unit/operators/embed/test_"
-_STAGE, _SUMS = "tests/unit/operators/test_stage.py", "tests/unit/operators/storage/test_exact_sums.py"
+_STAGE, _SUMS = "tests/unit/operators/test_stage.py", f"{_AGGREGATES}exact_sums.py"
 SEEDS = "tests/simulation/test_simulation.py::test_some_seeds"
 PAGES = "tests/simulation/test_simulation.py::test_no_page_changes_unnoticed"
 # The one left out deletes 66,000 edges of a hub: in plain Python that would end by its time limit, whatever is mutated.
-FOLDS = f"{_STORAGE}folds.py --deselect {_STORAGE}folds.py::test_more_messages_hold_an_extremum_than_can_be_counted"
+FOLDS = (
+    f"{_AGGREGATES}folds.py --deselect {_AGGREGATES}folds.py::test_more_messages_hold_an_extremum_than_can_be_counted"
+)
 TESTS = {
     "state/sweep.py": f"{_STATE}sweep.py",
     "state/table.py": f"{_STATE}table.py",
@@ -55,19 +58,19 @@ TESTS = {
     "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
     "operators/stage.py": _STAGE,
     "operators/inbox.py": _STAGE,
-    "operators/storage/part_columns.py": f"{_STORAGE}part_columns.py {PAGES}",
+    "operators/graph/part_columns.py": f"{_GRAPH}part_columns.py {PAGES}",
     "operators/storage/tail.py": PAGES,
-    "operators/storage/aggregates/extrema_kernels.py": FOLDS,
-    "operators/storage/aggregates/extrema_channels.py": FOLDS,
-    "operators/storage/aggregates/extrema_rereading.py": FOLDS,
-    "operators/storage/aggregates/attention_kernels.py": f"{_STORAGE}attention.py",
-    "operators/storage/aggregates/attention_sides.py": f"{_STORAGE}attention.py",
-    "operators/storage/aggregates/attention_afresh.py": f"{_STORAGE}attention.py",
-    "operators/storage/aggregates/attention_reading.py": f"{_STORAGE}attention.py",
-    "operators/storage/aggregates/moments.py": f"{_STORAGE}moments.py",
-    "operators/storage/aggregates/gates.py": f"{_STORAGE}gates.py",
-    "operators/storage/aggregates/edge_networks.py": f"{_STORAGE}edge_networks.py",
-    "operators/storage/aggregates/extrema_remaking.py": f"{_STORAGE}edge_networks.py",
+    "operators/aggregates/extrema/kernels.py": FOLDS,
+    "operators/aggregates/extrema/channels.py": FOLDS,
+    "operators/aggregates/extrema/rereading.py": FOLDS,
+    "operators/aggregates/attention/kernels.py": f"{_AGGREGATES}attention.py",
+    "operators/aggregates/attention/sides.py": f"{_AGGREGATES}attention.py",
+    "operators/aggregates/attention/afresh.py": f"{_AGGREGATES}attention.py",
+    "operators/aggregates/attention/reading.py": f"{_AGGREGATES}attention.py",
+    "operators/aggregates/moments/fold.py": f"{_AGGREGATES}moments.py",
+    "operators/aggregates/gates/fold.py": f"{_AGGREGATES}gates.py",
+    "operators/aggregates/edge_networks/fold.py": f"{_AGGREGATES}edge_networks.py",
+    "operators/aggregates/extrema/remaking.py": f"{_AGGREGATES}edge_networks.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
@@ -75,13 +78,13 @@ TESTS = {
     "operators/embed/ranges/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
     "state/page_checksums.py": f"{_STATE}image.py",
 }
-_MOMENTS, _GATES = "operators/storage/aggregates/moments.py", "operators/storage/aggregates/gates.py"
-_NETWORKS = "operators/storage/aggregates/edge_networks.py"
-_REMAKING = "operators/storage/aggregates/extrema_remaking.py"
-_EXTREMA = "operators/storage/aggregates/extrema_kernels.py"
-_CHANNELS = "operators/storage/aggregates/extrema_channels.py"
-_REREADING = "operators/storage/aggregates/extrema_rereading.py"
-_ATTENTION = "operators/storage/aggregates/attention_kernels.py"
+_MOMENTS, _GATES = "operators/aggregates/moments/fold.py", "operators/aggregates/gates/fold.py"
+_NETWORKS = "operators/aggregates/edge_networks/fold.py"
+_REMAKING = "operators/aggregates/extrema/remaking.py"
+_EXTREMA = "operators/aggregates/extrema/kernels.py"
+_CHANNELS = "operators/aggregates/extrema/channels.py"
+_REREADING = "operators/aggregates/extrema/rereading.py"
+_ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
@@ -152,13 +155,13 @@ MUTATIONS = [
     Mutation("blocks come in the order of arrival", "operators/inbox.py", "in sorted(complete)]", "in complete]"),
     Mutation(
         "a replica's row is not durable",
-        "operators/storage/part_columns.py",
+        "operators/graph/part_columns.py",
         "            self._table.touch_rows(rows)\n            self._table.data[rows, parts] = numbers\n",
         "            self._table.data[rows, parts] = numbers\n",
     ),
     Mutation(
         "a replica in a list is not durable",
-        "operators/storage/part_columns.py",
+        "operators/graph/part_columns.py",
         "            touch(lists.pool, at)\n            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]\n",
         "            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]\n",
     ),
@@ -239,41 +242,45 @@ MUTATIONS = [
         "operators/epochs/cutter.py",
         "        self._positions.refuse_changed(cut, pieces)\n",
     ),
-    of_sums("a worn sum stays", "operators/storage/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
+    of_sums("a worn sum stays", "operators/aggregates/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(
         "a lossy channel is forgotten",
-        "operators/storage/exact_sums.py",
+        "operators/aggregates/exact_sums.py",
         "    note[row, LOSSY] |= np.int32(",
         "    np.int32(",
     ),
     of_sums(
         "what was lost is that of the term",
-        "operators/storage/exact_sums.py",
+        "operators/aggregates/exact_sums.py",
         "size = max(size, abs(sums[row, j]))",
         "size = size",
     ),
     of_sums(
         "fresh sums are not compensated",
-        "operators/storage/exact_sums.py",
+        "operators/aggregates/exact_sums.py",
         "            fresh[0, j] = whole\n",
         "            pass\n",
     ),
     of_sums(
         "a fresh sum has lost nothing",
-        "operators/storage/exact_sums.py",
+        "operators/aggregates/exact_sums.py",
         "    if lossy:\n        note_loss(sums, note, row, lossy, 0.0)\n",
     ),
-    of_sums("a rounded difference is exact", "operators/storage/sum_kernels.py", "if scratch.inexact[r]:", "if False:"),
+    of_sums(
+        "a rounded difference is exact", "operators/aggregates/sums/kernels.py", "if scratch.inexact[r]:", "if False:"
+    ),
     of_sums(
         "what differences lose is not kept",
-        "operators/storage/sum_kernels.py",
+        "operators/aggregates/sums/kernels.py",
         "note_loss(s, note, v, lossy, 2.0 * abs(weight[i]) * scratch.scale[r])",
         "pass",
     ),
-    of_sums("an empty row keeps its rest", "operators/storage/synopses.py", "            clear_sum(syn.s, row)\n"),
+    of_sums(
+        "an empty row keeps its rest", "operators/aggregates/sums/synopses.py", "            clear_sum(syn.s, row)\n"
+    ),
     of_sums(
         "what the scrubber mends is not told",
-        "operators/storage/synopses.py",
+        "operators/aggregates/sums/synopses.py",
         "            mark(syn, row, serial)\n            replace_sum",
         "            replace_sum",
     ),

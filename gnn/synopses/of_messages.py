@@ -2,7 +2,7 @@
 
 A synopsis is a row of numbers. What is stored is un-normalised; the context (how many, how heavy) is combined on
 reading, so that a changed degree costs a read and not a rewrite of old messages. How a synopsis is kept up to date is
-up to the Storage: operators/storage/capability.py has the kernels of each type.
+up to the Storage: operators/aggregates/capability.py has the kernels of each type.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch
-from freshet.operators.storage.exact_sums import prefetch_sum
+from freshet.operators.aggregates.exact_sums import prefetch_sum
 
 NOT_STARTED, HOT, COLD, COMPLETED = 0, 1, 2, 3
 NEEDED = 8  # by the piece: a bit beside one of these

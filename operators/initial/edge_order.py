@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.operators.storage.part_rows import frozen
+from freshet.operators.graph.part_rows import frozen
 from freshet.state.codec import Block
 
 ADDED = ("add_to", "add_src", "add_dst", "add_w")

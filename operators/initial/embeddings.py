@@ -12,12 +12,12 @@ from freshet.gnn.plan import Plan
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import SINK, Place
 from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.graph.part_rows import frozen
 from freshet.operators.initial.column_files import ColumnWriter, read_columns
 from freshet.operators.initial.sent_rows import Sent, in_chunks
 from freshet.operators.initial.topology import read_topology
 from freshet.operators.settings import Settings
 from freshet.operators.storage.head import names_of
-from freshet.operators.storage.part_rows import frozen
 from freshet.state.block_columns import ROWS
 from freshet.state.codec import Block, Header, seal
 from freshet.state.image import write_image

@@ -16,18 +16,18 @@ import numpy as np
 from freshet.gnn.plan import LayerPlan, Plan
 from freshet.operators.dataflow import Place
 from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.routing import route_partials
+from freshet.operators.graph.row_kernels import gather, put
+from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.topology import SPLIT
 from freshet.operators.initial.column_files import ColumnWriter, read_block, read_columns, remove_columns
 from freshet.operators.initial.graph_events import X
 from freshet.operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, remove_sent, rows_path
 from freshet.operators.initial.topology import read_topology
 from freshet.operators.settings import Settings
 from freshet.operators.storage.layer import FeatureStorage, LayerStorage
-from freshet.operators.storage.part_rows import frozen
-from freshet.operators.storage.routing import route_partials
-from freshet.operators.storage.row_kernels import gather, put
-from freshet.operators.storage.sources import Sources
 from freshet.operators.storage.tail import LayerTail
-from freshet.operators.storage.topology import SPLIT
 from freshet.state.block_columns import PARTIAL
 from freshet.state.codec import Block, Header
 from freshet.state.image import write_image

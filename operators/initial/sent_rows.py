@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from freshet.operators.embed.files import full_disk
+from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.row_kernels import gather
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, remove_columns
-from freshet.operators.storage.part_rows import frozen
-from freshet.operators.storage.row_kernels import gather
 from freshet.state.image import file_crc32
 from freshet.state.memory.mapped_file import MappedFile, mapped
 

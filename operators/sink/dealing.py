@@ -10,7 +10,7 @@ import numpy as np
 
 from freshet.kernels.kernel import kernel
 from freshet.operators.control import FLAGS, MARKER, control_values
-from freshet.operators.storage.part_rows import frozen
+from freshet.operators.graph.part_rows import frozen
 from freshet.state.codec import Block
 from freshet.state.salt import Salt, mix, scratch_salt
 

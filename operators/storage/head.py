@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from freshet.operators.dataflow import SINK, STORAGE
+from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.routing import Replicas, route_rows
+from freshet.operators.graph.row_kernels import deal, gather, pick
 from freshet.operators.outcome import Message
 from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.part_rows import frozen
-from freshet.operators.storage.routing import Replicas, route_rows
-from freshet.operators.storage.row_kernels import deal, gather, pick
 from freshet.partitioner.events import STRING, Ids
 from freshet.state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from freshet.state.codec import Block, Header, seal

@@ -9,13 +9,13 @@ import numpy as np
 from freshet.gnn.plan import LayerPlan
 from freshet.operators.core import Core
 from freshet.operators.dataflow import TAIL
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.routing import route_partials
+from freshet.operators.graph.sources import read_sources
+from freshet.operators.graph.topology import SPLIT, Masters, Topology
 from freshet.operators.outcome import Message
 from freshet.operators.storage.head import hand_on, topology_of
 from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.part_rows import PartRows
-from freshet.operators.storage.routing import route_partials
-from freshet.operators.storage.sources import read_sources
-from freshet.operators.storage.topology import SPLIT, Masters, Topology
 from freshet.operators.storage.values import Values
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.sum_report import SumReport

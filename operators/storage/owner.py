@@ -1,26 +1,23 @@
 """The rows of the vertices that an operator's task owns, as a model makes them.
 
 Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l those of the
-split ones. All of them know every master of their parts (operators/storage/topology.py). What becomes of changed rows
+split ones. All of them know every master of their parts (operators/graph/topology.py). What becomes of changed rows
 is up to the iteration head (operators/storage/head.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
-from freshet.operators.storage.part_rows import frozen
-from freshet.operators.storage.row_kernels import choose, deal, find_among, store
-from freshet.operators.storage.topology import MASTER, SPLIT, Masters
-from freshet.state.table import TableSet, View
+from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.row_kernels import choose, deal, find_among, store
+from freshet.operators.graph.topology import MASTER, SPLIT, Masters
+from freshet.state.table import TableSet
 
-# UPDATEs in the table slots, of which some are forced, each of a group; writes the slots and rows that changed, those
-# of a group from its place on (row_kernels.finish).
-Finish = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, View, np.ndarray, np.ndarray], None]
 _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 
 

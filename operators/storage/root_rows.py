@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.gnn.plan import LayerPlan
-from freshet.operators.storage.row_kernels import gather
+from freshet.operators.graph.row_kernels import gather
 from freshet.state.memory.table_memory import allocate
 
 

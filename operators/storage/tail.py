@@ -9,15 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import kernel
+from freshet.operators.aggregates.capability import capability_of
 from freshet.operators.core import Core
+from freshet.operators.graph.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.topology import MASTER, SPLIT, Masters
 from freshet.operators.outcome import Message
-from freshet.operators.storage.capability import capability_of
 from freshet.operators.storage.head import hand_on
 from freshet.operators.storage.layer import EMPTY_SLOTS, LayerShape
 from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
-from freshet.operators.storage.part_rows import PartRows
-from freshet.operators.storage.topology import MASTER, SPLIT, Masters
 from freshet.state.codec import Block
 from freshet.state.table import TableSet, View, align, touch
 

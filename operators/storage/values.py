@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.gnn.plan import LayerPlan
-from freshet.operators.storage.capability import capability_of
+from freshet.operators.aggregates.capability import capability_of
+from freshet.operators.graph.row_kernels import gather
+from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.topology import Topology
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.root_rows import RootRows
-from freshet.operators.storage.row_kernels import gather
-from freshet.operators.storage.sources import Sources
-from freshet.operators.storage.topology import Topology
 from freshet.state.codec import Block
 from freshet.state.table import TableSet
 

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.operators.storage import part_columns
+from freshet.operators.graph import part_columns
 from freshet.partitioner import graph_tables
 from tests.support.cuts import copied
 from tests.support.dealt_tasks import check_tasks

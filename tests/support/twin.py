@@ -9,10 +9,10 @@ import numpy as np
 
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.plan import compile_plan
-from freshet.operators.storage.folds import FoldStore
-from freshet.operators.storage.part_rows import PartRows, frozen
-from freshet.operators.storage.sources import Sources
-from freshet.operators.storage.topology import Topology
+from freshet.operators.aggregates.fold_store import FoldStore
+from freshet.operators.graph.part_rows import PartRows, frozen
+from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.topology import Topology
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from tests.support.blocks import topology

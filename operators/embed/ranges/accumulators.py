@@ -22,13 +22,13 @@ from freshet.gnn.synopses.of_messages import (
 )
 from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.operators.aggregates.edge_networks.fold import gather_terms
+from freshet.operators.aggregates.exact_sums import read_sums
+from freshet.operators.aggregates.extrema.fold import sign_of
+from freshet.operators.aggregates.extrema.kernels import read_extrema
+from freshet.operators.aggregates.moments.fold import read_moments
 from freshet.operators.embed.ranges import kernels
-from freshet.operators.storage.aggregates.edge_networks import gather_terms
-from freshet.operators.storage.aggregates.extrema import sign_of
-from freshet.operators.storage.aggregates.extrema_kernels import read_extrema
-from freshet.operators.storage.aggregates.moments import read_moments
-from freshet.operators.storage.edge_messages import Messages
-from freshet.operators.storage.exact_sums import read_sums
+from freshet.operators.graph.edge_messages import Messages
 
 MADE_AT_ONCE = 4096  # messages of a network: 64 blocks of a matrix product
 _OF_TARGETS = SoftmaxSynopsis | GatedSynopsis | NetworkSynopsis

@@ -9,10 +9,10 @@ import numpy as np
 from freshet.gnn.synopses.scores import ADDITIVE, Terms, score_of
 from freshet.kernels.kernel import exp, inner, kernel
 from freshet.kernels.prefetch import prefetch_row
+from freshet.operators.aggregates.exact_sums import prefetch_sum
+from freshet.operators.aggregates.gates.fold import gated_message
 from freshet.operators.embed.hot_kernels import Items
-from freshet.operators.storage.aggregates.gates import gated_message
-from freshet.operators.storage.edge_messages import Messages
-from freshet.operators.storage.exact_sums import prefetch_sum
+from freshet.operators.graph.edge_messages import Messages
 
 _AHEAD = 8
 

@@ -19,7 +19,7 @@ from freshet.operators.embed.orchestrator import PassCounts
 from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets
 from freshet.operators.embed.ranges.kernels import RangeTask, list_messages
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.storage.edge_messages import room_for
+from freshet.operators.graph.edge_messages import room_for
 
 
 class RangePass:

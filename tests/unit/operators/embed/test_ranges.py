@@ -8,7 +8,7 @@ import pytest
 from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.gnn.synopses.of_messages import MonotonicSynopsis
 from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets, state_bytes
-from freshet.operators.storage.edge_messages import Messages
+from freshet.operators.graph.edge_messages import Messages
 from tests.support.models import all_small_models
 
 ROWS, SOURCES, EDGES = 12, 30, 200

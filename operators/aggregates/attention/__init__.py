@@ -1,0 +1,1 @@
+"""Softmax sums of scored messages."""

@@ -1,0 +1,131 @@
+"""Softmax sums that are made afresh from the in-edges of their part, and the end of an epoch, which finds them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from freshet.kernels.kernel import apart, exp, inner
+from freshet.kernels.prefetch import prefetch_row
+from freshet.operators.aggregates.attention.kernels import (
+    AFRESH,
+    AHEAD,
+    REREAD,
+    SUSPECT,
+    TOUCHED,
+    Attention,
+    InEdges,
+    clear_side,
+    denominator_of,
+    held_at,
+    little_is_left,
+    prefetch_head,
+    score_on,
+    shift_at,
+    side_in,
+    sums_of,
+)
+from freshet.operators.aggregates.exact_sums import (
+    LOSSY,
+    add_term_compensated,
+    begin_afresh,
+    compensate,
+    forget_loss,
+    is_worn,
+    replace_sum,
+)
+from freshet.state.adjacency import base_of, place_of
+
+
+@inner
+def _little_is_left(att: Attention, row: int) -> bool:
+    """Whether little is left of a side that has messages."""
+    for k in range(sums_of(att)):
+        if att.note[row, held_at(att, k)] > 0 and little_is_left(denominator_of(att, row, k)):
+            return True
+    return False
+
+
+@inner
+def _is_worn(att: Attention, row: int) -> bool:
+    return is_worn(att.s.data[:, att.before : att.before + att.fresh.shape[1]], att.note, row)
+
+
+@inner
+def _clear_sides(att: Attention, row: int) -> None:
+    lossy = att.note[row, LOSSY] != 0
+    for k in range(sums_of(att)):
+        left = denominator_of(att, row, k) != 0
+        if att.note[row, held_at(att, k)] == 0 and (lossy or left):
+            clear_side(att, row, k)
+
+
+@apart
+def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) -> None:
+    """Set the shifts to the largest scores, and count the messages of each side."""
+    z, pool, base = edges.z.data, edges.inn.pool.data, base_of(edges.inn, row)
+    for k in range(sums_of(att)):
+        att.note[row, held_at(att, k)] = 0
+        att.reals[row, shift_at(att, k)] = np.float32(0)
+    for i in range(at, end):
+        if i + AHEAD < end:
+            prefetch_row(z, np.int64(base + pool[i + AHEAD]))
+        for h in range(att.terms.heads):
+            side = side_in(att, z, base + pool[i], row, h)
+            k = side * att.terms.heads + h
+            score = np.float32(score_on(att, z, base + pool[i], z, row, h, side))
+            held, shift = held_at(att, k), shift_at(att, k)
+            if att.note[row, held] == 0 or score > att.reals[row, shift]:
+                att.reals[row, shift] = score
+            att.note[row, held] += 1
+
+
+@apart
+def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
+    """Make the sums of a row from its in-edges in this part."""
+    z, pool, fresh = edges.z.data, edges.inn.pool.data, att.fresh
+    base, at = base_of(edges.inn, row), place_of(edges.inn, row)
+    end = at + edges.inn.head.data[row, 1]
+    _find_shifts(att, edges, row, at, end)
+    begin_afresh(fresh)
+    for i in range(at, end):
+        if i + AHEAD < end:
+            prefetch_row(z, np.int64(base + pool[i + AHEAD]))
+        u = base + pool[i]
+        for h in range(att.terms.heads):
+            side = side_in(att, z, u, row, h)
+            k = side * att.terms.heads + h
+            shift = np.float64(att.reals[row, shift_at(att, k)])
+            p = np.float32(exp(score_on(att, z, u, z, row, h, side) - shift))
+            first, value = np.uint64(k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
+            add_term_compensated(fresh, first, np.float64(p))
+            for c in range(np.uint64(att.terms.channels)):
+                add_term_compensated(fresh, first + np.uint64(1) + c, np.float64(p * z[u, value + c]))
+    replace_sum(att.s.data[:, att.before : att.before + fresh.shape[1]], att.note, row, fresh, compensate(fresh))
+    att.counts[AFRESH] += 1
+    att.counts[REREAD] += end - at
+
+
+@inner
+def settle(att: Attention, edges: InEdges, serial: int) -> None:
+    """At the end of an epoch, clear the sums of nothing and make those afresh that have to be.
+
+    Of the touched rows only suspects need a look: those that are to be summed afresh, that have lost something, that
+    had a side without messages in this epoch, or one with a small denominator.
+    """
+    n, note = att.counter[TOUCHED], att.note
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch_head(att, att.touched[i + AHEAD])
+        row = att.touched[i]
+        if note[row, SUSPECT] != serial:
+            continue
+        if edges.in_edges[row] == 0:
+            for k in range(sums_of(att)):
+                att.note[row, held_at(att, k)] = 0
+                clear_side(att, row, k)
+            forget_loss(note, row)
+            continue
+        if att.renew[row] != serial:
+            _clear_sides(att, row)
+        if att.renew[row] == serial or _little_is_left(att, row) or _is_worn(att, row):
+            _sum_afresh(att, edges, row)

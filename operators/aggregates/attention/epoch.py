@@ -1,0 +1,48 @@
+"""What an epoch does to softmax sums, in two calls: each hands over dozens of arrays and waits for the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from freshet.kernels.kernel import kernel
+from freshet.operators.aggregates.attention.afresh import settle
+from freshet.operators.aggregates.attention.kernels import (
+    Attention,
+    InEdges,
+    add_messages,
+    replace_messages,
+    turn_targets,
+)
+from freshet.operators.aggregates.attention.sides import move_sides
+from freshet.operators.graph.edge_messages import Messages, Moves
+
+
+@kernel
+def leave(
+    att: Attention,
+    edges: InEdges,
+    gone: Messages,
+    kept: Messages,
+    moves: Moves,
+    rows: np.ndarray,
+    moves_sides: bool,
+    serial: int,
+) -> None:
+    """Take back the messages that are gone, and have those of moved sources be what they are by `rows`.
+
+    The table has the old values, and afterwards the new terms of targets where those are moved by their sides; `rows`
+    has the new ones in the places of the moves.
+    """
+    if not moves_sides:
+        turn_targets(att, edges, moves, rows, serial)
+    add_messages(att, edges, gone, -1, serial)
+    if moves_sides:
+        move_sides(att, edges, moves, rows, serial)
+    replace_messages(att, edges, kept, moves, rows, serial)
+
+
+@kernel
+def arrive(att: Attention, edges: InEdges, come: Messages, serial: int) -> None:
+    """Add the messages that come, and end the epoch."""
+    add_messages(att, edges, come, 1, serial)
+    settle(att, edges, serial)

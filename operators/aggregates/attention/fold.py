@@ -1,0 +1,102 @@
+"""Softmax sums of one layer in the parts of a task (gnn/synopses/softmax.py; the kernels: kernels.py)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.gnn.synopses.scores import terms_of
+from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.kernels.kernel_calls import Direct
+from freshet.operators.aggregates.attention.epoch import arrive, leave
+from freshet.operators.aggregates.attention.kernels import TOUCHED, Attention, InEdges, width_of
+from freshet.operators.aggregates.attention.reading import finish_attention, read_attention
+from freshet.operators.aggregates.attention.sides import FLIPS_AT_ONCE
+from freshet.operators.aggregates.exact_sums import stamp_of
+from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves
+from freshet.state.adjacency import Data, read_alone
+from freshet.state.table import Table, TableSet
+
+
+class AttentionFold:
+    """Softmax sums per head. Shapes: see kernels.Attention."""
+
+    def __init__(self, tables: TableSet, name: str, synopsis: SoftmaxSynopsis) -> None:
+        score = synopsis.score
+        self.moves_sides = score.kind == "additive"
+        sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels)
+        self._before, whole = width_of(sums, score.heads, score.channels, additive=self.moves_sides)
+        self.s = tables.add(f"{name}s", "f8", whole)
+        self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
+        self.counts = np.zeros(5, np.int64)
+        self._counter, self._fresh = np.zeros(2, np.int64), np.empty((2, width), np.float64)
+        self._flips = np.empty((FLIPS_AT_ONCE, 3), np.int32)
+        self._scratch = np.empty(score.channels + 2, np.float32)
+        self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
+        self._terms = terms_of(score)
+        self._words = self.s.data.view(np.int32), self.s.data.view(np.float32)
+        self._leave, self._arrive, self._finish = Direct(leave), Direct(arrive), Direct(finish_attention)
+        self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot."""
+        near = () if self.near is None else (self.near,)
+        return self.s, *near
+
+    @property
+    def note(self) -> Data:
+        """The notes of exact_sums.py, with which the rows of its table begin; for tests."""
+        return Data(self.s.data.view(np.int32))
+
+    def _view(self) -> Attention:
+        table = self.s.view
+        if self._words[0].base is not table.data:
+            self._words = table.data.view(np.int32), table.data.view(np.float32)
+        return Attention(
+            table,
+            *self._words,
+            self._before,
+            (self.near or self._stand_in).view,
+            self._renew,
+            self._touched,
+            self._counter,
+            self._fresh,
+            self._flips,
+            self.counts,
+            self._terms,
+        )
+
+    def leave(
+        self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
+    ) -> None:
+        """Begin an epoch: unmake messages that are gone, and replace those of moved sources; nothing has weights."""
+        self._counter[:] = 0
+        slots = len(edges.z.data)
+        if self._renew.size < slots:
+            self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        view, serial = self._view(), stamp_of(moves.serial)
+        self._leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
+
+    def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
+        """End the epoch: add messages, and make rows afresh where that must be; the rows that have changed.
+
+        Those are the rows that any message came for, or whose own term has changed.
+        """
+        self._arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
+        return self._touched[: self._counter[TOUCHED]].copy()
+
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write [m | D | N] of every head to `out`."""
+        read_attention(self._view(), slots, out, first)
+
+    def finisher(self, z: Table, own: Table, end: AttentionEpilogue) -> Finish:
+        """What UPDATEs rows by an epilogue, and stores them, in one pass."""
+        return partial(self._finish, self._view(), own.data, end, self._scratch)
+
+
+def _in_edges(edges: Edges) -> InEdges:
+    return InEdges(edges.z, edges.in_edges.data, read_alone(edges.inn))

@@ -1,0 +1,382 @@
+"""Kernels of softmax sums: per row, side and head a shift, D = sum p and N = sum p * value; p = exp(score - shift).
+
+p and p * value are rounded to float32 before they are added in float64, so that these are the exact sums of
+aggregates/exact_sums.py: what came and went leaves nothing, and a row that lost something knows it. The shift of
+a head stays while its messages stay, as what is taken back must be what was added. It follows the scores where a row is
+summed afresh: where a score is far above the shift, where little is left of the denominator, or where the target's
+term changes and the score is not additive (afresh.py).
+
+Of an additive score, LeakyReLU(s_u + t_v), a part sums e^(s_u) and e^(slope s_u) on either side of s_u + t_v = 0, and
+the target's factor comes in when the sums are read. If t_v changes, the messages that change sides are moved
+(sides.py).
+
+Invariant: D and N of a side are the sums over the in-edges (u, v) of this part whose score is on that side.
+Source: algebra.md 0.3 and 1.3; NeutronRT, algorithm 3, for deltas made of old source values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from freshet.gnn.synopses.scores import ADDITIVE, Terms, score_of, side_of
+from freshet.kernels.kernel import apart, inner
+from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.operators.aggregates.attention import lanes
+from freshet.operators.aggregates.attention.lanes import LANES
+from freshet.operators.aggregates.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
+from freshet.operators.graph.edge_messages import Messages, Moves, turns
+from freshet.state.adjacency import ListsRead
+from freshet.state.table import View, touch
+
+DELTAS, FLIPPED, SCANNED, AFRESH, REREAD = range(5)  # what is counted: messages, messages, messages, rows, messages
+TOUCHED, RENEWED = range(2)  # of the counter
+SUSPECT = IN_EDGES  # of a note, which has no use for their number: the last epoch that has the row looked at in its end
+AHEAD = 8
+_SHIFT = 4  # where shifts begin in the head of a row, in int32: behind the note
+_LINE = 8  # float64 of a cache line
+_HIGHEST = 30.0  # of a score above the shift
+_LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the shift is nothing beside this
+
+
+class Attention(NamedTuple):
+    """What the kernels get of a fold of softmax sums."""
+
+    s: View  # (rows, width_of) float64: of a row its head, then its sums: per side and head D, then N
+    note: np.ndarray  # (rows, 2 * width_of) int32: `s` once more, of which every row begins with its head
+    reals: np.ndarray  # (rows, 2 * width_of) float32: likewise
+    before: int  # columns of `s` before the sums
+    near: View  # (rows, heads) float32: of additive scores the source's terms once more, for scans of in-edges
+    renew: np.ndarray  # (rows,) int32: the serial of the last epoch that has the row summed afresh
+    touched: np.ndarray  # (rows,) int32
+    counter: np.ndarray  # (2,) int64: how many rows are touched, and of them summed afresh
+    fresh: np.ndarray  # (2, sides * heads * (1 + channels)) float64
+    flips: np.ndarray  # (n, 3) int32: source, destination and head of messages that are about to change sides
+    counts: np.ndarray  # (5,) int64
+    terms: Terms
+
+
+def width_of(sums: int, heads: int, channels: int, *, additive: bool) -> tuple[int, int]:
+    """How many float64 a row of `s` has before its sums, of which there are `sums` a channel, and all in all.
+
+    A row is whole cache lines, and its head lies in the first one where there are few heads.
+    """
+    before = -(-(_SHIFT + 2 * sums + (heads if additive else 0)) // 2)
+    return before, -(-(before + sums * (1 + channels)) // _LINE) * _LINE
+
+
+@inner
+def sums_of(att: Attention) -> np.int64:
+    """How many sums of D a row has: one for each side and head."""
+    return np.int64(att.fresh.shape[1] // (1 + att.terms.channels))
+
+
+@inner
+def note_loss_of(att: Attention, row: int, lossy: int, size: float) -> None:
+    """Note what an addition to the sums of a row may have lost (see `exact_sums.note_loss`).
+
+    The sums are cut out here, since a part of columns may not be handed over (see `Direct`).
+    """
+    sums = att.s.data[:, att.before : att.before + att.fresh.shape[1]]
+    note_loss(sums, att.note, row, lossy, size)
+
+
+@inner
+def denominator_of(att: Attention, row: int, k: int) -> np.float64:
+    """D of side and head `k`."""
+    return att.s.data[row, att.before + k * (1 + att.terms.channels)]
+
+
+@inner
+def shift_at(att: Attention, k: int) -> np.int64:
+    """Where in a row of `reals` the shift of side and head `k` is."""
+    return np.int64(_SHIFT + k)
+
+
+@inner
+def held_at(att: Attention, k: int) -> np.int64:
+    """Where in a row of `note` it is how many messages side and head `k` has."""
+    return np.int64(_SHIFT + sums_of(att) + k)
+
+
+@inner
+def target_at(att: Attention, h: int) -> np.int64:
+    """Where in a row of `reals` the target's term of head `h` is, of additive scores."""
+    return np.int64(_SHIFT + 2 * sums_of(att) + h)
+
+
+@inner
+def prefetch_head(att: Attention, row: int) -> None:
+    """Ask for what a row has before its sums, and for the first of them."""
+    prefetch(att.s.data, np.int64(row) * att.s.data.shape[1])
+    for j in range(_LINE, att.before, _LINE):
+        prefetch(att.s.data, np.int64(row) * att.s.data.shape[1] + j)
+
+
+class InEdges(NamedTuple):
+    """What the kernels get of the edges and values of a Storage."""
+
+    z: View  # (rows, message_width) float32
+    in_edges: np.ndarray  # (rows,) int32
+    inn: ListsRead
+
+
+@inner
+def score_on(att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h: int, side: int) -> np.float64:
+    """The score of an edge from row u of `rows` to v; of an additive one the source's part of it on that side."""
+    if att.terms.kind == ADDITIVE:
+        # a factor of 1 and no branch, which would be guessed wrong every other time
+        return np.float64(rows[u, att.terms.source + h]) * (np.float64(1) if side else np.float64(att.terms.slope))
+    return score_of(att.terms, rows, u, z, v, h)
+
+
+@inner
+def side_in(att: Attention, rows: np.ndarray, u: int, v: int, h: int) -> np.int64:
+    """On which side the message of row u of `rows` to v is."""
+    if att.terms.kind != ADDITIVE:
+        return np.int64(0)
+    return side_of(att.terms, rows[u, att.terms.source + h], att.reals[v, target_at(att, h)])
+
+
+@inner
+def suspect_where(att: Attention, row: int, condition: bool, serial: int) -> None:
+    """Have the row looked at when the epoch ends, if so: sums may have to be cleared, or made afresh.
+
+    Written in either case, to a line of memory that is there by now: a call for the few rows, or a branch, takes a
+    tenth longer for all of them.
+    """
+    att.note[row, SUSPECT] = np.int32(serial) if condition else att.note[row, SUSPECT]
+
+
+@inner
+def renew(att: Attention, row: int, serial: int) -> None:
+    """Have the row summed afresh when the epoch ends."""
+    if att.renew[row] != serial:
+        att.renew[row] = serial
+        att.counter[RENEWED] += 1
+        suspect_where(att, row, True, serial)
+
+
+@inner
+def is_renewed(att: Attention, row: int, serial: int) -> bool:
+    """Whether the row will be summed afresh; in most epochs none is, and nothing has to be read for that."""
+    return att.counter[RENEWED] > 0 and att.renew[row] == serial
+
+
+@inner
+def little_is_left(denominator: float) -> bool:
+    """Whether the denominator of messages is small beside its shift, or not finite."""
+    return not denominator >= _LEAST
+
+
+@inner
+def mark(att: Attention, row: int, serial: int) -> None:
+    """Note that the sums of `row` change in this epoch."""
+    if att.note[row, LAST_SERIAL] != serial:
+        touch(att.s, row)
+        att.note[row, LAST_SERIAL] = serial
+        att.touched[att.counter[TOUCHED]] = row
+        att.counter[TOUCHED] += 1
+        suspect_where(att, row, att.note[row, LOSSY] != 0, serial)
+
+
+@inner
+def places_of(att: Attention, k: int, h: int) -> tuple[np.uint64, np.uint64]:
+    """Where the sums of a side begin in a row of `s`, and the values of a head in one of z.
+
+    Unsigned: see `exact_sums.add_term`.
+    """
+    return np.uint64(att.before + k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
+
+
+@apart
+def clear_side(att: Attention, row: int, k: int) -> None:
+    """Sums without messages are exactly 0."""
+    first, _ = places_of(att, k, np.int64(0))
+    for c in range(np.uint64(1 + att.terms.channels)):
+        att.s.data[row, first + c] = 0.0
+    att.reals[row, shift_at(att, k)] = np.float32(0)
+
+
+@inner
+def _lossy_from(att: Attention, first: np.uint64, lossy: np.int64) -> np.int64:
+    """Lossy channels that were counted from column `first` of `s` on, as those of the sums."""
+    by = (np.int64(first) - np.int64(att.before)) & np.int64(31)
+    return ((lossy << by) | (lossy >> (np.int64(32) - by))) & np.int64(0xFFFFFFFF)
+
+
+@inner
+def change(
+    att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h: int, side: int, sign: int, serial: int
+) -> None:
+    """Add the message of row u of `rows` to one side of a head of v, or take it back where `sign` is -1."""
+    k = side * att.terms.heads + h
+    score = score_on(att, rows, u, z, v, h, side)
+    if sign > 0 and att.note[v, held_at(att, k)] == 0:
+        clear_side(att, v, k)
+        att.reals[v, shift_at(att, k)] = np.float32(score)
+    att.note[v, held_at(att, k)] += np.int32(sign)
+    above = score - np.float64(att.reals[v, shift_at(att, k)])
+    if not above <= _HIGHEST:
+        renew(att, v, serial)
+        return
+    p = np.float32(math.exp(above))
+    s, (first, value) = att.s.data, places_of(att, k, h)
+    term, before = np.float64(p) * sign, s[v, first]
+    after = before + term
+    s[v, first] = after
+    lossy, first, more = inexact(before, term, after), first + np.uint64(1), np.int64(0)
+    to, place = np.int64(v) * s.shape[1] + np.int64(first), np.int64(u) * rows.shape[1] + np.int64(value)
+    whole = att.terms.channels - att.terms.channels % LANES
+    for j in range(0, whole, LANES):
+        more |= lanes.add(s, to + j, rows, place + j, p, np.float64(sign)) << (j & np.int64(31))
+    for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
+        term, before = np.float64(p * rows[u, value + c]) * sign, s[v, first + c]
+        after = before + term
+        s[v, first + c] = after
+        more |= inexact(before, term, after) << (np.int64(c) & np.int64(31))
+    if lossy | more:
+        lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
+        note_loss_of(att, v, lossy, 0.0)
+    # of a side whose last message goes nothing is left, or something was lost
+    suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
+
+
+@apart
+def change_sides(
+    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, z: np.ndarray, v: int, h: int, serial: int
+) -> None:
+    """Have one side of a head of v lose the message of `old[u]`, and the other one hold that of `new[row]`."""
+    side = side_in(att, new, row, v, h)
+    change(att, old, u, z, v, h, 1 - side, -1, serial)
+    change(att, new, row, z, v, h, side, 1, serial)
+
+
+@apart
+def _bound_of_terms(rows: np.ndarray, u: int, p: np.float32, first: int, channels: int) -> np.float64:
+    """A bound of what a message adds to any channel of a head."""
+    largest = np.float64(p)
+    for c in range(first, first + channels):
+        size = abs(np.float64(p * rows[u, c]))
+        largest = max(largest, size) if size == size else np.float64(np.inf)
+    return largest
+
+
+@inner
+def _replace(
+    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, z: np.ndarray, v: int, h: int, serial: int
+) -> None:
+    """Have a head of v hold the message of `new[row]` instead of that of `old[u]`."""
+    side = side_in(att, old, u, v, h)
+    if side != side_in(att, new, row, v, h):
+        change_sides(att, old, u, new, row, z, v, h, serial)
+        return
+    k = side * att.terms.heads + h
+    shift = np.float64(att.reals[v, shift_at(att, k)])
+    above, now = score_on(att, old, u, z, v, h, side) - shift, score_on(att, new, row, z, v, h, side) - shift
+    if not (above <= _HIGHEST and now <= _HIGHEST):
+        renew(att, v, serial)
+        return
+    p, q = np.float32(math.exp(above)), np.float32(math.exp(now))
+    s, (first, value) = att.s.data, places_of(att, k, h)
+    gone, come, before = np.float64(p), np.float64(q), s[v, first]
+    term = come - gone
+    after = before + term
+    s[v, first] = after
+    lossy = inexact(before, term, after) | inexact(come, -gone, term)
+    first, more = first + np.uint64(1), np.int64(0)
+    to, whole = np.int64(v) * s.shape[1] + np.int64(first), att.terms.channels - att.terms.channels % LANES
+    at, place = np.int64(u) * old.shape[1] + np.int64(value), np.int64(row) * new.shape[1] + np.int64(value)
+    for j in range(0, whole, LANES):
+        more |= lanes.replace(s, to + j, old, at + j, p, new, place + j, q) << (j & np.int64(31))
+    for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
+        gone, come = np.float64(p * old[u, value + c]), np.float64(q * new[row, value + c])
+        term, before = come - gone, s[v, first + c]
+        after = before + term
+        s[v, first + c] = after
+        # by c and not by the place in the row, from which the compiler makes each shift of a vector by itself
+        more |= (inexact(before, term, after) | inexact(come, -gone, term)) << (np.int64(c) & np.int64(31))
+    if lossy | more:
+        begin, many = np.int64(value), att.terms.channels
+        size = _bound_of_terms(old, u, p, begin, many) + _bound_of_terms(new, row, q, begin, many)
+        lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
+        note_loss_of(att, v, lossy, size)
+    suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
+
+
+@inner
+def prefetch_side(att: Attention, v: int, k: int) -> None:
+    """Ask for the sums of one side of one head."""
+    step, at = np.int64(1 + att.terms.channels), np.int64(v) * att.s.data.shape[1]
+    first = np.int64(att.before) + k * step
+    # from the beginning of a cache line on, so that none is asked for twice or left out
+    for j in range(first & ~np.int64(_LINE - 1), first + step, _LINE):
+        prefetch(att.s.data, at + j)
+
+
+@inner
+def _prefetch_sums(att: Attention, z: np.ndarray, u: int, v: int) -> None:
+    """Ask for the sums that a message from u to v changes; the head of the row is there by now."""
+    for h in range(att.terms.heads):
+        prefetch_side(att, v, side_in(att, z, u, v, h) * att.terms.heads + h)
+
+
+@inner
+def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, serial: int) -> None:
+    """Add these messages to the sums of their destinations, or take them back where `sign` is -1.
+
+    Rows that are to be summed afresh are left alone.
+    """
+    z, n = edges.z.data, len(messages.src)
+    for i in range(n):
+        if i + 2 * AHEAD < n:
+            prefetch_row(z, np.int64(messages.src[i + 2 * AHEAD]))
+            prefetch_head(att, messages.dst[i + 2 * AHEAD])
+        if i + AHEAD < n:
+            _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
+        u, v = messages.src[i], messages.dst[i]
+        mark(att, v, serial)
+        if is_renewed(att, v, serial):
+            continue
+        att.counts[DELTAS] += 1
+        for h in range(att.terms.heads):
+            change(att, z, u, z, v, h, side_in(att, z, u, v, h), sign, serial)
+
+
+@inner
+def replace_messages(
+    att: Attention, edges: InEdges, messages: Messages, moves: Moves, rows: np.ndarray, serial: int
+) -> None:
+    """Have the messages of the moved sources, in the order of the moves, be those of their new values in `rows`.
+
+    The table has the old values of the sources yet, and what is read of targets as it is from now on. What goes and
+    what comes is one difference: the sums are read and written once.
+    """
+    z, n, at = edges.z.data, len(messages.src), 0
+    for i in range(n):
+        if i + 2 * AHEAD < n:
+            prefetch_head(att, messages.dst[i + 2 * AHEAD])
+        if i + AHEAD < n:
+            _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
+        u, v = messages.src[i], messages.dst[i]
+        while moves.slots[at] != u:
+            at += 1
+        mark(att, v, serial)
+        if is_renewed(att, v, serial):
+            continue
+        att.counts[DELTAS] += 1
+        for h in range(att.terms.heads):
+            _replace(att, z, u, rows, moves.places[at], z, v, h, serial)
+
+
+@inner
+def turn_targets(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
+    """Have the rows summed afresh whose targets' terms change to those of `rows`, in the same places as the moves."""
+    first, width = att.terms.reads
+    for i in range(len(moves.slots)):
+        v = moves.slots[i]
+        if edges.in_edges[v] > 0 and turns(edges.z.data, v, rows, moves.places[i], first, width):
+            mark(att, v, serial)
+            renew(att, v, serial)

@@ -1,0 +1,182 @@
+"""What softmax sums do with a message, and what is made of them, for eight channels at a time in vector instructions.
+
+A loop over channels that writes to arrays asks first whether those overlap, and does what is left of a multiple of
+sixteen channels one by one: of 40 channels that takes as long as all the rest. So these are written in LLVM's vectors.
+Where kernels run as plain Python, for debugging, they are the loops in `_Plain`. Arrays are C-contiguous, and places in
+them are those of flat elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from freshet.kernels.prefetch import pointer_to
+from freshet.operators.aggregates.extrema.lanes import for_kernels
+
+LANES = 8
+_FLOAT, _DOUBLE, _WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
+
+
+class _Vectors:
+    """Builds the instructions of one function, from the numbers of its arguments."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
+        self.build, self.args, self._context, self._kinds = builder, args, context, signature.args
+
+    def _place(self, array: int, at: int, kind: ir.Type) -> Any:
+        byte = pointer_to(self._context, self.build, self._kinds[array], self.args[array], self.args[at])
+        return self.build.bitcast(byte, ir.VectorType(kind, LANES).as_pointer())
+
+    def load(self, array: int, at: int, kind: ir.Type) -> Any:
+        return self.build.load(self._place(array, at, kind), align=4)
+
+    def store(self, value: Any, array: int, at: int) -> None:
+        self.build.store(value, self._place(array, at, value.type.element), align=4)
+
+    def all(self, number: Any) -> Any:
+        """A number in every lane."""
+        kind = ir.VectorType(number.type, LANES)
+        one = self.build.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return self.build.shuffle_vector(one, ir.Constant(kind, ir.Undefined), lanes)
+
+    def wide(self, values: Any) -> Any:
+        return self.build.fpext(values, ir.VectorType(_DOUBLE, LANES))
+
+    def narrow(self, values: Any) -> Any:
+        return self.build.fptrunc(values, ir.VectorType(_FLOAT, LANES))
+
+    def terms(self, factor: int, array: int, at: int) -> Any:
+        """What a message adds: a factor times values, rounded."""
+        return self.wide(self.build.fmul(self.all(self.args[factor]), self.load(array, at, _FLOAT)))
+
+    def share(self, array: int, at: int, factor: int) -> Any:
+        """Sums times a factor, rounded."""
+        return self.narrow(self.build.fmul(self.load(array, at, _DOUBLE), self.all(self.args[factor])))
+
+    def plus(self, values: Any) -> Any:
+        """Values + 0, which makes -0 0."""
+        return self.build.fadd(self.all(_FLOAT(0.0)), values)
+
+    def inexact(self, before: Any, term: Any, after: Any) -> Any:
+        """As exact_sums.inexact."""
+        build = self.build
+        of_term = build.fcmp_unordered("!=", build.fsub(after, before), term)
+        return build.or_(of_term, build.fcmp_unordered("!=", build.fsub(after, term), before))
+
+    def bits(self, lanes: Any) -> Any:
+        """A bit for each lane."""
+        return self.build.zext(self.build.bitcast(lanes, ir.IntType(LANES)), _WORD)
+
+
+def _add(_: Any, s: Any, to: Any, rows: Any, at: Any, p: Any, sign: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        lanes = _Vectors(*given)
+        term = lanes.build.fmul(lanes.terms(4, 2, 3), lanes.all(lanes.args[5]))
+        before = lanes.load(0, 1, _DOUBLE)
+        after = lanes.build.fadd(before, term)
+        lanes.store(after, 0, 1)
+        return lanes.bits(lanes.inexact(before, term, after))
+
+    return types.int64(s, types.int64, rows, types.int64, types.float32, types.float64), generate
+
+
+def _replace(_: Any, s: Any, to: Any, old: Any, at: Any, p: Any, new: Any, place: Any, q: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        lanes = _Vectors(*given)
+        build, gone, come = lanes.build, lanes.terms(4, 2, 3), lanes.terms(7, 5, 6)
+        term, before = build.fsub(come, gone), lanes.load(0, 1, _DOUBLE)
+        after = build.fadd(before, term)
+        lanes.store(after, 0, 1)
+        rounded = lanes.inexact(come, build.fneg(gone), term)
+        return lanes.bits(build.or_(lanes.inexact(before, term, after), rounded))
+
+    kinds = types.int64, old, types.int64, types.float32, new, types.int64, types.float32
+    return types.int64(s, *kinds), generate
+
+
+def _read_one(_: Any, s: Any, first: Any, factor: Any, out: Any, at: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        lanes = _Vectors(*given)
+        lanes.store(lanes.plus(lanes.share(0, 1, 2)), 3, 4)
+
+    return types.void(s, types.int64, types.float64, out, types.int64), generate
+
+
+def _read_two(_: Any, s: Any, first: Any, factor: Any, second: Any, more: Any, out: Any, at: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        lanes = _Vectors(*given)
+        lanes.store(lanes.build.fadd(lanes.plus(lanes.share(0, 1, 2)), lanes.share(0, 3, 4)), 5, 6)
+
+    kinds = types.int64, types.float64, types.int64, types.float64, out, types.int64
+    return types.void(s, *kinds), generate
+
+
+def _blend(_: Any, agg: Any, first: Any, theirs: Any, own: Any, at: Any, ours: Any, out: Any, to: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        lanes = _Vectors(*given)
+        build = lanes.build
+        read = build.fmul(lanes.wide(lanes.load(0, 1, _FLOAT)), lanes.all(lanes.args[2]))
+        more = build.fmul(lanes.wide(lanes.load(3, 4, _FLOAT)), lanes.all(lanes.args[5]))
+        lanes.store(lanes.narrow(build.fadd(read, more)), 6, 7)
+
+    kinds = types.int64, types.float64, own, types.int64, types.float64, out, types.int64
+    return types.void(agg, *kinds), generate
+
+
+class _Plain:
+    """The same, one channel after the other."""
+
+    @staticmethod
+    def rounds(before: Any, term: Any, after: Any) -> int:
+        """As exact_sums.inexact."""
+        return int(after - before != term or after - term != before)
+
+    @staticmethod
+    def add(s: Any, to: int, rows: Any, at: int, p: Any, sign: float) -> int:
+        s, rows, lossy = s.reshape(-1), rows.reshape(-1), 0
+        for i in range(LANES):
+            term, before = np.float64(p * rows[at + i]) * sign, s[to + i]
+            s[to + i] = before + term
+            lossy |= _Plain.rounds(before, term, s[to + i]) << i
+        return lossy
+
+    @staticmethod
+    def replace(s: Any, to: int, old: Any, at: int, p: Any, new: Any, place: int, q: Any) -> int:
+        s, old, new, lossy = s.reshape(-1), old.reshape(-1), new.reshape(-1), 0
+        for i in range(LANES):
+            gone, come, before = np.float64(p * old[at + i]), np.float64(q * new[place + i]), s[to + i]
+            term = come - gone
+            s[to + i] = before + term
+            lossy |= (_Plain.rounds(before, term, s[to + i]) | _Plain.rounds(come, -gone, term)) << i
+        return lossy
+
+    @staticmethod
+    def read_one(s: Any, first: int, factor: float, out: Any, at: int) -> None:
+        out[at : at + LANES] = np.float32(0) + np.float32(s.reshape(-1)[first : first + LANES] * factor)
+
+    @staticmethod
+    def read_two(s: Any, first: int, factor: float, second: int, more: float, out: Any, at: int) -> None:
+        _Plain.read_one(s, first, factor, out, at)
+        out[at : at + LANES] += np.float32(s.reshape(-1)[second : second + LANES] * more)
+
+    @staticmethod
+    def blend(agg: Any, first: int, theirs: float, own: Any, at: int, ours: float, out: Any, to: int) -> None:
+        read = np.float64(agg[first : first + LANES]) * theirs
+        out[to : to + LANES] = np.float32(read + np.float64(own.reshape(-1)[at : at + LANES]) * ours)
+
+
+# add(s, to, rows, at, p, sign): add sign * (p * values) to sums; the lanes in which that is not exact, a bit each.
+add = for_kernels(_add, _Plain.add)
+# replace(s, to, old, at, p, new, place, q): add q * new values - p * old ones, each rounded; likewise.
+replace = for_kernels(_replace, _Plain.replace)
+# read_one(s, first, factor, out, at): write sums times a factor.
+read_one = for_kernels(_read_one, _Plain.read_one)
+# read_two(s, first, factor, second, more, out, at): the sums of two sides, each times its factor.
+read_two = for_kernels(_read_two, _Plain.read_two)
+# blend(agg, first, theirs, own, at, ours, out, to): values times a factor and own ones times another.
+blend = for_kernels(_blend, _Plain.blend)

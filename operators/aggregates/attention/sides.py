@@ -1,0 +1,151 @@
+"""Of additive scores: the messages that change sides when the term of their target changes.
+
+LeakyReLU(s_u + t_v) is linear on either side of s_u = -t_v. So of a target whose term goes from t to t', those messages
+move whose s_u is between -t and -t'. They are few, and found by a scan of one number an in-edge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from freshet.kernels.kernel import apart, inner
+from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.operators.aggregates.attention.kernels import (
+    AHEAD,
+    FLIPPED,
+    SCANNED,
+    Attention,
+    InEdges,
+    change,
+    is_renewed,
+    mark,
+    prefetch_head,
+    prefetch_side,
+    side_in,
+    target_at,
+)
+from freshet.operators.graph.edge_messages import Moves
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.table import touch
+
+FLIPS_AT_ONCE = 8192
+_SOURCES_OF_A_LINE = 16
+_STRIDE = 32
+_FAR = 512  # in-edges between asking for a long list and reading it
+
+
+@inner
+def _prefetch_scan(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, i: int) -> None:
+    """Ask for what says whether a target's term changes and, of a nearer one, for the list of its in-edges."""
+    if i + 2 * AHEAD < len(moves.slots):
+        v = np.int64(moves.slots[i + 2 * AHEAD])
+        prefetch(edges.in_edges, v)
+        prefetch(edges.inn.head.data, 3 * v)
+        prefetch_head(att, v)
+        prefetch(rows, np.int64(moves.places[i + 2 * AHEAD]) * rows.shape[1] + att.terms.target)
+    if i + AHEAD < len(moves.slots):
+        v = np.int64(moves.slots[i + AHEAD])
+        at = place_of(edges.inn, v)
+        for k in range(at, at + min(edges.inn.head.data[v, 1], np.int32(4 * _SOURCES_OF_A_LINE)), _SOURCES_OF_A_LINE):
+            prefetch(edges.inn.pool.data, k)
+
+
+@inner
+def _turns(att: Attention, v: int, rows: np.ndarray, row: int) -> bool:
+    """Whether the terms of a target are others in `rows[row]`; as `edge_messages.turns` has it."""
+    differs = False
+    for h in range(att.terms.heads):
+        differs |= att.reals[v, target_at(att, h)] != rows[row, att.terms.target + h]
+    return differs
+
+
+@inner
+def _changes_side(near: np.ndarray, first: np.uint64, source: int, heads: np.uint64, old: float, new: float) -> bool:
+    """Whether the term of a source is above one of two numbers alone; s > -t where s + t > 0, in float32 too."""
+    # unsigned, as Python's meaning of negative places would be half of the work
+    term = near[first + np.uint64(np.uint32(source)) * heads]
+    return (term > old) != (term > new)
+
+
+@apart
+def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
+    """Have the listed messages change sides; the table has the old terms of their targets."""
+    z = edges.z.data
+    for i in range(count):
+        if i + 2 * AHEAD < count:
+            prefetch_row(z, np.int64(att.flips[i + 2 * AHEAD, 0]))
+        if i + AHEAD < count:
+            v, h = att.flips[i + AHEAD, 1], np.int64(att.flips[i + AHEAD, 2])
+            prefetch_side(att, v, h)
+            prefetch_side(att, v, att.terms.heads + h)
+            prefetch_head(att, v)
+        u, v, h = att.flips[i, 0], att.flips[i, 1], np.int64(att.flips[i, 2])
+        if not is_renewed(att, v, serial):
+            att.counts[FLIPPED] += 1
+            side = side_in(att, z, u, v, h)
+            change(att, z, u, z, v, h, side, -1, serial)
+            change(att, z, u, z, v, h, 1 - side, 1, serial)
+
+
+@inner
+def _list_flips(
+    att: Attention, pool: np.ndarray, base: int, at: int, end: int, v: int, h: int, old: float, new: float, count: int
+) -> tuple[int, int]:
+    """List the messages among the in-edges from `at` to `end` whose terms are above one of two numbers alone.
+
+    Returns where it stopped, as the list may be full, and how many are listed.
+    """
+    near, heads = att.near.data.reshape(-1), np.uint64(att.terms.heads)
+    first = np.uint64(base) * heads + np.uint64(h)
+    while at < end and count + _STRIDE <= FLIPS_AT_ONCE:
+        if at + np.uint64(_FAR + _STRIDE) < end:
+            prefetch(pool, np.int64(at) + _FAR)
+            prefetch(pool, np.int64(at) + _FAR + _SOURCES_OF_A_LINE)
+        stop, hit = min(at + np.uint64(_STRIDE), end), False
+        for j in range(at, stop):
+            hit |= _changes_side(near, first, pool[j], heads, old, new)
+        for j in range(at, stop if hit else at):  # nearly always none
+            if _changes_side(near, first, pool[j], heads, old, new):
+                att.flips[count, 0], att.flips[count, 1], att.flips[count, 2] = base + pool[j], v, h
+                count += 1
+        at = stop
+    return at, count
+
+
+@inner
+def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row: int, count: int, serial: int) -> int:
+    """List the messages of a target that change sides when its terms become those of `then[row]`."""
+    pool, base, begin = edges.inn.pool.data, np.int64(base_of(edges.inn, v)), np.uint64(place_of(edges.inn, v))
+    end = begin + np.uint64(edges.inn.head.data[v, 1])
+    att.counts[SCANNED] += edges.inn.head.data[v, 1]
+    for h in range(att.terms.heads):
+        old, new = -att.reals[v, target_at(att, h)], -then[row, att.terms.target + h]
+        at, count = _list_flips(att, pool, base, begin, end, v, h, old, new, count)
+        while at < end:
+            _flip(att, edges, count, serial)
+            at, count = _list_flips(att, pool, base, at, end, v, h, old, new, np.int64(0))
+    return count
+
+
+@inner
+def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
+    """Of targets whose terms change to those of `rows`, move the messages whose side changes; then store the terms.
+
+    The lists have the edges of the epoch before that stay, and the table the old values of all sources, whose messages
+    come by their new values later on.
+    """
+    count = np.int64(0)
+    for i in range(len(moves.slots)):
+        _prefetch_scan(att, edges, moves, rows, i)
+        v, row = moves.slots[i], moves.places[i]
+        if edges.in_edges[v] > 0 and _turns(att, v, rows, row):
+            mark(att, v, serial)
+            count = _scan_in_edges(att, edges, v, rows, row, count, serial)
+    _flip(att, edges, count, serial)
+    for i in range(len(moves.slots)):
+        v, row = moves.slots[i], moves.places[i]
+        touch(att.near, v)
+        touch(att.s, v)
+        for h in range(att.terms.heads):
+            att.near.data[v, h] = rows[row, att.terms.source + h]
+            att.reals[v, target_at(att, h)] = rows[row, att.terms.target + h]

@@ -1,0 +1,1 @@
+"""Messages that a network makes of both ends of an edge, and the synopses of them."""

@@ -1,0 +1,188 @@
+"""Synopses of messages that a network makes of both ends of an edge (gnn/synopses/edge_network.py).
+
+Messages are made in blocks, so that matrix products do the work, and handed to the folds that keep any other messages:
+these get a matrix with a row per message in the place of the table of values. A message of long ago is made again from
+the old rows of its ends. Where what is read of a target changes, or a row has to be read anew for another reason, all
+messages of its in-edges in this part are made, of so many edges at a time that memory is bounded by them and by the
+in-degree of one vertex.
+
+Invariant: every synopsis is that of the messages that the network makes of the rows in the table; the bits of a message
+depend on two rows, never on the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.kernels.kernel import kernel
+from freshet.kernels.prefetch import prefetch_row
+from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves, room_for, turns
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.table import Table
+
+# What is counted: messages of edges that change; rows that are made anew, and messages for that.
+MADE, AFRESH, REREAD = range(3)
+_BLOCK = 4096  # messages that are made at a time: 64 blocks of a matrix product
+_AT_ONCE = 4 * _BLOCK  # messages at a time of rows that are made anew, unless one row has more
+_AHEAD = 8
+_ONE_PART = 31  # what a row is shifted by, where all rows are of one part
+
+
+@kernel
+def gather_terms(
+    z: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, target: int, added: bool, out: np.ndarray
+) -> None:
+    """Write what a network reads of each edge: the sum of both ends' terms, or [target's row | source's - target's].
+
+    `source` and `target` are the first columns of what is read of the ends. Shapes: out (n, size or 2 * size) float32.
+    """
+    size = out.shape[1] if added else out.shape[1] // 2
+    for i in range(len(src)):
+        if i + _AHEAD < len(src):
+            prefetch_row(z, np.int64(src[i + _AHEAD]))
+            prefetch_row(z, np.int64(dst[i + _AHEAD]))
+        u, v = src[i], dst[i]
+        for c in range(size):
+            if added:
+                out[i, c] = z[u, source + c] + z[v, target + c]
+            else:
+                out[i, c] = z[v, target + c]
+                out[i, size + c] = z[u, source + c] - z[v, target + c]
+
+
+@kernel
+def find_turned(
+    edges: Edges, moves: Moves, rows: np.ndarray, target: int, size: int, renew: np.ndarray, found: np.ndarray
+) -> int:
+    """List and stamp the targets with in-edges whose terms change to those of `rows`; returns how many."""
+    count = 0
+    for i in range(len(moves.slots)):
+        v = moves.slots[i]
+        if edges.in_edges.data[v] > 0 and turns(edges.z.data, v, rows, moves.places[i], target, size):
+            renew[v] = moves.serial
+            found[count] = v
+            count += 1
+    return count
+
+
+@kernel
+def pick_messages(messages: Messages, renew: np.ndarray, serial: int, picked: Messages) -> int:
+    """Pick the messages to rows that are not made anew anyway; returns how many."""
+    count = 0
+    for i in range(len(messages.src)):
+        if renew[messages.dst[i]] != serial:
+            picked.src[count], picked.dst[count] = messages.src[i], messages.dst[i]
+            count += 1
+    return count
+
+
+@kernel
+def list_in_edges(edges: Edges, rows: np.ndarray, head: np.ndarray, messages: Messages) -> None:
+    """List the messages of all in-edges of these rows; `head` gets the place and number of each row's."""
+    at = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        base, first, many = base_of(edges.inn, row), place_of(edges.inn, row), edges.inn.head.data[row, 1]
+        head[row, 0], head[row, 1] = at, many
+        for k in range(first, first + many):
+            messages.src[at], messages.dst[at] = base + edges.inn.pool.data[k], row
+            at += 1
+
+
+class NetworkFold(StepwiseFold):
+    """The synopses of a network's messages, one fold beside the other; the tables are theirs."""
+
+    def __init__(self, synopsis: NetworkSynopsis, folds: Sequence[MessageFold], widths: Sequence[int]) -> None:
+        """`widths` are those of the folds' synopses."""
+        self.folds, self._widths, self._network = list(folds), list(widths), synopsis.network
+        self.counts = np.zeros(3, np.int64)
+        self._renew, self._head = np.zeros(0, np.int64), np.zeros((0, 3), np.int32)
+        self._turned = np.empty(0, np.int32)
+        self._order, self._weights = np.arange(_BLOCK, dtype=np.int32), np.ones(_BLOCK, np.float32)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot."""
+        return tuple(table for fold in self.folds for table in fold.tables)
+
+    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """Begin an epoch that moves these sources to these values."""
+        slots, network = len(edges.z.data), self._network
+        if self._renew.size < slots:
+            self._renew, self._head = np.zeros(slots, np.int64), np.zeros((slots, 3), np.int32)
+        for fold in self.folds:
+            fold.begin(edges, moves, rows)
+        found = np.empty(moves.slots.size, np.int32)
+        found = found[: find_turned(edges, moves, rows, network.target, network.size, self._renew, found)]
+        self._turned = found
+
+    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Unmake messages."""
+        for made, here in self._blocks(edges, messages, serial):
+            for fold in self.folds:
+                fold.take_back(made, here, serial)
+
+    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Merge messages."""
+        for made, here in self._blocks(edges, messages, serial):
+            for fold in self.folds:
+                fold.bring(made, here, serial)
+
+    def settle(self, edges: Edges, serial: int) -> np.ndarray:
+        """Make rows anew where that must be; the rows whose synopses may have changed."""
+        rows = np.unique(np.concatenate([self._turned, *(fold.worn(edges) for fold in self.folds)]))
+        ends = np.cumsum(edges.in_edges.data[rows], dtype=np.int64)
+        first = 0
+        while first < rows.size:
+            behind = ends[first - 1] if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, behind + _AT_ONCE, side="right")))
+            self._remake(edges, rows[first:last], int(ends[last - 1] - behind), serial)
+            first = last
+        touched = [fold.finish(edges, serial) for fold in self.folds]
+        return touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
+
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write synopses to `out`."""
+        for fold, width in zip(self.folds, self._widths, strict=True):
+            fold.read(edges, slots, out, first)
+            first += width
+
+    def _blocks(self, edges: Edges, messages: Messages, serial: int) -> Iterator[tuple[Edges, Messages]]:
+        """The messages in blocks: what has them in the place of values, and which of them go where."""
+        picked = room_for(messages.src.size)
+        picked = picked.first(pick_messages(messages, self._renew, serial, picked))
+        self.counts[MADE] += picked.src.size
+        for first in range(0, picked.src.size, _BLOCK):
+            src, dst = picked.src[first : first + _BLOCK], picked.dst[first : first + _BLOCK]
+            made = edges._replace(z=edges.z._replace(data=self._made(edges, src, dst)))
+            yield made, Messages(self._order[: src.size], dst, self._weights[: src.size])
+
+    def _made(self, edges: Edges, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        """The messages of these edges, (n, network.width) float32."""
+        network = self._network
+        terms = np.empty((src.size, network.reads), np.float32)
+        gather_terms(edges.z.data, src, dst, network.source, network.target, network.added, terms)
+        return network.made(terms)
+
+    def _remake(self, edges: Edges, rows: np.ndarray, count: int, serial: int) -> None:
+        """Make these rows anew from their in-edges in this part, `count` in all."""
+        listed = room_for(count)
+        list_in_edges(edges, rows, self._head, listed)
+        made = np.empty((count, self._network.width), np.float32)
+        for first in range(0, count, _BLOCK):
+            here = slice(first, first + _BLOCK)
+            made[here] = self._made(edges, listed.src[here], listed.dst[here])
+        inn = edges.inn._replace(
+            head=edges.inn.head._replace(data=self._head),
+            pool=edges.inn.pool._replace(data=np.arange(count, dtype=np.int32)),
+            shift=_ONE_PART,
+        )
+        of_messages = edges._replace(z=edges.z._replace(data=made), inn=inn)
+        for fold in self.folds:
+            fold.remake(of_messages, rows, serial)
+        self.counts[AFRESH] += rows.size
+        self.counts[REREAD] += count

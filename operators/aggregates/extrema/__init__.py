@@ -1,0 +1,1 @@
+"""Maxima and minima, with the number of their holders."""

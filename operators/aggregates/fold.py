@@ -1,0 +1,108 @@
+"""What keeps one synopsis of the messages of a layer, for the rows of a task."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves
+from freshet.state.table import Table
+
+
+class Fold(Protocol):
+    """One synopsis of the messages of a layer, for the rows of a task."""
+
+    def leave(
+        self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
+    ) -> None:
+        """Begin an epoch, while the table and the lists have the old values and the edges that stay.
+
+        `kept` are the messages of the moved sources, in the order of the moves, which send `rows[places]` from now on;
+        with `same_weights` no weight of theirs changes.
+        """
+
+    def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
+        """End the epoch with the new values and edges; the rows whose synopses may have changed, each once."""
+
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write synopses to `out`, from column `first` on."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot."""
+
+
+class StepwiseFold:
+    """Base of folds that take the messages of moved sources back by their old values, and bring them by the new."""
+
+    exchanges = False
+    """It can change kept messages where they stand (`exchange`), and so reads each of its rows once and not twice."""
+    _exchanged = False
+
+    def leave(
+        self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
+    ) -> None:
+        """Take back what is gone, and what comes again with other values, or exchange that at once."""
+        self.begin(edges, moves, rows)
+        self._exchanged = self.exchanges and same_weights
+        if self._exchanged:
+            self.exchange(edges, gone, kept, moves, rows)
+        else:
+            self.take_back(edges, gone, moves.serial)
+            self.take_back(edges, kept, moves.serial)
+
+    def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
+        """Bring what was kept, and what comes."""
+        if not self._exchanged:
+            self.bring(edges, kept, serial)
+        self.bring(edges, come, serial)
+        return self.settle(edges, serial)
+
+    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """Begin an epoch that has these sources send `rows[places]` from now on."""
+        raise NotImplementedError
+
+    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Unmake messages of the values that the table has."""
+        raise NotImplementedError
+
+    def exchange(self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray) -> None:
+        """Unmake messages that are gone; have kept ones, whose weights stay, be what their sources' new values make.
+
+        The table has the old values. Messages are in the order of the moves.
+        """
+        raise NotImplementedError
+
+    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Merge messages of the values that the table has."""
+        raise NotImplementedError
+
+    def settle(self, edges: Edges, serial: int) -> np.ndarray:
+        """End the epoch; the rows whose synopses may have changed, each once."""
+        raise NotImplementedError
+
+
+class MessageFold(Fold, Protocol):
+    """A fold whose messages are rows of sources, whoever makes those rows; it can be told which rows to make anew.
+
+    A fold of a network's messages (edge_networks/fold.py) has them made anew itself, and ends an epoch by `finish`.
+    """
+
+    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """See StepwiseFold."""
+
+    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """See StepwiseFold."""
+
+    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """See StepwiseFold."""
+
+    def worn(self, edges: Edges) -> np.ndarray:
+        """The touched rows that have to be made anew, each once; (n,) int32."""
+
+    def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
+        """Make these rows from the messages that `edges` lists."""
+
+    def finish(self, edges: Edges, serial: int) -> np.ndarray:
+        """End the epoch, where all worn rows were made anew; as `StepwiseFold.settle`."""

@@ -1,0 +1,189 @@
+"""Gated sums: of sigmoid(k_v + q_u) v_u over in-edges (u, v), each channel with a gate of its own.
+
+A gate is rounded to float32, and so is its product with the value, before it is added in float64: these are the exact
+sums of operators/aggregates/exact_sums.py. A message of long ago is made again from the old value of its source and the
+target's term, which has not changed since; where that does change, the row is summed afresh.
+
+Invariant: s[v] is the sum over the in-edges of v in this part, with the terms that the table has of v.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from freshet.gnn.synopses.of_messages import GatedSynopsis
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.kernel_calls import Direct
+from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.operators.aggregates.exact_sums import (
+    LAST_SERIAL,
+    add_term,
+    add_term_compensated,
+    begin_afresh,
+    clear_sum,
+    compensate,
+    forget_loss,
+    is_worn,
+    note_loss,
+    prefetch_sum,
+    read_sums,
+    replace_sum,
+    stamp_of,
+)
+from freshet.operators.aggregates.fold import StepwiseFold
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves, turns
+from freshet.state.adjacency import base_of, place_of
+from freshet.state.table import Table, TableSet, View, touch
+
+DELTAS, AFRESH, REREAD = range(3)  # what is counted: messages, rows, messages
+_AHEAD = 8
+
+
+class Gates(NamedTuple):
+    """What the kernels get of a fold of gated sums; a row of values is [value | term of a source | of a target]."""
+
+    s: View  # (rows, channels) float64
+    note: View  # (rows, 4) int32, see operators/aggregates/exact_sums.py
+    renew: np.ndarray  # (rows,) int32: the serial of the last epoch that has the row summed afresh
+    touched: np.ndarray  # (rows,) int32
+    counter: np.ndarray  # (1,) int64: how many rows are touched
+    fresh: np.ndarray  # (2, channels) float64
+    counts: np.ndarray  # (3,) int64
+
+
+@inner
+def gated_message(z: np.ndarray, u: int, v: int, c: int) -> np.float64:
+    """What a channel of u brings to v."""
+    channels = z.shape[1] // 3
+    term = np.float64(z[u, channels + c]) + np.float64(z[v, 2 * channels + c])
+    small = math.exp(-abs(term))
+    gate = np.float32((1.0 if term > 0 else small) / (1.0 + small))
+    return np.float64(gate * z[u, c])
+
+
+@inner
+def _mark(gates: Gates, row: int, serial: int) -> None:
+    """Note that the sums of `row` change in this epoch."""
+    if gates.note.data[row, LAST_SERIAL] != serial:
+        touch(gates.note, row)
+        gates.note.data[row, LAST_SERIAL] = serial
+        gates.touched[gates.counter[0]] = row
+        gates.counter[0] += 1
+        touch(gates.s, row)
+
+
+@kernel
+def turn_targets(gates: Gates, edges: Edges, moves: Moves, rows: np.ndarray, serial: int) -> None:
+    """Have the rows summed afresh whose targets' terms change to those of `rows`, in the same places as the moves."""
+    channels = gates.s.data.shape[1]
+    for i in range(len(moves.slots)):
+        v = moves.slots[i]
+        if edges.in_edges.data[v] > 0 and turns(
+            edges.z.data, v, rows, moves.places[i], np.int64(2 * channels), channels
+        ):
+            _mark(gates, v, serial)
+            gates.renew[v] = serial
+
+
+@kernel
+def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, serial: int) -> None:
+    """Add these messages to the sums of their destinations, or take them back where `sign` is -1.
+
+    Rows that are to be summed afresh are left alone.
+    """
+    s, z, n = gates.s.data, edges.z.data, len(messages.src)
+    for i in range(n):
+        if i + _AHEAD < n:
+            ahead = np.int64(messages.dst[i + _AHEAD])
+            prefetch_sum(s, ahead)
+            prefetch(gates.note.data, ahead * 4)
+            prefetch_row(z, ahead)
+            prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
+        u, v = messages.src[i], messages.dst[i]
+        _mark(gates, v, serial)
+        if gates.renew[v] == serial:
+            continue
+        gates.counts[DELTAS] += 1
+        lossy = np.int64(0)
+        for c in range(s.shape[1]):
+            lossy |= add_term(s, v, c, sign * gated_message(z, u, v, c))
+        if lossy:
+            note_loss(s, gates.note.data, v, lossy, 0.0)
+
+
+@inner
+def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
+    """Make the sums of a row from its in-edges in this part."""
+    z, pool, fresh = edges.z.data, edges.inn.pool.data, gates.fresh
+    base, at = base_of(edges.inn, row), place_of(edges.inn, row)
+    end = at + edges.inn.head.data[row, 1]
+    begin_afresh(fresh)
+    for k in range(at, end):
+        if k + _AHEAD < end:
+            prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
+        for c in range(fresh.shape[1]):
+            add_term_compensated(fresh, c, gated_message(z, base + pool[k], row, c))
+    replace_sum(gates.s.data, gates.note.data, row, fresh, compensate(fresh))
+    gates.counts[AFRESH] += 1
+    gates.counts[REREAD] += end - at
+
+
+@kernel
+def settle_gates(gates: Gates, edges: Edges, serial: int) -> None:
+    """Set sums of nothing to 0, and make those afresh that are worn or whose target's term has changed."""
+    for i in range(gates.counter[0]):
+        row = gates.touched[i]
+        if edges.in_edges.data[row] == 0:
+            clear_sum(gates.s, row)
+            forget_loss(gates.note.data, row)
+        elif gates.renew[row] == serial or is_worn(gates.s.data, gates.note.data, row):
+            _sum_afresh(gates, edges, row)
+
+
+class GatedFold(StepwiseFold):
+    """The gated sums of one layer. Shapes: see Gates."""
+
+    def __init__(self, tables: TableSet, name: str, synopsis: GatedSynopsis) -> None:
+        self.s = tables.add(f"{name}s", "f8", synopsis.channels)
+        self.note = tables.add(f"{name}note", "i4", 4)
+        self.counts = np.zeros(3, np.int64)
+        self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, synopsis.channels), np.float64)
+        self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
+        self._turn, self._add, self._settle = Direct(turn_targets), Direct(add_messages), Direct(settle_gates)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot."""
+        return self.s, self.note
+
+    def _view(self) -> Gates:
+        by_row = self._renew, self._touched
+        return Gates(self.s.view, self.note.view, *by_row, self._counter, self._fresh, self.counts)
+
+    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """Begin an epoch that moves these sources to these values."""
+        self._counter[0] = 0
+        slots = len(edges.z.data)
+        if self._renew.size < slots:
+            self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        self._turn(self._view(), edges, moves, rows, stamp_of(moves.serial))
+
+    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Subtract messages."""
+        self._add(self._view(), edges, messages, np.float64(-1), stamp_of(serial))
+
+    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Add messages."""
+        self._add(self._view(), edges, messages, np.float64(1), stamp_of(serial))
+
+    def settle(self, edges: Edges, serial: int) -> np.ndarray:
+        """Sum rows afresh where that must be; the rows that any message came for, or whose own term has changed."""
+        self._settle(self._view(), edges, stamp_of(serial))
+        return self._touched[: self._counter[0]].copy()
+
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write sums to `out`."""
+        read_sums(self.s.data, slots, out, first)

@@ -1,0 +1,1 @@
+"""Variances and standard deviations."""

@@ -1,0 +1,1 @@
+"""Sums and means, alone or beside other synopses of the same messages."""

@@ -1,0 +1,197 @@
+"""Sums beside other synopses of the same messages: the exact sums of operators/aggregates/exact_sums.py, by message.
+
+Where sums are all that a layer keeps, operators/aggregates/sums/store.py merges differences and edges in one pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.kernel_calls import Direct
+from freshet.kernels.prefetch import prefetch_row
+from freshet.operators.aggregates.exact_sums import (
+    LAST_SERIAL,
+    add_message,
+    clear_sum,
+    forget_loss,
+    is_worn,
+    note_loss,
+    prefetch_sum,
+    read_sums,
+    replace_sum,
+    stamp_of,
+    sum_in_edges,
+)
+from freshet.operators.aggregates.fold import StepwiseFold
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves
+from freshet.state.table import Table, TableSet, View, touch
+
+_AHEAD = 12
+
+
+class Sums(NamedTuple):
+    """What the kernels get of a fold of sums."""
+
+    s: View  # (rows, width) float64
+    note: View  # (rows, 4) int32, see operators/aggregates/exact_sums.py; in-edges are counted elsewhere
+    touched: np.ndarray  # (rows,) int32
+    counter: np.ndarray  # (2,) int64: how many rows are touched; how many were ever summed afresh
+    fresh: np.ndarray  # (2, width) float64
+
+
+@inner
+def _mark(sums: Sums, row: int, serial: int) -> None:
+    """Note that the sums of `row` change in this epoch."""
+    if sums.note.data[row, LAST_SERIAL] != serial:
+        touch(sums.note, row)
+        sums.note.data[row, LAST_SERIAL] = serial
+        sums.touched[sums.counter[0]] = row
+        sums.counter[0] += 1
+        touch(sums.s, row)
+
+
+@inner
+def _sum_afresh(sums: Sums, edges: Edges, row: int) -> None:
+    """Make the sums of a row from its in-edges in this part."""
+    lossy = sum_in_edges(sums.fresh, edges.z.data, edges.inn, row)
+    replace_sum(sums.s.data, sums.note.data, row, sums.fresh, lossy)
+    sums.counter[1] += 1
+
+
+@kernel
+def add_messages(sums: Sums, edges: Edges, messages: Messages, sign: float, serial: int) -> None:
+    """Add these messages to the sums of their destinations, or take them back where `sign` is -1."""
+    s, z, note = sums.s.data, edges.z.data, sums.note.data
+    for i in range(len(messages.src)):
+        if i + _AHEAD < len(messages.src):
+            prefetch_sum(s, np.int64(messages.dst[i + _AHEAD]))
+            prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
+        row = messages.dst[i]
+        _mark(sums, row, serial)
+        lossy = add_message(s, row, z, messages.src[i], sign * messages.weight[i])
+        if lossy:
+            note_loss(s, note, row, lossy, 0.0)
+
+
+@kernel
+def settle_sums(sums: Sums, edges: Edges) -> None:
+    """Set sums of nothing to 0, and sum the worn rows afresh."""
+    s, note = sums.s, sums.note.data
+    for i in range(sums.counter[0]):
+        row = sums.touched[i]
+        if edges.in_edges.data[row] == 0:
+            clear_sum(s, row)
+            forget_loss(note, row)
+        elif is_worn(s.data, note, row):
+            _sum_afresh(sums, edges, row)
+
+
+@kernel
+def list_worn(sums: Sums, edges: Edges, found: np.ndarray) -> int:
+    """List the touched rows that are worn; returns how many."""
+    count = 0
+    for i in range(sums.counter[0]):
+        row = sums.touched[i]
+        if edges.in_edges.data[row] > 0 and is_worn(sums.s.data, sums.note.data, row):
+            found[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def remake_sums(sums: Sums, edges: Edges, rows: np.ndarray, serial: int) -> None:
+    """Sum these rows afresh."""
+    for i in range(len(rows)):
+        _mark(sums, rows[i], serial)
+        _sum_afresh(sums, edges, rows[i])
+
+
+@kernel
+def finish_sums(sums: Sums, edges: Edges) -> None:
+    """Set sums of nothing to 0."""
+    for i in range(sums.counter[0]):
+        row = sums.touched[i]
+        if edges.in_edges.data[row] == 0:
+            clear_sum(sums.s, row)
+            forget_loss(sums.note.data, row)
+
+
+@kernel
+def merge_partial_sums(
+    index: np.ndarray,
+    partial: np.ndarray,
+    slots: np.ndarray,
+    out: np.ndarray,
+    shifts: tuple[int, int],
+    columns: tuple[int, int],
+) -> None:
+    """The sum of each slot's partials in these columns, in the order of the parts: float32 sums depend on it."""
+    for i in range(len(slots)):
+        base = np.int64(slots[i] >> shifts[0]) << shifts[1]
+        for j in range(columns[0], columns[1]):
+            out[i, j] = 0
+        for part in range(index.shape[1]):
+            row = index[slots[i], part]
+            if row >= 0:
+                for j in range(columns[0], columns[1]):
+                    out[i, j] += partial[base + row, j]
+
+
+class SumFold(StepwiseFold):
+    """The sums of one layer beside other synopses. Shapes: s (rows, width) float64; note (rows, 4) int32."""
+
+    def __init__(self, tables: TableSet, name: str, width: int) -> None:
+        self.s = tables.add(f"{name}s", "f8", width)
+        self.note = tables.add(f"{name}note", "i4", 4)
+        self._fresh = np.empty((2, width), np.float64)
+        self._counter = np.zeros(2, np.int64)
+        self._touched = np.zeros(0, np.int32)
+        self._add, self._settle = Direct(add_messages), Direct(settle_sums)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot."""
+        return self.s, self.note
+
+    def _view(self) -> Sums:
+        return Sums(self.s.view, self.note.view, self._touched, self._counter, self._fresh)
+
+    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+        """Begin an epoch."""
+        self._counter[0] = 0
+        if self._touched.size < len(edges.z.data):
+            self._touched = np.zeros(len(edges.z.data), np.int32)
+
+    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Subtract messages."""
+        self._add(self._view(), edges, messages, np.float32(-1), stamp_of(serial))
+
+    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
+        """Add messages."""
+        self._add(self._view(), edges, messages, np.float32(1), stamp_of(serial))
+
+    def settle(self, edges: Edges, serial: int) -> np.ndarray:
+        """Sum worn rows afresh; the rows that any message came for."""
+        self._settle(self._view(), edges)
+        return self._touched[: self._counter[0]].copy()
+
+    def worn(self, edges: Edges) -> np.ndarray:
+        """The touched rows that have lost too much."""
+        found = np.empty(self._counter[0], np.int32)
+        return found[: list_worn(self._view(), edges, found)]
+
+    def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
+        """Sum these rows afresh."""
+        remake_sums(self._view(), edges, rows, stamp_of(serial))
+
+    def finish(self, edges: Edges, serial: int) -> np.ndarray:
+        """As `settle`, without reading."""
+        finish_sums(self._view(), edges)
+        return self._touched[: self._counter[0]].copy()
+
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write sums to `out`."""
+        read_sums(self.s.data, slots, out, first)

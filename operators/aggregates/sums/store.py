@@ -1,0 +1,191 @@
+"""Synopses that are sums: messages are added and taken back (sum and mean; InvertibleSynopsis)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.kernels.kernel_calls import Direct
+from freshet.operators.aggregates.exact_sums import IN_EDGES, read_sums, stamp_of
+from freshet.operators.aggregates.finishing import Finish, finish
+from freshet.operators.aggregates.sums import kernels as sum_kernels
+from freshet.operators.aggregates.sums import synopses
+from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.row_kernels import put
+from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.topology import Topology
+from freshet.operators.telemetry.sum_report import SumReport
+from freshet.state.codec import Block
+from freshet.state.table import Table, TableSet
+
+_NO_SLOTS = np.empty(0, np.int32)
+_NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))
+
+
+class LostUpdateError(RuntimeError):
+    """An operator was told to change what it does not have: state and messages do not belong together."""
+
+
+class SumStore:
+    """The sums of one layer in one part, with the source values that they are made of.
+
+    Shapes: z (slots, message_width) float32; s (slots, message_width) float64.
+    Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
+    """
+
+    def __init__(self, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
+        """`place` says in errors where this is."""
+        self.topology, self._rows, self._layer, self._place = topology, topology.at, layer, place
+        self.z = tables.add("z", "f4", layer.message_width)
+        self.s = tables.add("s", "f8", layer.message_width)
+        self.note = tables.add("note", "i4", 4)
+        self._rows.keep(self.z, self.s, self.note)
+        self._counter = np.zeros(1, np.int64)
+        self._result = np.zeros(3, np.int64)
+        self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
+        self._merge_epoch, self._finish = Direct(sum_kernels.merge_epoch), Direct(finish)
+        self._touched = self._again = _NO_SLOTS
+        self.recomputed = 0
+        self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
+
+    def _views(self) -> synopses.Synopses:
+        if self._touched.size < len(self.z.data):
+            self._touched, self._again = np.empty(len(self.z.data), np.int32), np.empty(len(self.z.data), np.int32)
+        return synopses.Synopses(
+            self.z.view,
+            self.s.view,
+            self.note.view,
+            self.topology.out.view,
+            self.topology.inn.view,
+            self._touched,
+            self._counter,
+            self._scratch,
+            self._layer.weighted,
+            self._layer.skip_loops,
+        )
+
+    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`.
+
+        Raises:
+            LostUpdateError: an edge that is to change is not here.
+        """
+        self._counter[:] = 0
+        serial = stamp_of(epoch)
+        # by the epoch alone, so that a replay looks at the same rows, however parts are dealt to tasks
+        turn, part = divmod(epoch, self._rows.tasks.parts)
+        get, rows_of = topology.get, self._rows.of
+        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), get("add_w")
+        first, *others = sources.selves or [_NO_SELVES]
+        if own is not None:
+            for slots, rows in others:
+                put(own.view, slots, rows, self._layer.message_width)
+        deleted = rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")
+        reweighted = rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")
+        at = sum_kernels.BEGIN
+        while at < added[0].size:
+            if at == sum_kernels.BEGIN_INDEXED:
+                self.topology.make_index(deleted, reweighted)
+            elif at >= 0:  # a pool is full
+                self.topology.grow()
+            self._merge_epoch(
+                self._views(),
+                deleted,
+                reweighted,
+                (sources.slots, sources.places, sources.rows),
+                first,
+                self.z.view if own is None else own.view,
+                own is not None,
+                added,
+                at,
+                serial,
+                (part - self._rows.first, turn),
+                self._rows.needs,
+                self._again,
+                self._scrubbed,
+                self._result,
+            )
+            self._check(int(self._result[0]), epoch)
+            at = int(self._result[1])
+        self._recompute(int(self._result[2]))
+
+    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+        """Epoch 0 as `merge` has it, in passes over the edges: each brings messages to so many neighbouring rows.
+
+        The sums of a pass are all that is written at random places; sources are read in order if edges have theirs.
+        """
+        self.merge(0, Block(topology.header), sources, own)
+        rows_of = self._rows.of
+        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
+        at = 0
+        while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
+            self.topology.grow()
+        touched = [_NO_SLOTS]
+        (rows,) = self._rows.needs.tolist()  # of one part
+        for first in range(0, rows if added[0].size else 0, rows_at_once):
+            touched.append(self._load_pass(added, first, min(rows, first + rows_at_once)))
+        everything = np.concatenate(touched)
+        self._counter[0] = everything.size
+        views = self._views()
+        self._touched[: everything.size] = everything
+        self._recompute(sum_kernels.settle_epoch(views, self._again))
+
+    def _load_pass(self, added: tuple[np.ndarray, np.ndarray, np.ndarray], first: int, last: int) -> np.ndarray:
+        """The sums of some rows, made in memory of their own, where the tables may be in files; the touched rows."""
+        size, sums, notes = last - first, Table("s", "f8", self.s.width), Table("note", "i4", 4)
+        for table in (sums, notes):
+            table.reserve(size)
+        notes.data[:size] = self.note.data[first:last]
+        self._counter[:] = 0
+        views = self._views()._replace(s=sums.view, note=notes.view)
+        sum_kernels.sum_edges(views, *added, first, last, stamp_of(0))
+        touched = self._touched[: self._counter[0]] + np.int32(first)
+        for table, made in ((self.s, sums), (self.note, notes)):
+            table.touch_rows(touched)
+            table.data[first:last] = made.data[:size]
+        return touched
+
+    def _check(self, status: int, epoch: int) -> None:
+        if status != sum_kernels.OK:
+            msg = f"{self._place}: epoch {epoch} changes an edge that is not here"
+            raise LostUpdateError(msg)
+
+    def _recompute(self, count: int) -> None:
+        """Sum the rows afresh that are worn or not finite."""
+        if count:
+            synopses.recompute(self._views(), self._again[:count])
+            self.recomputed += count
+
+    def touched(self) -> np.ndarray:
+        """The slots whose sums this epoch changed, in order."""
+        return self._touched[: self._counter[0]].copy()
+
+    def read(self, slots: np.ndarray) -> np.ndarray:
+        """Sums, (n, message_width) float32."""
+        out = np.empty((slots.size, self.s.data.shape[1]), np.float32)
+        read_sums(self.s.data, slots, out, 0)
+        return out
+
+    def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
+        """What UPDATEs and stores rows in one pass."""
+        assert isinstance(epilogue, Epilogue)
+        return partial(self._finish, self.s.data, own.data, count.data, *epilogue)
+
+    def in_edges(self, slots: np.ndarray) -> np.ndarray:
+        """How many in-edges of these vertices carry messages in this part, (n,) int32."""
+        return self.note.data[slots, IN_EDGES]
+
+    def clear(self, slots: np.ndarray) -> None:
+        """These slots hold nothing any more."""
+        sum_kernels.clear_rows(self.z.view, self.s.view, self.note.view, slots)
+
+    @property
+    def report(self) -> SumReport:
+        """What the sums of this part have shown."""
+        scrubbed, differed, largest = self._scrubbed.tolist()
+        return SumReport(
+            recomputed=self.recomputed, scrubbed=int(scrubbed), differed=int(differed), largest_difference=largest
+        )

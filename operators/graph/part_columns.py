@@ -1,0 +1,319 @@
+"""A number for some of the parts in each row: a vertex's slots where it has replicas, a tail's rows by their source.
+
+Up to DENSE_PARTS parts a row has a column for each. Most would be empty where a job has more, so a row then has a list
+(state/adjacency.py) of the parts that have a number, in their order: a part, its number, the next part, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from freshet.kernels.kernel import inner, kernel
+from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.operators.graph.part_rows import frozen
+from freshet.state.adjacency import Data, Lists, ListsRead, ListsView, length_of, lengthen, place_of, shorten
+from freshet.state.table import ONE_PART, Table, TableSet, View, touch
+from freshet.state.task_parts import DENSE_PARTS
+
+_AHEAD = 8  # rows
+_LINE = 16  # int32 in a cache line: half of the lists are longer
+_COPIED_AT_ONCE = 1 << 14  # rows, so that a copy of wide ones stays small
+
+
+class PartsView(NamedTuple):
+    """What a kernel gets of the columns. One of the two forms is a stand-in."""
+
+    dense: View  # (rows, parts) int32, -1: none
+    lists: ListsView
+    is_sparse: bool
+
+
+class PartsRead(NamedTuple):
+    """What a kernel gets of columns that it reads alone."""
+
+    dense: Data
+    lists: ListsRead
+    is_sparse: bool
+
+
+@inner
+def as_columns(dense: np.ndarray) -> PartsRead:
+    """Columns, in a kernel that reads nothing else: it is handed one array, and no list costs it a thing."""
+    return PartsRead(Data(dense), ListsRead(Data(dense), Data(dense.reshape(-1)), 0, 0), False)
+
+
+@inner
+def as_lists(lists: ListsRead) -> PartsRead:
+    """Lists, in a kernel that reads nothing else."""
+    return PartsRead(Data(lists.head.data), lists, True)
+
+
+@inner
+def cells_of(of: PartsRead | PartsView, row: int) -> int:
+    """How many cells a row has; of columns some have no number."""
+    return length_of(of.lists, row) >> 1 if of.is_sparse else of.dense.data.shape[1]
+
+
+@inner
+def first_cell(of: PartsRead | PartsView, row: int) -> np.int64:
+    """Where the list of a row begins."""
+    return place_of(of.lists, row) if of.is_sparse else np.int64(0)
+
+
+@inner
+def part_in(of: PartsRead | PartsView, first: int, k: int) -> np.int64:
+    """The part of the k-th cell of a row, whose list begins at `first`; they are in the order of parts."""
+    return np.int64(of.lists.pool.data[first + 2 * k]) if of.is_sparse else np.int64(k)
+
+
+@inner
+def number_in(of: PartsRead | PartsView, row: int, first: int, k: int) -> np.int32:
+    """The number of the k-th cell of a row, whose list begins at `first`; -1 where there is none."""
+    return of.lists.pool.data[first + 2 * k + 1] if of.is_sparse else of.dense.data[row, k]
+
+
+@inner
+def prefetch_cells(of: PartsRead | PartsView, rows: np.ndarray, i: int) -> None:
+    """Ask for the cells of the rows after the i-th; of lists first for what says where they are."""
+    near, far = i + _AHEAD, i + 2 * _AHEAD
+    if of.is_sparse:
+        if far < len(rows):
+            prefetch_row(of.lists.head.data, rows[far])
+        if near < len(rows):
+            prefetch(of.lists.pool.data, place_of(of.lists, rows[near]))
+            prefetch(of.lists.pool.data, place_of(of.lists, rows[near]) + _LINE)
+    elif near < len(rows):
+        prefetch(of.dense.data, np.int64(rows[near]) * of.dense.data.shape[1])
+
+
+@inner
+def _cell_of(of: PartsRead | PartsView, row: int, part: int) -> np.int64:
+    """The first cell in the list of `row` that is of this part or a later one."""
+    first, k, end = first_cell(of, row), np.int64(0), np.int64(cells_of(of, row))
+    while k < end:
+        middle = (k + end) >> 1
+        if part_in(of, first, middle) < part:
+            k = middle + 1
+        else:
+            end = middle
+    return k
+
+
+@inner
+def number_of(of: PartsRead | PartsView, row: int, part: int) -> np.int32:
+    """The number of a part, -1 where there is none."""
+    k, first = np.int64(part), first_cell(of, row)
+    if of.is_sparse:
+        k = _cell_of(of, row, part)
+        if k == cells_of(of, row) or part_in(of, first, k) != part:
+            return np.int32(-1)
+    return number_in(of, row, first, k)
+
+
+@inner
+def put_number(of: PartsView, row: int, part: int, number: int) -> bool:
+    """Have this number for the part; False, with nothing changed, when the lists must grow first."""
+    if not of.is_sparse:
+        touch(of.dense, row)
+        of.dense.data[row, part] = number
+        return True
+    lists, pool, k, many = of.lists, of.lists.pool.data, _cell_of(of, row, part), cells_of(of, row)
+    if k == many or part_in(of, first_cell(of, row), k) != part:
+        if not lengthen(lists, row, 2):
+            return False
+        first = first_cell(of, row)
+        for at in range(first + 2 * many, first + 2 * k, -2):
+            touch(lists.pool, at)
+            pool[at], pool[at + 1] = pool[at - 2], pool[at - 1]
+    at = first_cell(of, row) + 2 * k
+    touch(lists.pool, at)
+    pool[at], pool[at + 1] = part, number
+    return True
+
+
+@inner
+def drop_number(of: PartsView, row: int, part: int) -> None:
+    """Have no number for the part any more."""
+    if not of.is_sparse:
+        touch(of.dense, row)
+        of.dense.data[row, part] = -1
+        return
+    pool, first, many = of.lists.pool.data, first_cell(of, row), cells_of(of, row)
+    k = _cell_of(of, row, part)
+    if k == many or part_in(of, first, k) != part:
+        return
+    last = first + 2 * (many - 1)
+    for at in range(first + 2 * k, last, 2):
+        touch(of.lists.pool, at)
+        pool[at], pool[at + 1] = pool[at + 2], pool[at + 3]
+    shorten(of.lists, row, 2)
+
+
+@kernel
+def _read_numbers(of: PartsRead, rows: np.ndarray, parts: np.ndarray, out: np.ndarray) -> None:
+    for i in range(len(rows)):
+        prefetch_cells(of, rows, i)
+        out[i] = number_of(of, rows[i], parts[i])
+
+
+@kernel
+def _put_numbers(of: PartsView, start: int, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray) -> int:
+    """Put the numbers from `start` on; how far that went before the lists must grow."""
+    for i in range(start, len(rows)):
+        prefetch_cells(of, rows, i)
+        if not put_number(of, rows[i], parts[i], numbers[i]):
+            return i
+    return len(rows)
+
+
+@kernel
+def _drop_numbers(of: PartsView, rows: np.ndarray, parts: np.ndarray) -> None:
+    for i in range(len(rows)):
+        prefetch_cells(of, rows, i)
+        drop_number(of, rows[i], parts[i])
+
+
+@kernel
+def _count_numbers(of: PartsRead, rows: np.ndarray) -> int:
+    count = 0
+    for row in rows:
+        first = first_cell(of, row)
+        for k in range(cells_of(of, row)):
+            count += number_in(of, row, first, k) >= 0
+    return count
+
+
+@kernel
+def _list_numbers(of: PartsRead, rows: np.ndarray, found: np.ndarray, parts: np.ndarray) -> None:
+    at = 0
+    for row in rows:
+        first = first_cell(of, row)
+        for k in range(cells_of(of, row)):
+            if number_in(of, row, first, k) >= 0:
+                found[at], parts[at] = row, part_in(of, first, k)
+                at += 1
+
+
+@kernel
+def _most_cells(of: PartsRead, rows: np.ndarray) -> int:
+    most = 0
+    for row in rows:
+        most = max(most, cells_of(of, row))
+    return most
+
+
+@kernel
+def _gather_numbers(of: PartsRead, rows: np.ndarray, shift: int, out: np.ndarray) -> None:
+    for i in range(len(rows)):
+        first, many = first_cell(of, rows[i]), cells_of(of, rows[i])
+        base = np.int32(rows[i] >> of.lists.shift) << np.int32(shift)
+        for k in range(out.shape[1]):
+            out[i, k] = base + number_in(of, rows[i], first, k) if k < many else np.int32(-1)
+
+
+def _only_read(array: np.ndarray) -> np.ndarray:
+    """The same array, as kernels are compiled for it."""
+    return frozen(array.view())
+
+
+class PartColumns:
+    """The numbers of each row, in the table `name`, or past DENSE_PARTS parts in `name.head`, `.pool` and `.free`."""
+
+    def __init__(self, tables: TableSet, name: str, parts: int) -> None:
+        self.is_sparse = parts > DENSE_PARTS
+        unused = TableSet(tables.parts)
+        self._table = (unused if self.is_sparse else tables).add(name, "i4", parts, fill=-1)
+        self._lists = Lists(tables if self.is_sparse else unused, name)
+
+    @property
+    def rows(self) -> Table | Lists:
+        """What grows with the rows."""
+        return self._lists if self.is_sparse else self._table
+
+    @property
+    def dense(self) -> np.ndarray:
+        """The columns, (rows, parts) int32, -1: none; where there are columns."""
+        return self._table.data
+
+    @property
+    def part_shift(self) -> int:
+        """`row >> part_shift` is the part of a row."""
+        return (self._lists.head if self.is_sparse else self._table).part_shift
+
+    @property
+    def view(self) -> PartsView:
+        """The columns as kernels that write see them."""
+        return PartsView(self._table.view, self._lists.view, self.is_sparse)
+
+    @property
+    def read(self) -> PartsRead:
+        """The columns as kernels see them that read alone."""
+        head, pool = self._lists.head, self._lists.pool
+        lists = ListsRead(Data(head.data), Data(pool.data), pool.stride, head.part_shift)
+        return PartsRead(Data(self._table.data), lists, self.is_sparse)
+
+    def grow(self) -> None:
+        """Make room after a kernel said that there is none."""
+        self._lists.grow()
+
+    def numbers(self, rows: np.ndarray, parts: np.ndarray) -> np.ndarray:
+        """The numbers of these rows' parts, (n,) int32, -1 where there is none."""
+        if not self.is_sparse:
+            return self._table.data[rows, parts]
+        out = np.empty(rows.size, np.int32)
+        _read_numbers(self.read, _only_read(rows), _only_read(parts), out)
+        return out
+
+    def put(self, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray) -> None:
+        """Have these numbers for these rows' parts."""
+        if not self.is_sparse:
+            self._table.touch_rows(rows)
+            self._table.data[rows, parts] = numbers
+            return
+        done, told = 0, tuple(map(_only_read, (rows, parts, numbers)))
+        while (done := _put_numbers(self.view, done, *told)) < rows.size:
+            self.grow()
+
+    def drop(self, rows: np.ndarray, parts: np.ndarray) -> None:
+        """Have no numbers for these rows' parts any more."""
+        if not self.is_sparse:
+            self._table.touch_rows(rows)
+            self._table.data[rows, parts] = -1
+            return
+        _drop_numbers(self.view, _only_read(rows), _only_read(parts))
+
+    def held(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and parts of all numbers of these rows, in the order of rows and then of parts: (n,) int32, int16."""
+        of, rows = self.read, _only_read(rows)
+        count = _count_numbers(of, rows)
+        found, parts = np.empty(count, np.int32), np.empty(count, np.int16)
+        _list_numbers(of, rows, found, parts)
+        return found, parts
+
+    def clear(self, rows: np.ndarray) -> None:
+        """Have no numbers in these rows any more."""
+        if not self.is_sparse:
+            self._table.clear_rows(rows)
+            return
+        self.drop(*self.held(rows))
+
+    def columns(self, rows: np.ndarray, shift: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray, int]]:
+        """The numbers of the rows as an array whose columns, as far as they are not -1, are in the order of parts.
+
+        Yields which of the rows it is about, the array, where in it these are, and by how many bits such a place is
+        shifted for that of the table's part. Lists are copied, so many at a time, and no place has a part then:
+        `k << shift` is added to the numbers of the k-th part.
+        """
+        if not self.is_sparse:
+            yield slice(None), self._table.data, rows, self.part_shift
+            return
+        of, rows = self.read, _only_read(rows)
+        for first in range(0, rows.size, _COPIED_AT_ONCE):
+            some = slice(first, first + _COPIED_AT_ONCE)
+            chosen = rows[some]
+            out = np.empty((chosen.size, _most_cells(of, chosen)), np.int32)
+            _gather_numbers(of, chosen, shift, out)
+            yield some, out, np.arange(chosen.size, dtype=np.int32), ONE_PART

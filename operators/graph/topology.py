@@ -1,0 +1,146 @@
+"""What the parts of a task know of the graph, whatever a model makes of it.
+
+Every operator after the Partitioner knows its masters; a Storage from 1 on also its replicas and the edges. What a
+model makes of that lies beside it, as *values* (values.py, and the rows of owner.py).
+
+Contexts and weights are here where the layer reads them; the Partitioner has them of all. Kept by every layer, they
+took about a tenth of the speed of sums that read neither. What else a layer may read of an edge, a type or features,
+has its place beside the weight: one more table that goes with the entries of a list (state/adjacency.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.graph.part_columns import PartColumns
+from freshet.operators.graph.part_rows import PartRows
+from freshet.state.adjacency import Lists
+from freshet.state.codec import Block
+from freshet.state.table import TableSet
+
+MASTER, SPLIT = 1, 2
+_TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
+
+
+class Masters:
+    """The masters of a task's parts: their keys, contexts and replica sets.
+
+    Shapes: key (rows,) int64; flags (rows,) uint8; count (rows,) int32, in-edges in all parts; degree (rows,) float64,
+    their weights together without self-loops; loop (rows,) float32, NaN for none; replica: of each row the slots in the
+    parts where its vertex has a replica.
+    Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
+    """
+
+    def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan | None, following: LayerPlan | None) -> None:
+        """Knows nothing that neither its layer nor the next one reads; Storage 0 has no layer.
+
+        That has the features of split vertices, too, so it need not know which these are.
+        """
+        self.at, self._splits = at, layer is not None
+        reads = layer is not None and layer.reads_context
+        self._contexts = reads or (following is not None and following.source_scaled)
+        self.key = tables.add("key", "i8")
+        self.flags = tables.add("flags", "u1")
+        self.count = tables.add("count", "i4")
+        self.degree = tables.add("degree", "f8")
+        # sums that former versions kept for such layers lack the self-loops: another name, so that they are refused
+        loops_are_edges = any(one and one.source_scaled and not one.skip_loops for one in (layer, following))
+        self.loop = tables.add("loops" if loops_are_edges else "loop", "f4", fill=float("nan"))
+        self.replica = PartColumns(tables, "replica", at.tasks.parts)
+        self._replicates = following is not None and at.tasks.parts > 1
+        contexts = (self.count, self.degree, self.loop) if self._contexts else ()
+        self._kept = self.key, self.flags, *contexts
+        at.keep(*self._kept)
+        if self._replicates:
+            at.keep(self.replica.rows)
+
+    def take_over(self, block: Block) -> None:
+        """Take over the masters, contexts, replica sets and transitions of an epoch; drops are done by `clear`.
+
+        The tables have room for the masters (`PartRows.reserve`).
+        """
+        born = self.at.of(block, "m")
+        if born.size:
+            for table in (self.flags, self.key):
+                table.touch_rows(born)
+            self.flags.data[born] = MASTER
+            self.key.data[born] = block.get("m_key")
+        for name, bits in _TRANSITIONS if self._splits else _TRANSITIONS[:1]:
+            slots = self.at.of(block, name)
+            if slots.size:
+                self.flags.touch_rows(slots)
+                self.flags.data[slots] = bits
+        if self._contexts and (slots := self.at.of(block, "c")).size:
+            for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
+                table.touch_rows(slots)
+                table.data[slots] = block.get(name)
+        if self._replicates:
+            self._take_over_replicas(block)
+
+    def _take_over_replicas(self, block: Block) -> None:
+        gone, added = self.at.of(block, "rd"), self.at.of(block, "ra")
+        if gone.size:
+            self.replica.drop(gone, block.get("rd_part"))
+        if added.size:
+            self.replica.put(added, block.get("ra_part"), block.get("ra_rslot"))
+
+    def context(self, slots: np.ndarray) -> Context:
+        """The contexts of these vertices."""
+        return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
+
+    def clear(self, dead: np.ndarray) -> None:
+        """At the end of the epoch: these dropped masters hold nothing any more."""
+        for table in self._kept:
+            table.clear_rows(dead)
+        if self._replicates and dead.size:
+            self.replica.clear(dead)
+
+
+class Topology:
+    """What a Storage's parts know of the graph: masters, replicas and edges.
+
+    Shapes: home (rows, 2) int32, of replicas the part and slot of the master; out, inn: of each row the other ends of
+    its out- and in-edges in its part, and their weights.
+    """
+
+    def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
+        """Of edges it knows the weights if the layer reads them."""
+        self.at, self.masters = at, Masters(tables, at, layer, following)
+        self.home = tables.add("home", "i4", 2, fill=-1)
+        self.out, self.inn = (Lists(tables, name, layer.weighted) for name in ("out", "in"))
+        at.keep(self.home, self.out, self.inn)
+
+    def take_over(self, block: Block) -> None:
+        """Take over an epoch's masters and replicas, and have room for them; edges change with their messages."""
+        # flags are asked of replicas, too, and a part may have more of those than masters, or no master at all
+        self.at.reserve(block, "m", "r")
+        self.masters.take_over(block)
+        replicas = self.at.of(block, "r")
+        if replicas.size:
+            self.home.touch_rows(replicas)
+            self.home.data[replicas, 0] = block.get("r_part")
+            self.home.data[replicas, 1] = block.get("r_home")
+
+    def grow(self) -> None:
+        """Have room for more edges after a kernel said that there is none."""
+        self.out.grow()
+        self.inn.grow()
+
+    def make_index(self, *edges: tuple[np.ndarray, ...]) -> None:
+        """Index the long lists at both ends of edges (rows of sources, rows of destinations, and whatever follows)."""
+        for src, dst, *_ in edges:
+            self.out.make_index(src)
+            self.inn.make_index(dst)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that the indexes of long lists hold in memory."""
+        return self.out.index_bytes + self.inn.index_bytes
+
+    def clear(self, gone: np.ndarray, dead: np.ndarray) -> None:
+        """At the end of the epoch: masters and replicas that are gone hold nothing any more, nor do `dead` masters."""
+        self.out.tidy()
+        self.inn.tidy()
+        self.home.clear_rows(gone)
+        self.masters.clear(dead)
