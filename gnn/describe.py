@@ -15,20 +15,9 @@ from freshet.gnn.model import Model, load_model
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.norms import FrozenNorm
-from freshet.gnn.synopses.edge_network import READS_BOTH, EdgeNetwork, NetworkSynopsis
+from freshet.gnn.synopses.edge_network import EdgeNetwork
 
 _OUT_EDGES = 3  # of a vertex in the example of how far a change goes
-_ALGEBRA = {
-    "invertible": "a changed edge or source adds its difference",
-    "invertible, in two sides": "a changed edge or source adds its difference, a changed target moves the messages "
-    "whose score changes sides",
-    "invertible, reading its target": "a changed edge or source adds its difference, the sums of a changed target are "
-    "made afresh from its in-edges",
-    "monotonic": "a message that does not pass the extremum changes nothing, "
-    "a channel whose last holder goes is read anew from its in-edges",
-    READS_BOTH: "a network makes each message of both ends; of a changed target, or a row that is read anew, "
-    "it makes all",
-}
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
 
 
@@ -136,7 +125,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     layer = plan.layers[number - 1]
     own = layer.self_width
     context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
-    network = layer.synopsis.network if isinstance(layer.synopsis, NetworkSynopsis) else None
+    network = layer.network
     on_edges, per_edge = (_on_edges(conv, network), network.multiplications) if network else ([], 0)
     message, synopsis, out = (
         4 * layer.message_width,
@@ -186,7 +175,7 @@ def _weights_text(conv: Conv) -> str:
 
 
 def _incremental(layer: LayerPlan) -> list[str]:
-    parts = [_ALGEBRA[kind] for kind in layer.synopsis.algebra.split(" + ")]
+    parts = list(layer.synopsis.changes)
     if layer.source_scaled:
         parts.append("a changed degree re-sends the vertex")
     if layer.reads_context and not layer.source_scaled:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from freshet.gnn.layers.chain import Chain
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
 
 
@@ -79,6 +80,8 @@ class LayerPlan:
     """Width of the rows of earlier layers among the self input's columns, which travel across the conv."""
     synopsis: Synopsis
     """What the aggregate is, and so what the storage may do with it."""
+    network: EdgeNetwork | None = None
+    """What makes each message of both ends of its edge, where one does."""
     name: str
     """The conv's type, e.g. graph_conv."""
     epilogue: Epilogue | AttentionEpilogue | None = None

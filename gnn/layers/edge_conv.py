@@ -39,9 +39,8 @@ class EdgeConvPlan(LayerPlan):
             layers, names = layers[1:], names[1:]
         rest, added = Chain(model, layers, names), self._terms is not None
         width, cost = spec.out_channels // spec.aggregates, sum(layer.multiplications for layer in layers)
-        network = EdgeNetwork(source, target, size, added, width, partial(rest.apply, own=True), cost)
-        inner = synopsis_of(spec.aggr, self.weighted)
-        self.synopsis = NetworkSynopsis(inner, network)
+        self.network = EdgeNetwork(source, target, size, added, width, partial(rest.apply, own=True), cost)
+        self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, self.weighted), self.network)
         self.message_width = target + size
 
     def _send(self, x: Rows, ctx: Context) -> Rows:

@@ -10,7 +10,7 @@ from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
-from freshet.gnn.synopses.of_messages import InvertibleSynopsis, synopsis_of
+from freshet.gnn.synopses.of_messages import synopsis_of
 
 
 class NeighbourConvPlan(LayerPlan):
@@ -41,8 +41,7 @@ class NeighbourConvPlan(LayerPlan):
         assert neighbour is not None  # Model has checked that it is there
         self._neighbour = transposed(neighbour)
         self._own = None if own is None else transposed(own)
-        is_linear = isinstance(self.synopsis, InvertibleSynopsis)
-        self._transform_first = is_linear and spec.out_channels <= spec.in_channels
+        self._transform_first = self.synopsis.is_linear and spec.out_channels <= spec.in_channels
         self.message_width = spec.out_channels if self._transform_first else spec.in_channels
         # The message is the input itself: the vertex's own message row serves as self input.
         self.self_is_message = self.reads_self and not self._transform_first and self._project is None

@@ -98,8 +98,8 @@ class PNAConvPlan(LayerPlan):
         self._before_messages = [Chain(model, spec.pre, _names(f"{prefix}.pre.{t}", spec.pre)) for t in towers]
         if spec.pre:
             width, cost = spec.towers * size, spec.towers * sum(layer.multiplications for layer in spec.pre)
-            network = EdgeNetwork(0, width, width, True, width, self._messages, cost)
-            self.synopsis = NetworkSynopsis(inner, network)
+            self.network = EdgeNetwork(0, width, width, True, width, self._messages, cost)
+            self.synopsis = NetworkSynopsis(inner, self.network)
             self.message_width *= 2
         of_target = [weights[f"pre.{t}.weight"][:, :size] for t in towers]
         of_source = [weights[f"pre.{t}.weight"][:, size:] for t in towers]
@@ -116,7 +116,7 @@ class PNAConvPlan(LayerPlan):
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
         sent = [self._through(x, self._of_source), x]
-        if isinstance(self.synopsis, NetworkSynopsis):
+        if self.network is not None:
             sent.insert(1, self._of_targets(x))
         return np.concatenate(sent, axis=1)
 
@@ -135,8 +135,8 @@ class PNAConvPlan(LayerPlan):
         return np.concatenate(made, axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        if isinstance(self.synopsis, NetworkSynopsis):  # messages have the target's share
-            shift = np.zeros((len(own), self.synopsis.network.width), np.float32)
+        if self.network is not None:  # messages have the target's share
+            shift = np.zeros((len(own), self.network.width), np.float32)
         else:
             shift = self._of_targets(own)
         read = self.synopsis.read(agg, ctx.count)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from freshet.gnn.numerics.dense import Rows
-from freshet.gnn.synopses.of_messages import Factor, MonotonicSynopsis, ProductSynopsis, Synopsis
-
-READS_BOTH = "reading both ends"
+from freshet.gnn.synopses.of_messages import Factor, ProductSynopsis, Synopsis
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +66,12 @@ class NetworkSynopsis(Synopsis):
 
     inner: Factor | ProductSynopsis
     network: EdgeNetwork
+    reads_targets: ClassVar[bool] = True
 
     @property
     def algebra(self) -> str:  # type: ignore[override]
         """Name for people of what a deletion, and another row of a target, cost."""
-        return f"{self.inner.algebra} + {READS_BOTH}"
+        return f"{self.inner.algebra} + reading both ends"
 
     @property
     def name(self) -> str:
@@ -79,9 +79,17 @@ class NetworkSynopsis(Synopsis):
         return f"{self.inner.name} of a network's messages"
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        return (
+            *self.inner.changes,
+            "a network makes each message of both ends; of a changed target, or a row that is read anew, it makes all",
+        )
+
+    @property
     def needs_same_bits(self) -> bool:
         """Whether the synopsis keeps extrema: a message that goes is found by its value, which is computed again."""
-        return MonotonicSynopsis.algebra in self.inner.algebra
+        return self.inner.finds_by_value
 
     def width(self, message_width: int) -> int:
         """How wide a state is."""

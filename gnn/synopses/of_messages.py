@@ -2,7 +2,7 @@
 
 A synopsis is a row of numbers. What is stored is un-normalised; the context (how many, how heavy) is combined on
 reading, so that a changed degree costs a read and not a rewrite of old messages. How a synopsis is kept up to date is
-up to the Storage: operators/aggregates/capability.py has the kernels of each type.
+up to the Storage: operators/aggregates/registry.py has the room of each type.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from freshet.gnn.numerics.dense import Rows
 Kind = Literal["sum", "mean", "max", "min", "std", "var"]
 LEAST_VARIANCE = 1e-5
 """What a standard deviation is the root of at the least; up to there it is 0, as in PyG."""
+# Words for people of what a change does to several kinds of synopses.
+ADDS_DIFFERENCE = "a changed edge or source adds its difference"
+MAKES_TARGETS_AFRESH = f"{ADDS_DIFFERENCE}, the sums of a changed target are made afresh from its in-edges"
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,25 @@ class Synopsis:
 
     algebra: ClassVar[str]
     """Name for people of what a deletion costs."""
+    is_linear: ClassVar[bool] = False
+    """A linear layer of the aggregate is the aggregate of that layer's rows, so it may be applied before sending."""
+    reads_targets: ClassVar[bool] = False
+    """A message reads a row of its target, too."""
 
     @property
     def name(self) -> str:
         """Name for people, e.g. weighted sum."""
         raise NotImplementedError
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        raise NotImplementedError
+
+    @property
+    def finds_by_value(self) -> bool:
+        """Whether a message that goes is found by its value among those that were merged."""
+        return False
 
     @property
     def needs_same_bits(self) -> bool:
@@ -72,6 +89,7 @@ class InvertibleSynopsis(Synopsis):
     """
 
     algebra: ClassVar[str] = "invertible"
+    is_linear: ClassVar[bool] = True
     kind: Literal["sum", "mean"] = "sum"
     weighted: bool = False
 
@@ -79,6 +97,11 @@ class InvertibleSynopsis(Synopsis):
     def name(self) -> str:
         """Name for people: sum, mean, weighted sum, weighted mean."""
         return f"weighted {self.kind}" if self.weighted else self.kind
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        return (ADDS_DIFFERENCE,)
 
     def state_bytes(self, message_width: int) -> int:
         """Sums are float64, with a note of 16 bytes."""
@@ -120,6 +143,19 @@ class MonotonicSynopsis(Synopsis):
         """Name for people: max, min, or of weighted messages."""
         return f"{self.kind} of weighted messages" if self.weighted else self.kind
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        return (
+            "a message that does not pass the extremum changes nothing, "
+            "a channel whose last holder goes is read anew from its in-edges",
+        )
+
+    @property
+    def finds_by_value(self) -> bool:
+        """Whether a message that goes is found by its value among those that were merged."""
+        return True
+
     def state_bytes(self, message_width: int) -> int:
         """A float32 and a count of two bytes for each channel."""
         return 6 * message_width
@@ -156,6 +192,11 @@ class MomentsSynopsis(Synopsis):
     def name(self) -> str:
         """Name for people: std, var, or of weighted messages."""
         return f"{self.kind} of weighted messages" if self.weighted else self.kind
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        return (ADDS_DIFFERENCE,)
 
     def width(self, message_width: int) -> int:
         """How wide a state is."""
@@ -200,11 +241,17 @@ class GatedSynopsis(Synopsis):
 
     channels: int
     algebra: ClassVar[str] = "invertible, reading its target"
+    reads_targets: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
         """Name for people."""
         return "gated sum"
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        return (MAKES_TARGETS_AFRESH,)
 
     def width(self, message_width: int) -> int:
         """How wide a state is."""
@@ -246,6 +293,16 @@ class ProductSynopsis(Synopsis):
     def name(self) -> str:
         """Name for people, e.g. mean, max."""
         return ", ".join(factor.name for factor in self.factors)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to the factors, in words for people."""
+        return tuple(dict.fromkeys(words for factor in self.factors for words in factor.changes))
+
+    @property
+    def finds_by_value(self) -> bool:
+        """Whether a message that goes is found by its value among those that were merged into any factor."""
+        return any(factor.finds_by_value for factor in self.factors)
 
     def width(self, message_width: int) -> int:
         """How wide the rows are that are made of messages of that width."""

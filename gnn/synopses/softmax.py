@@ -7,12 +7,12 @@ source, and what it reads of a target. So a part can make any message of its edg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from freshet.gnn.numerics.dense import Rows
-from freshet.gnn.synopses.of_messages import Synopsis
+from freshet.gnn.synopses.of_messages import ADDS_DIFFERENCE, MAKES_TARGETS_AFRESH, Synopsis
 
 ScoreKind = Literal["additive", "joint", "dot", "leaky_dot", "mixed"]
 
@@ -97,6 +97,7 @@ class SoftmaxSynopsis(Synopsis):
     """
 
     score: Score
+    reads_targets: ClassVar[bool] = True
 
     @property
     def algebra(self) -> str:  # type: ignore[override]
@@ -108,6 +109,13 @@ class SoftmaxSynopsis(Synopsis):
         """Name for people."""
         heads = f" of {self.score.heads} heads" if self.score.heads > 1 else ""
         return f"softmax{heads}, {self.score.kind} score"
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What a change does to it, in words for people."""
+        if self.score.sides > 1:
+            return (f"{ADDS_DIFFERENCE}, a changed target moves the messages whose score changes sides",)
+        return (MAKES_TARGETS_AFRESH,)
 
     def width(self, message_width: int) -> int:
         """How wide a state is."""
