@@ -18,7 +18,7 @@ from torch_geometric import nn as pyg
 from freshet.gnn.model import Model, save_model
 from freshet.gnn.pyg import oracle as torch_oracle
 from freshet.gnn.pyg.export import export_model
-from tests.support.models import make_model
+from tests.support.graphs.models import make_model
 
 HIDDEN, OUT = 16, 8
 SEED = 15

@@ -16,7 +16,7 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.read_beside import read_beside, writer
+from tests.support.serving.read_beside import read_beside, writer
 
 
 def main() -> int:

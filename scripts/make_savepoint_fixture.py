@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from freshet.job.folder.run_file import update_run  # noqa: E402
-from tests.support.jobs import Job, make_input  # noqa: E402
+from tests.support.runs.jobs import Job, make_input  # noqa: E402
 
 TARGET = ROOT / "tests" / "data" / "savepoint" / "job.tar.xz"
 # What a resume needs, and the change log so far.

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.dealt_tasks import check_tasks
-from tests.support.simulated import BREAKAGES, check, draw
+from tests.support.simulation.dealt_tasks import check_tasks
+from tests.support.simulation.drawn import BREAKAGES, check, draw
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from _soak_plot import plot_figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.soaked import Sample, judge, soak
+from tests.support.simulation.soaked import Sample, judge, soak
 
 
 def plot(samples: list[Sample], path: Path) -> None:

@@ -22,8 +22,8 @@ from _soak_plot import plot_figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.served_week import Plan, WeekSample, week
-from tests.support.soaked import judge
+from tests.support.serving.week import Plan, WeekSample, week
+from tests.support.simulation.soaked import judge
 
 
 def plot(samples: list[WeekSample], path: Path) -> None:

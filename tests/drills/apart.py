@@ -31,9 +31,9 @@ from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.lookup import NotReadyError
 from freshet.operators.output_folders import TABLES_VARIABLE, TAIL
 from freshet.operators.sink.tail.layout import TailName
-from tests.support.jobs import ROOT, Job, make_input
-from tests.support.judge import Say
-from tests.support.serving import Judge, Sampler, Server
+from tests.support.runs.jobs import ROOT, Job, make_input
+from tests.support.runs.judge import Say
+from tests.support.serving.server import Judge, Sampler, Server
 
 VERTICES, PARTS = 300, 4
 IDS = np.arange(VERTICES) * 7 - 5  # as in the stream

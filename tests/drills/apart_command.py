@@ -13,7 +13,7 @@ import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.apart import Apart
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

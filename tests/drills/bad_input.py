@@ -29,11 +29,11 @@ from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.drills.bad_letters import Letters, judge
 from tests.drills.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
 from tests.drills.job_watch import JobWatch, states_in_log
-from tests.support.jobs import Ended, Job, TopicInput
-from tests.support.kafka import broker_folder
-from tests.support.malformed import all_ways
-from tests.support.models import IN_WIDTH, conv, make_model
-from tests.support.plain_graph import embeddings, replay
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.plain_graph import embeddings, replay
+from tests.support.kafka.topics import broker_folder
+from tests.support.malformed.records import all_ways
+from tests.support.runs.jobs import Ended, Job, TopicInput
 
 TOPIC = "bad-input"
 TOLERANCE = 1e-4

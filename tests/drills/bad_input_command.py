@@ -14,7 +14,7 @@ import typer
 from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
 from tests.drills.bad_input import BadInput, Case, Outcome, line
 from tests.drills.bad_stream import TooFewError
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -20,11 +20,11 @@ from kafka import KafkaProducer
 from freshet.job.dev.broker import Broker
 from freshet.operators.parser.rejects import LETTERS_MAX
 from freshet.partitioner.config import TYPES_MAX
-from tests.support.kafka import make_topic
-from tests.support.malformed import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways
-from tests.support.malformed_arrow import SCHEMA, rows_to_ipc
-from tests.support.models import IN_WIDTH
-from tests.support.streams import Record, random_records
+from tests.support.graphs.models import IN_WIDTH
+from tests.support.graphs.streams import Record, random_records
+from tests.support.kafka.topics import make_topic
+from tests.support.malformed.arrow import SCHEMA, rows_to_ipc
+from tests.support.malformed.records import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways
 
 HEAVY_SHARE, HEAVY_MAX = 1 / 1000, 30  # of the bad records, for each heavy way
 SEVERAL = 0.05  # how often a message gets several records

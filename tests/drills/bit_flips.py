@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 from freshet.job.folder.run_file import read_run
-from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job, Log, make_input, read_log
+from tests.support.runs.jobs import DEADLINE_S, FRESHET, Input, Job, Log, make_input, read_log
 
 BITS = 3
 _EPOCHS = ("--epoch-events", 20, "--epoch-ms", 0, "--parts", 2, "--processor", "any")

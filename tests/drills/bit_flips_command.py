@@ -13,7 +13,7 @@ import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.bit_flips import Drill, embed_drill, flink_drill, local_drill
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

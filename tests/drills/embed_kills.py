@@ -19,7 +19,7 @@ from typing import Any
 
 from freshet.job.embed import folder
 from freshet.job.machine.processes import die_with_parent
-from tests.support.jobs import FRESHET
+from tests.support.runs.jobs import FRESHET
 
 DEADLINE_S = 600
 

@@ -13,7 +13,7 @@ import typer
 from freshet.job.errors import EXIT_CHECK_FAILED
 from scripts.bench_embed import save_convs, save_graph
 from tests.drills.embed_kills import KilledEmbed, Kills, KillsError
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _WIDTHS = [64, 64, 16]

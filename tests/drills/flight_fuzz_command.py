@@ -11,7 +11,7 @@ import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.flight_fuzz import fuzz
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -25,11 +25,11 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.in_flight import IN_FLIGHT
 from freshet.job.run.summary import progress
 from tests.drills.memory_samples import MIB, Pause, Sampler, caught_up_after_s, rises, stood_after_s
-from tests.support.jobs import ROOT, Input, Job, read_log
-from tests.support.judge import Delivery, Outcome, Say, check_count, check_embeddings, check_topic
-from tests.support.kafka import broker_folder, standing
-from tests.support.models import IN_WIDTH, conv, make_model
-from tests.support.streams import random_records
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.streams import random_records
+from tests.support.kafka.topics import broker_folder, standing
+from tests.support.runs.jobs import ROOT, Input, Job, read_log
+from tests.support.runs.judge import Delivery, Outcome, Say, check_count, check_embeddings, check_topic
 
 WIDTH = 64  # of the embeddings
 VERTICES = 30_000

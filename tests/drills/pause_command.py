@@ -16,7 +16,7 @@ from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.memory_samples import draw
 from tests.drills.pause import Measured, PauseCase, PauseRun
 from tests.drills.torture_command import DeliveryChoice, delivery_of
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 PICTURE, SAMPLES = "pause.png", "samples.jsonl"
 

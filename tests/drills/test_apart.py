@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.drills.apart import Apart
-from tests.support.judge import say
+from tests.support.runs.judge import say
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,9 +8,9 @@ import pytest
 
 from freshet.partitioner.config import TYPES_MAX
 from tests.drills.bad_input import BadInput, Case
-from tests.support.judge import say
-from tests.support.kafka import require_jars
-from tests.support.malformed import all_ways
+from tests.support.kafka.topics import require_jars
+from tests.support.malformed.records import all_ways
+from tests.support.runs.judge import say
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests.drills.embed_kills import KilledEmbed, KillsError, digests
-from tests.support.jobs import Input, make_input
+from tests.support.runs.jobs import Input, make_input
 
 pytestmark = pytest.mark.slow
 

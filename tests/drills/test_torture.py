@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.drills.torture import BROKER, JOB_MANAGER, TASK_MANAGER, Case, Torture
-from tests.support.judge import say
-from tests.support.kafka import require_jars
+from tests.support.kafka.topics import require_jars
+from tests.support.runs.judge import say
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

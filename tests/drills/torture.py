@@ -39,9 +39,9 @@ from freshet.job.errors import EXIT_FAILED
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
-from tests.support.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
-from tests.support.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
-from tests.support.kafka import broker_folder, make_topic
+from tests.support.kafka.topics import broker_folder, make_topic
+from tests.support.runs.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
+from tests.support.runs.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
 
 TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
 BREAKS = ("offset", "page", "cut")

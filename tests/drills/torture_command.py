@@ -14,7 +14,7 @@ import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.torture import Case, Torture, line
-from tests.support.judge import Delivery, Outcome, say
+from tests.support.runs.judge import Delivery, Outcome, say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

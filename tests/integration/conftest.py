@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jobs import Input, Job
-from tests.support.serving import Server
+from tests.support.runs.jobs import Input, Job
+from tests.support.serving.server import Server
 
 
 @pytest.fixture

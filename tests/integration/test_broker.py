@@ -20,9 +20,9 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
 from freshet.job.machine.artifacts import ArtifactError, broker_jars
 from freshet.job.machine.ports import is_free, server_port
-from tests.support.elsewhere import other_flink
-from tests.support.kafka import broker_folder, read_topic
-from tests.support.scripts import run_script
+from tests.support.kafka.topics import broker_folder, read_topic
+from tests.support.runs.elsewhere import other_flink
+from tests.support.runs.scripts import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from freshet.partitioner.events import OP_NAMES
-from tests.support.jobs import DEADLINE_S, ROOT
+from tests.support.runs.jobs import DEADLINE_S, ROOT
 
 pytestmark = pytest.mark.slow
 

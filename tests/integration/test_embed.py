@@ -19,10 +19,10 @@ from freshet.gnn.model import save_model
 from freshet.gnn.plan import compile_plan
 from freshet.job.embed import folder
 from freshet.job.machine.processes import die_with_parent
-from tests.support.embedded import file_bytes, read_rows, write_graph
-from tests.support.graphs import Graph
-from tests.support.jobs import DEADLINE_S, FRESHET, Input, Job
-from tests.support.models import conv, make_model
+from tests.support.graphs.models import conv, make_model
+from tests.support.graphs.random_graphs import Graph
+from tests.support.runs.jobs import DEADLINE_S, FRESHET, Input, Job
+from tests.support.stages.embedded import file_bytes, read_rows, write_graph
 
 pytestmark = pytest.mark.slow
 WIDTH, VERTICES, EDGES = 64, 50_000, 400_000
@@ -92,7 +92,7 @@ def test_a_job_starts_from_what_it_wrote_and_has_the_same_embeddings(given: Inpu
         job.done("--runtime", "local", "--parts", "1")
     finally:
         job.end()
-    from tests.support.jobs import read_log
+    from tests.support.runs.jobs import read_log
 
     log = read_log(tmp_path / "out")
     first = log.epoch == 0

@@ -15,8 +15,8 @@ from freshet.job.embed import folder
 from freshet.job.embed.runner import EmbedOptions, embed
 from freshet.job.folder import layout
 from freshet.operators.embed.embedding import Embedding
-from tests.support.embeds import killing_steps, start_embed
-from tests.support.jobs import DEADLINE_S, Input, make_input
+from tests.support.runs.embeds import killing_steps, start_embed
+from tests.support.runs.jobs import DEADLINE_S, Input, make_input
 
 pytestmark = pytest.mark.slow
 SERVING = ("--for", "serving", "--memory", "64MiB")

@@ -20,9 +20,9 @@ from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.streaming import Placement
 from freshet.job.folder import layout
 from freshet.operators.snapshot.reader import open_snapshot
-from tests.support.elsewhere import other_flink
-from tests.support.embeds import killing_steps, start_embed
-from tests.support.jobs import DEADLINE_S, Input, Job, make_input
+from tests.support.runs.elsewhere import other_flink
+from tests.support.runs.embeds import killing_steps, start_embed
+from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input
 
 pytestmark = pytest.mark.slow
 PARTS = 3

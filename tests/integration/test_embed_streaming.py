@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from freshet.job.embed import folder
-from tests.support.embeds import start_embed
-from tests.support.jobs import DEADLINE_S, Input, Job, make_input, read_log
+from tests.support.runs.embeds import start_embed
+from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input, read_log
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--parts", "2", "--partitioner", "hdrf")

@@ -6,7 +6,7 @@ import sys
 import orjson
 import pytest
 
-from tests.support.scripts import ROOT
+from tests.support.runs.scripts import ROOT
 
 pytest.importorskip("torch_geometric")
 

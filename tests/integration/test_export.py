@@ -20,9 +20,9 @@ from freshet.job.run.summary import progress
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.partitioner.reference_graph import ReferenceGraph
-from tests.support.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
-from tests.support.kafka import broker_folder, require_jars
-from tests.support.models import IN_WIDTH
+from tests.support.graphs.models import IN_WIDTH
+from tests.support.kafka.topics import broker_folder, require_jars
+from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

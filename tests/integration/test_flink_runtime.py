@@ -1,4 +1,4 @@
-"""The Flink part around counting stages (`tests.support.flink_stages`): each job runs in a process of its own."""
+"""The Flink part around counting stages (`tests/support/flink/counting_stages.py`), each job in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from freshet.job.flink.checkpoints import find_latest
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.stop import stop_job
-from tests.support.flink_stages import expected_total
+from tests.support.flink.counting_stages import expected_total
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ class Job:
         stage = {**STAGE, "parts": parts, "results": str(self.out), **fields.pop("stage", {})}
         spec = JobSpec(
             out=str(self.out), layers=2, parts=parts, chunks=chunks, stage=stage,
-            factory="tests.support.flink_stages:make", **{"epoch_ms": 0, "heap_mb": 1024, **fields},
+            factory="tests.support.flink.counting_stages:make", **{"epoch_ms": 0, "heap_mb": 1024, **fields},
         )  # fmt: skip
         self.out.mkdir(exist_ok=True)
         path = self.out / "spec.json"

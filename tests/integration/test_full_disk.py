@@ -18,9 +18,9 @@ import pytest
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.compaction import compact_log
 from freshet.job.serving.place import read_server
-from tests.support.hand_job import HandJob
-from tests.support.jobs import ROOT
-from tests.support.serving import START_S
+from tests.support.runs.jobs import ROOT
+from tests.support.serving.hand_job import HandJob
+from tests.support.serving.server import START_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 MANY = 60_000

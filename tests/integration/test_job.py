@@ -21,9 +21,9 @@ from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
-from tests.support.elsewhere import other_flink
-from tests.support.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
-from tests.support.state_entries import state_bytes
+from tests.support.flink.state_entries import state_bytes
+from tests.support.runs.elsewhere import other_flink
+from tests.support.runs.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -21,9 +21,9 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.in_flight import in_flight_bytes, operator_levels
 from freshet.job.run.summary import progress
 from freshet.operators.telemetry.profile import read_profiles
-from tests.support.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
-from tests.support.kafka import read_topic, require_jars, standing
-from tests.support.kafka_records import parse
+from tests.support.kafka.records import parse
+from tests.support.kafka.topics import read_topic, require_jars, standing
+from tests.support.runs.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -63,7 +63,7 @@ def assert_as_logged(last: Last, out: Path) -> None:
 
 
 def test_sql_makes_records_of_lines() -> None:
-    command = [sys.executable, "-m", "tests.support.split_by_sql"]
+    command = [sys.executable, "-m", "tests.support.kafka.split_by_sql"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.split()[-2:] == ["24", "12"], done.stderr
 

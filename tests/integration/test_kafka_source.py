@@ -20,9 +20,9 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.jobs import ROOT, Job, TopicInput, make_input
-from tests.support.kafka import make_topic, read_topic, require_jars
-from tests.support.streams import random_records
+from tests.support.graphs.streams import random_records
+from tests.support.kafka.topics import make_topic, read_topic, require_jars
+from tests.support.runs.jobs import ROOT, Job, TopicInput, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -13,11 +13,11 @@ from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from freshet.job.serving.place import read_server
-from tests.support.embeds import start_embed
-from tests.support.hand_job import HandJob
-from tests.support.jobs import DEADLINE_S, Input, Job, make_input
-from tests.support.listening import Seen, watched
-from tests.support.serving import Server
+from tests.support.runs.embeds import start_embed
+from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input
+from tests.support.runs.listening import Seen, watched
+from tests.support.serving.hand_job import HandJob
+from tests.support.serving.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Make = Callable[[Input], Job]

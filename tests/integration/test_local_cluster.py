@@ -11,8 +11,8 @@ import pytest
 
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.machine.ports import is_free
-from tests.support.elsewhere import other_flink
-from tests.support.scripts import run_script
+from tests.support.runs.elsewhere import other_flink
+from tests.support.runs.scripts import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -1,4 +1,4 @@
-"""Messages gathered in Java before Python is called (`tests/support/batcher_job.py`)."""
+"""Messages gathered in Java before Python is called (`tests/support/kafka/batcher_job.py`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.batcher_job import LARGE, SLOW_ROWS, many_messages
+from tests.support.kafka.batcher_job import LARGE, SLOW_ROWS, many_messages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def batches(tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("batcher") / "out"
-    command = [sys.executable, "-m", "tests.support.batcher_job", str(out)]
+    command = [sys.executable, "-m", "tests.support.kafka.batcher_job", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads((out / "batches.json").read_text())

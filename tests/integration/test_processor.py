@@ -10,7 +10,7 @@ import pytest
 
 from freshet.files.json_file import write_json
 from freshet.kernels.processor import BLAS_VARIABLE, runs_here
-from tests.support.jobs import Job, assert_same_rows, make_input, read_log
+from tests.support.runs.jobs import Job, assert_same_rows, make_input, read_log
 
 LOCAL = ("--runtime", "local", "--epoch-events", "20", "--epoch-ms", "0")
 AVX2, OLD = "Haswell", "Prescott"  # not the same order of sums

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import complete_epoch, progress
-from tests.support.jobs import Input, Job, make_input, read_log
+from tests.support.runs.jobs import Input, Job, make_input, read_log
 
 pytestmark = pytest.mark.slow
 Make = Callable[[Input], Job]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshet.job.folder.run_file import read_run
-from tests.support.jobs import Input, Job, make_input
+from tests.support.runs.jobs import Input, Job, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

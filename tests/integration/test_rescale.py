@@ -15,7 +15,7 @@ import pytest
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.run.summary import progress
-from tests.support.jobs import ROOT, Job, assert_as_uninterrupted, make_input
+from tests.support.runs.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,9 +16,9 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.place import SHM
-from tests.support.hand_job import JOB_ID, HandJob
-from tests.support.jobs import Input, Job, make_input
-from tests.support.serving import Judge, Sampler, Server
+from tests.support.runs.jobs import Input, Job, make_input
+from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.server import Judge, Sampler, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EVENTS = 6_000

@@ -13,9 +13,9 @@ import pytest
 
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.lookup import NotReadyError
-from tests.support.hand_job import WIDTH, HandJob
-from tests.support.jobs import ROOT
-from tests.support.serving import Server
+from tests.support.runs.jobs import ROOT
+from tests.support.serving.hand_job import WIDTH, HandJob
+from tests.support.serving.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 CERT, KEY, OTHER = (ROOT / "tests" / "data" / "tls" / name for name in ("cert.pem", "key.pem", "other.pem"))

@@ -17,10 +17,10 @@ from freshet.job.folder import layout
 from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.lookup import BadRequestError, NotReadyError
-from tests.support.jobs import ROOT, Job, make_input, read_log
-from tests.support.kafka import broker_folder, make_topic, read_topic, require_jars, standing
-from tests.support.kafka_records import parse
-from tests.support.serving import Server
+from tests.support.kafka.records import parse
+from tests.support.kafka.topics import broker_folder, make_topic, read_topic, require_jars, standing
+from tests.support.runs.jobs import ROOT, Job, make_input, read_log
+from tests.support.serving.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 EVENTS, KILLS = 8_000, 5

@@ -22,10 +22,10 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.run.summary import progress
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
-from tests.support.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
-from tests.support.jobs import ROOT, Job, TopicInput, make_input, read_log
-from tests.support.kafka import make_topic, read_topic, require_jars
-from tests.support.kafka_records import parse
+from tests.support.kafka.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
+from tests.support.kafka.records import parse
+from tests.support.kafka.topics import make_topic, read_topic, require_jars
+from tests.support.runs.jobs import ROOT, Job, TopicInput, make_input, read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -82,7 +82,7 @@ def test_every_codec_goes_out_in_both_deliveries(broker: Broker, tmp_path: Path)
     for codec in CODECS:
         for delivery in DELIVERIES:
             make_topic(broker, topic_of(codec, delivery), 1)
-    command = [sys.executable, "-m", "tests.support.codec_job", broker.address, str(tmp_path / "out")]
+    command = [sys.executable, "-m", "tests.support.kafka.codec_job", broker.address, str(tmp_path / "out")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     for codec in CODECS:

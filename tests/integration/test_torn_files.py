@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from freshet.state.served.layout import SHM
-from tests.support.torn import (
+from tests.support.runs.torn import (
     Ended,
     Given,
     copy_of,

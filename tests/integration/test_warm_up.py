@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from freshet.job.machine.kernels import are_ready, compile_ahead
-from tests.support.embedded import write_graph
-from tests.support.graphs import random_graph
-from tests.support.jobs import DEADLINE_S, NO_SUMS, NO_SUMS_EITHER, ROOT, Job, make_input
-from tests.support.kernels import copy_of_cache, kernels_in
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.runs.jobs import DEADLINE_S, NO_SUMS, NO_SUMS_EITHER, ROOT, Job, make_input
+from tests.support.runs.kernels import copy_of_cache, kernels_in
+from tests.support.stages.embedded import write_graph
 
 SPLIT = ("--hybrid-threshold", "5")
 pytestmark = pytest.mark.slow

@@ -19,8 +19,8 @@ import pytest
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.place import SHM, read_server
 from freshet.job.serving.tls import Address
-from tests.support.hand_job import JOB_ID, WIDTH, HandJob
-from tests.support.serving import Server
+from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
+from tests.support.serving.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 WORKERS = 3

@@ -20,8 +20,8 @@ from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
-from tests.support.batches import batch_of
-from tests.support.malformed_arrow import to_ipc
+from tests.support.kafka.batches import batch_of
+from tests.support.malformed.arrow import to_ipc
 
 ORIGIN = Origin(0, "topic")
 SCHEMA = pa.schema(

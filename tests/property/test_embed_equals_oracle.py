@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from freshet.gnn.oracles import own_scale
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.embed.orchestrator import POLICIES
-from tests.support.embedded import SMALL, embed, file_bytes, read_rows, write_graph
-from tests.support.graphs import Graph
-from tests.support.models import IN_WIDTH, random_model
+from tests.support.graphs.models import IN_WIDTH, random_model
+from tests.support.graphs.random_graphs import Graph
+from tests.support.stages.embedded import SMALL, embed, file_bytes, read_rows, write_graph
 
 TOLERANCE = 1e-5
 

@@ -10,10 +10,10 @@ import pytest
 
 from freshet.state import adjacency
 from freshet.state.memory import list_index
-from tests.support.models import IN_WIDTH, all_small_models
-from tests.support.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
-from tests.support.simulation import Faults
-from tests.support.streams import Record, to_events
+from tests.support.graphs.models import IN_WIDTH, all_small_models
+from tests.support.graphs.streams import Record, to_events
+from tests.support.simulation.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
+from tests.support.simulation.simulator import Faults
 
 MODELS = all_small_models()
 LEAVES = 40

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from freshet.partitioner.config import STRATEGIES
 from tests.property.test_embed_equals_oracle import graphs
-from tests.support.embedded import write_graph
-from tests.support.graphs import Graph
-from tests.support.images import epoch_0, image_files, image_settings, in_memory, out_of_core
-from tests.support.models import random_model
+from tests.support.graphs.models import random_model
+from tests.support.graphs.random_graphs import Graph
+from tests.support.stages.embedded import write_graph
+from tests.support.stages.images import epoch_0, image_files, image_settings, in_memory, out_of_core
 
 
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))

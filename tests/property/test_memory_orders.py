@@ -2,8 +2,8 @@
 
 On a weakly ordered processor (arm64) plain stores become visible in any order that releases and fences leave open, and
 plain loads happen in any order between acquires. The kernels of state/served run here one load and one store at a time
-(tests/support/stepped_memory.py). Whatever a reader calls good must be the rows as of one epoch, whole. Without any one
-of the fences, releases and acquires some schedule must show a bad read: the test sees them.
+(tests/support/serving/stepped_memory.py). Whatever a reader calls good must be the rows as of one epoch, whole. Without
+any one of the fences, releases and acquires some schedule must show a bad read: the test sees them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from freshet.state import salt
 from freshet.state.served import read_kernels, write_kernels
 from freshet.state.served.layout import T_EPOCH, T_RING, Shape
 from freshet.state.served.writer import TableWriter
-from tests.support.stepped_memory import (
+from tests.support.serving.stepped_memory import (
     Beside,
     EndlessError,
     Fences,

@@ -18,7 +18,7 @@ from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.state.block_columns import ROWS
 from freshet.state.codec import Block, Header
-from tests.support.kafka_records import parse, split
+from tests.support.kafka.records import parse, split
 
 WIDTH = 2
 VERTICES = range(4)

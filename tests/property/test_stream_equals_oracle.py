@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from freshet.partitioner.config import STRATEGIES
-from tests.support.models import IN_WIDTH, all_small_models, exact_small_models, make_model
-from tests.support.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
-from tests.support.streams import random_records, to_events
+from tests.support.graphs.models import IN_WIDTH, all_small_models, exact_small_models, make_model
+from tests.support.graphs.streams import random_records, to_events
+from tests.support.simulation.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
 
 MODELS = all_small_models()
 EXACT = exact_small_models()
@@ -164,7 +164,7 @@ def test_values_that_overflow_are_recomputed_when_they_go() -> None:
 
 
 def _graphs(events: Any, simulation: Any) -> Any:
-    from tests.support.oracle import references
+    from tests.support.simulation.oracle import references
 
     return references(events, simulation.log, simulation.settings)
 
@@ -174,7 +174,7 @@ def assert_last(model: Any, events: Any, simulation: Any) -> None:
     import numpy as np
 
     from freshet.gnn.oracles import oracle
-    from tests.support.simulation import embeddings_after
+    from tests.support.simulation.simulator import embeddings_after
 
     epoch, graph = _graphs(events, simulation)[-1]
     got = embeddings_after(simulation.rows(), epoch)

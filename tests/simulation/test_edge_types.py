@@ -8,12 +8,12 @@ import pytest
 
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.partitioner.reference_graph import ReferenceGraph
-from tests.support.cuts import copied
-from tests.support.models import IN_WIDTH, all_small_models
-from tests.support.oracle import NO_FAULTS, assert_exact, job_settings, run, sealed_by
-from tests.support.pages import page_bytes
-from tests.support.simulation import Faults
-from tests.support.streams import random_records, to_events
+from tests.support.graphs.models import IN_WIDTH, all_small_models
+from tests.support.graphs.streams import random_records, to_events
+from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings, run, sealed_by
+from tests.support.simulation.pages import page_bytes
+from tests.support.simulation.simulator import Faults
+from tests.support.stages.cuts import copied
 
 FAULTS = Faults(barrier=0.05, tick=0.005, crashes=4, crash=0.03)
 

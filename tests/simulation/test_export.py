@@ -18,13 +18,13 @@ from freshet.operators.snapshot.writer import write_live_graph
 from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
-from tests.support.cuts import ends_by_epoch
-from tests.support.oracle import references
-from tests.support.pages import page_bytes
-from tests.support.savepoint import load
-from tests.support.simulated import Case, draw, eager, simulate
-from tests.support.simulation import Simulation, lanes_of
-from tests.support.survivors import Checkpoint
+from tests.support.simulation.drawn import Case, draw, eager, simulate
+from tests.support.simulation.oracle import references
+from tests.support.simulation.pages import page_bytes
+from tests.support.simulation.savepoint import load
+from tests.support.simulation.simulator import Simulation, lanes_of
+from tests.support.simulation.survivors import Checkpoint
+from tests.support.stages.cuts import ends_by_epoch
 
 SAVED = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
 Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], float]]

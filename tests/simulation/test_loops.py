@@ -10,11 +10,11 @@ import pytest
 from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.partitioner.reference_graph import ReferenceGraph
-from tests.support.models import IN_WIDTH, conv, make_model
-from tests.support.oracle import assert_exact, job_settings, run, sealed_by
-from tests.support.pages import page_bytes
-from tests.support.simulation import Faults
-from tests.support.streams import random_records, to_events
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.streams import random_records, to_events
+from tests.support.simulation.oracle import assert_exact, job_settings, run, sealed_by
+from tests.support.simulation.pages import page_bytes
+from tests.support.simulation.simulator import Faults
 
 FAULTS = Faults(barrier=0.05, tick=0.005, crashes=3, crash=0.02)
 TYPES = ("a", "b", "c")

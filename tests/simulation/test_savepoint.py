@@ -17,10 +17,10 @@ from freshet.gnn.oracles import oracle
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.state.codec import FORMAT_VERSION, UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
-from tests.support.cuts import copied
-from tests.support.oracle import NO_FAULTS, references
-from tests.support.savepoint import Savepoint, load, make, start
-from tests.support.simulation import Faults
+from tests.support.simulation.oracle import NO_FAULTS, references
+from tests.support.simulation.savepoint import Savepoint, load, make, start
+from tests.support.simulation.simulator import Faults
+from tests.support.stages.cuts import copied
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
 

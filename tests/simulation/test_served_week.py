@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from tests.support.served_week import Plan, Week, week
-from tests.support.soaked import judge
+from tests.support.serving.week import Plan, Week, week
+from tests.support.simulation.soaked import judge
 
 DAYS = Plan(days=0.5, stands_for=3_000, marker_s=120.0, compact_s=1_800.0, keep_s=3_600.0, samples=8)
 

@@ -24,10 +24,10 @@ from freshet.operators.sink.core import Sink
 from freshet.operators.sink.task import of_task
 from freshet.state.sweep import Mutations, Sweeper
 from freshet.state.table import DIRTY, Table
-from tests.support.cuts import copied
-from tests.support.oracle import NO_FAULTS, sealed_by
-from tests.support.simulated import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
-from tests.support.simulation import Faults, Simulation
+from tests.support.simulation.drawn import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
+from tests.support.simulation.oracle import NO_FAULTS, sealed_by
+from tests.support.simulation.simulator import Faults, Simulation
+from tests.support.stages.cuts import copied
 
 ROOT = Path(__file__).resolve().parents[2]
 # FRESHET_SEEDS=1000 for what a change of state, cuts or replay should pass: five minutes.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.soaked import Sample, judge, soak
+from tests.support.simulation.soaked import Sample, judge, soak
 
 
 def sample(epoch: int, **figures: float) -> Sample:

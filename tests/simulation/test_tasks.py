@@ -13,13 +13,13 @@ from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.graph import part_columns
 from freshet.partitioner import graph_tables
-from tests.support.cuts import copied
-from tests.support.dealt_tasks import check_tasks
-from tests.support.models import IN_WIDTH, all_small_models
-from tests.support.oracle import NO_FAULTS, assert_exact, job_settings
-from tests.support.simulated import draw
-from tests.support.simulation import Faults, Simulation
-from tests.support.streams import random_records, to_events
+from tests.support.graphs.models import IN_WIDTH, all_small_models
+from tests.support.graphs.streams import random_records, to_events
+from tests.support.simulation.dealt_tasks import check_tasks
+from tests.support.simulation.drawn import draw
+from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings
+from tests.support.simulation.simulator import Faults, Simulation
+from tests.support.stages.cuts import copied
 
 PARTS = 64
 LISTED = [

@@ -13,7 +13,7 @@ import pytest
 from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError, as_kind, read_json, write_json
 from freshet.files.whole import sync_tree, write_whole
-from tests.support.torn import DAMAGES, damage
+from tests.support.runs.torn import DAMAGES, damage
 
 ADVICE = "put it back"
 

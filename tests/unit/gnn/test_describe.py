@@ -7,7 +7,7 @@ import pytest
 
 from freshet.gnn.describe import describe_data, describe_text
 from freshet.gnn.model import save_model
-from tests.support.models import all_small_models, conv, linear, make_model
+from tests.support.graphs.models import all_small_models, conv, linear, make_model
 
 
 @pytest.mark.parametrize("name", all_small_models())

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from freshet.gnn.model import Model, ModelError, build_model, load_model, save_model
 from freshet.gnn.plan import compile_plan
-from tests.support.models import all_small_models, conv, linear, make_model, random_model
+from tests.support.graphs.models import all_small_models, conv, linear, make_model, random_model
 
 MODELS = all_small_models()
 

@@ -8,8 +8,7 @@ import pytest
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import oracle, whole_graph
 from freshet.gnn.plan import Context, LayerPlan, compile_plan
-from tests.support.graphs import Graph, random_graph
-from tests.support.models import (
+from tests.support.graphs.models import (
     all_small_models,
     conv,
     exact_small_models,
@@ -18,6 +17,7 @@ from tests.support.models import (
     make_model,
     random_model,
 )
+from tests.support.graphs.random_graphs import Graph, random_graph
 
 MODELS = all_small_models()
 EXACT = exact_small_models()

@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from freshet.gnn.model import save_model
 from freshet.kernels import compiled
 from freshet.kernels.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
-from tests.support.models import conv, make_model
+from tests.support.graphs.models import conv, make_model
 
 # What kernels call in jobs, and tests from Python.
 _BY_TESTS = {

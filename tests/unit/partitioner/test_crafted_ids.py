@@ -14,7 +14,7 @@ from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.graph_tables import MASTER
 from freshet.state.salt import Salt, hash_text, make_salt, mix
-from tests.support.sunk import WIDTH, block
+from tests.support.stages.sunk import WIDTH, block
 
 KNOWN, SECRET = 0, 0x5EC4E7
 WORD = 2**64 - 1

@@ -10,7 +10,7 @@ from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
 from freshet.state.codec import Block
-from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
+from tests.support.graphs.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 INTS, STRINGS = [-3, 0, 7, 1 << 40, 5], ["", "a", "b", "ä" * 9, "x" * 40]
 CTL = np.arange(8, dtype=np.int64)

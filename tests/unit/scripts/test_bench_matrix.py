@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.scripts import ROOT
+from tests.support.runs.scripts import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 try:

@@ -1,4 +1,4 @@
-"""The Flink body of the backend contract, in a job of one process (`tests/support/flink_contract.py`)."""
+"""The Flink body of the backend contract, in a job of one process (`tests/support/flink/contract.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_the_flink_backend_keeps_the_contract(tmp_path: Path, backend: str) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "tests.support.flink_contract", str(out), backend]
+    command = [sys.executable, "-m", "tests.support.flink.contract", str(out), backend]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads((out / "results.json").read_text())

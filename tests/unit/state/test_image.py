@@ -12,7 +12,7 @@ from freshet.state.codec import UnknownFormatError
 from freshet.state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
 from freshet.state.sweep import Sweeper
 from freshet.state.table import TableSet
-from tests.support.pages import page_bytes
+from tests.support.simulation.pages import page_bytes
 
 
 @pytest.fixture(autouse=True, params=[1, 1 << 20], ids=["mapped", "read"])

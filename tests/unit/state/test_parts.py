@@ -13,7 +13,7 @@ from freshet.errors import InputError
 from freshet.state.image import load_images, write_image
 from freshet.state.sweep import Mutations, Sweeper, UnevenPartsError
 from freshet.state.table import CLEAN, DIRTY, PENDING, Table, TableSet, View, touch
-from tests.support.pages import page_bytes
+from tests.support.simulation.pages import page_bytes
 
 PARTS = 3
 SHAPES = (("scalar", "i8", None, 0.0), ("wide", "f4", 3, 0.0), ("full", "i4", 2, -1.0), ("nan", "f8", None, np.nan))

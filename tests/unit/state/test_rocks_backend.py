@@ -6,8 +6,8 @@ import pytest
 
 from freshet.state.rocks_backend import RocksStore
 from freshet.state.sweep import Mutations
-from tests.support.dict_backend import DictBackend
-from tests.support.rocks_part import RocksPart
+from tests.support.simulation.dict_backend import DictBackend
+from tests.support.stages.rocks_part import RocksPart
 from tests.unit.state.backend_contract import BackendContract
 
 

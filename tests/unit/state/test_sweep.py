@@ -14,7 +14,7 @@ from freshet.state.codec import UnknownFormatError
 from freshet.state.image import write_image
 from freshet.state.sweep import STATE_FORMAT, Mutations, Sweeper
 from freshet.state.table import DIRTY, Table, TableSet
-from tests.support.pages import page_bytes
+from tests.support.simulation.pages import page_bytes
 
 PAGE = 16  # rows, with the smallest pages
 

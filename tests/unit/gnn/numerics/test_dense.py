@@ -13,7 +13,7 @@ from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import matmul
 from freshet.kernels.blas import use_one_thread
 from freshet.kernels.processor import BLAS_VARIABLE, runs_here
-from tests.support.models import ACTIVATIONS, make_model
+from tests.support.graphs.models import ACTIVATIONS, make_model
 
 SHAPES = [(128, 256), (128, 80), (128, 40), (7, 5), (1, 3), (5, 1), (1, 1), (3, 2), (100, 47), (602, 41), (33, 17)]
 

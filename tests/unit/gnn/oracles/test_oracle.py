@@ -5,9 +5,16 @@ import pytest
 
 from freshet.gnn.oracles import edges, oracle, own_scale, scaled
 from freshet.gnn.pyg import oracle as torch_oracle
-from tests.support.graphs import Graph, random_graph
-from tests.support.jumping import join, keep
-from tests.support.models import all_small_models, conv, exact_small_models, linear, make_model, random_model
+from tests.support.graphs.jumping import join, keep
+from tests.support.graphs.models import (
+    all_small_models,
+    conv,
+    exact_small_models,
+    linear,
+    make_model,
+    random_model,
+)
+from tests.support.graphs.random_graphs import Graph, random_graph
 
 MODELS = all_small_models()
 NONE = np.empty(0, np.int64)

@@ -6,8 +6,8 @@ import pytest
 from freshet.gnn.model import Model, build_model
 from freshet.gnn.oracles import oracle, own_scale
 from freshet.gnn.pyg import oracle as torch_oracle
-from tests.support.graphs import Graph, random_graph
-from tests.support.models import all_small_models, conv, linear, make_model, random_model
+from tests.support.graphs.models import all_small_models, conv, linear, make_model, random_model
+from tests.support.graphs.random_graphs import Graph, random_graph
 
 MODELS = all_small_models()
 ROUNDING = 1e-6  # a hundredth of the tolerance

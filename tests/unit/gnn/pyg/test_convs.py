@@ -19,8 +19,8 @@ from freshet.gnn.pyg.check import check  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
-from tests.support.graphs import random_graph  # noqa: E402
-from tests.support.models import IN_WIDTH as IN  # noqa: E402
+from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
+from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 PNA, DEGREES = ["mean", "min", "max", "std"], torch.tensor([1, 4, 2, 0, 3])
 SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]

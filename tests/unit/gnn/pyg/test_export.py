@@ -19,7 +19,7 @@ from freshet.gnn.model import Model, load_model  # noqa: E402
 from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
-from tests.support.graphs import random_graph  # noqa: E402
+from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN = 6
 

@@ -22,7 +22,7 @@ from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.pyg.statistics import gather, graph_of  # noqa: E402
-from tests.support.graphs import Graph, random_graph  # noqa: E402
+from tests.support.graphs.random_graphs import Graph, random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5
 

@@ -14,7 +14,7 @@ from torch_geometric import nn as pyg
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import oracle
 from freshet.gnn.pyg.export import ExportError, export_model
-from tests.support.graphs import random_graph
+from tests.support.graphs.random_graphs import random_graph
 
 METADATA = (["a", "b"], [("a", "to", "b"), ("b", "rev", "a")])
 

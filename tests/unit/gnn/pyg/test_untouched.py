@@ -20,7 +20,7 @@ from torch.nn.utils import parametrizations, prune  # noqa: E402
 from freshet.gnn.model import Model  # noqa: E402
 from freshet.gnn.oracles import oracle  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
-from tests.support.graphs import random_graph  # noqa: E402
+from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN = 6
 LARGE = 50.0  # what rows of a random graph pass at features around 100 alone

@@ -14,7 +14,7 @@ from freshet.gnn.declarations import DenseLayer
 from freshet.gnn.rows import full_pass, scales
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.steps import in_place
-from tests.support.models import ACTIVATIONS, ROW_NORMS
+from tests.support.graphs.models import ACTIVATIONS, ROW_NORMS
 
 WIDTH = 5
 DECLARED: TypeAdapter[Layer] = TypeAdapter(DenseLayer)

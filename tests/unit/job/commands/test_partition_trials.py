@@ -19,7 +19,7 @@ from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from tests.support.models import conv, make_model
+from tests.support.graphs.models import conv, make_model
 
 
 class Ended:

@@ -14,9 +14,9 @@ from freshet.job.embed import runner
 from freshet.job.embed.runner import EmbedOptions, embed
 from freshet.job.embed.streaming import Placement
 from freshet.job.errors import UsageError
-from tests.support.embedded import read_rows, write_graph
-from tests.support.graphs import random_graph
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.stages.embedded import read_rows, write_graph
 
 VERTICES = 80
 

@@ -14,9 +14,9 @@ from freshet.job.errors import JobFailed, UsageError
 from freshet.job.units import readable
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.snapshot.reader import open_snapshot
-from tests.support.embedded import write_graph
-from tests.support.graphs import random_graph
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.stages.embedded import write_graph
 
 MIB = 1 << 20
 

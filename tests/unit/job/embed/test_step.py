@@ -16,9 +16,9 @@ from freshet.job.embed.step import Serving, Told, do_step, settings_of, steps_of
 from freshet.job.embed.streaming import Placement
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.snapshot.reader import open_snapshot
-from tests.support.embedded import embed, file_bytes, write_graph
-from tests.support.graphs import random_graph
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.stages.embedded import embed, file_bytes, write_graph
 
 LAYERS = (conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4))
 PARTS = 2

@@ -14,7 +14,7 @@ from freshet.job.kafka.topic_specs import TopicInput
 from freshet.operators.epochs.config import CutLogConfig
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 JOB = "0123456789abcdef"
 

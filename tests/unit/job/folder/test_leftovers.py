@@ -18,7 +18,7 @@ from freshet.job.run import runner
 from freshet.job.run.preflight import check_out
 from freshet.operators.snapshot.reader import SnapshotError
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 VERTICES = 5
 

@@ -19,8 +19,8 @@ from freshet.job.errors import EXIT_USAGE, UsageError
 from freshet.job.folder import lock
 from freshet.job.folder.lock import LOCK, is_empty, taken
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.jobs import ROOT
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.runs.jobs import ROOT
 
 _HOLD = """
 import sys, time

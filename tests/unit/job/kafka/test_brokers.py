@@ -17,7 +17,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.ports import server_port
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 NONE = ClientProperties()
 

@@ -18,7 +18,7 @@ from freshet.job.local.stopping import bounded_stop
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
 from freshet.operators.storage.layer import LayerStorage
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 _DEADLINE_S = 60.0
 

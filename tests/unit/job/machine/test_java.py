@@ -8,7 +8,7 @@ import pyflink
 import pytest
 
 from freshet.job.machine.java import find_java_home, prepare_environment
-from tests.support.elsewhere import other_flink
+from tests.support.runs.elsewhere import other_flink
 
 
 def test_the_bundled_java_is_the_fallback() -> None:

@@ -14,7 +14,7 @@ from freshet.job.errors import JobFailed
 from freshet.job.machine import kernels
 from freshet.kernels.compiled import Stamps
 from freshet.kernels.kernel_calls import Call
-from tests.support.models import conv, make_model
+from tests.support.graphs.models import conv, make_model
 
 READY = Call("freshet.gnn.numerics.elementwise", "relu", (numba.types.Array(numba.types.float32, 1, "C"),))
 UNKNOWN = Call("freshet.gnn.numerics.elementwise", "no_such_kernel", ())

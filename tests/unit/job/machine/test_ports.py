@@ -8,7 +8,7 @@ import time
 import pytest
 
 from freshet.job.machine.ports import free_port, is_free, server_port, why_silent
-from tests.support.listening import has_ipv6
+from tests.support.runs.listening import has_ipv6
 
 
 def test_a_seed_does_not_decide_and_no_port_is_given_twice():

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from freshet.job.machine.python_path import own_folders, python_environ
-from tests.support.elsewhere import other_flink
+from tests.support.runs.elsewhere import other_flink
 
 FRESHET = Path(sys.executable).with_name("freshet")
 

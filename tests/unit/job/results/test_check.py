@@ -11,7 +11,8 @@ from freshet.job.errors import UsageError
 from freshet.job.results.check import check
 from freshet.operators.parser.rules import Rules
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from tests.support.finished_run import (
+from tests.support.graphs.models import conv, make_model
+from tests.support.runs.finished_run import (
     FIRST,
     OUT,
     SECOND,
@@ -24,7 +25,6 @@ from tests.support.finished_run import (
     with_one_twice,
     without_first,
 )
-from tests.support.models import conv, make_model
 
 
 @pytest.mark.parametrize("kind", ["int", "string"])

@@ -31,8 +31,8 @@ from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.reference_graph import ReferenceGraph
 from freshet.state.checksums.entries import DamagedStateError
-from tests.support.models import IN_WIDTH, conv, make_model
-from tests.support.streams import random_records, to_events
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.streams import random_records, to_events
 
 EVENTS = 600
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.support.finished_run import Run, epochs_of, part_of, with_nan
+from tests.support.runs.finished_run import Run, epochs_of, part_of, with_nan
 
 
 def without(*names):

@@ -16,10 +16,10 @@ from freshet.operators.parser.core import Origin, Parser, RawMessage
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import OP_NAMES
-from tests.support.malformed import FLOOD, ROW, all_ways, edge_event, vertex_event
-from tests.support.malformed_arrow import rows_to_ipc, to_ipc
-from tests.support.models import IN_WIDTH
-from tests.support.streams import random_records
+from tests.support.graphs.models import IN_WIDTH
+from tests.support.graphs.streams import random_records
+from tests.support.malformed.arrow import rows_to_ipc, to_ipc
+from tests.support.malformed.records import FLOOD, ROW, all_ways, edge_event, vertex_event
 
 GOOD = b'{"op":"del_vertex","id":1}'
 TYPES = ("cites", "writes")

@@ -19,7 +19,7 @@ from freshet.job.run.prepare import prepare
 from freshet.operators.flink import partitioner_shell
 from freshet.operators.flink import shell as flink_shell
 from freshet.operators.flink.partitioner_shell import PartitionerShell
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
-from tests.support.batches import batch_of
+from tests.support.kafka.batches import batch_of
 
 TOPIC = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 10, 1: 5})
 

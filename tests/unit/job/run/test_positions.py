@@ -24,7 +24,7 @@ from freshet.job.run.sources import Found, find_sources, load_starts
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.file_stage import read_plan
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 SNAPSHOT = Path("S")
 TOPIC = "kafka://old-broker:9092/changes"

@@ -10,7 +10,7 @@ from freshet.gnn.plan import Plan, compile_plan
 from freshet.job.errors import UsageError
 from freshet.job.run.processor import of_new_job, of_resumed_job
 from freshet.kernels.processor import running
-from tests.support.models import conv, linear, make_model
+from tests.support.graphs.models import conv, linear, make_model
 
 OTHER = {"blas": "OpenBLAS 0.0.1 Haswell"}
 PNA: dict[str, Any] = {"scalers": ["identity"]}

@@ -19,7 +19,7 @@ from freshet.job.run import runner
 from freshet.job.run.rejected import RejectWatch
 from freshet.operators.parser import files
 from freshet.operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 Run = Callable[..., int]
 

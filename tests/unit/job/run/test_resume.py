@@ -32,7 +32,7 @@ from freshet.job.run.stop import stop
 from freshet.operators.epochs.cut import Cut
 from freshet.operators.parser.file_stage import read_plan
 from freshet.operators.settings import OutletConfig
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 EVENTS = b"".join(orjson.dumps({"op": "add_edge", "src": n, "dst": n + 1}) + b"\n" for n in range(20))
 

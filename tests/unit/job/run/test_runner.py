@@ -18,7 +18,7 @@ from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
 from freshet.state.rocks_backend import RocksStore
 from freshet.state.sweep import Mutations
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 
 @pytest.mark.parametrize("error", [JobFailed, GatewayError, JavaNotFoundError])

@@ -18,8 +18,8 @@ from freshet.job.run.outputs import Outputs
 from freshet.job.run.resume import _with_former_options
 from freshet.job.run.topic_start import put_start
 from freshet.operators.settings import OutletConfig
-from tests.support.hand_job import WIDTH, HandJob
-from tests.support.kafka_records import parse
+from tests.support.kafka.records import parse
+from tests.support.serving.hand_job import WIDTH, HandJob
 
 
 class Client:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.hand_job import WIDTH
+from tests.support.serving.hand_job import WIDTH
 from tests.unit.job.serving.test_servers import Served, junk, key, plain
 
 POSTS = ("/embeddings", "/get-online-features", "/nearest")

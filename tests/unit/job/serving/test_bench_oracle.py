@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.operators.sink.change_log import embeddings_schema
-from tests.support.scripts import ROOT
+from tests.support.runs.scripts import ROOT
 
 _spec = importlib.util.spec_from_file_location("_serve_oracle", ROOT / "scripts" / "_serve_oracle.py")
 assert _spec is not None and _spec.loader is not None

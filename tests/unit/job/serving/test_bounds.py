@@ -18,7 +18,7 @@ from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, KEPT_FOR_SMALL, ONE
 from freshet.job.serving.bounds.feast import feast_bytes
 from freshet.job.serving.bounds.whole_table import WholeTable
 from freshet.job.serving.lookup import TooSlowError
-from tests.support.hand_job import WIDTH
+from tests.support.serving.hand_job import WIDTH
 from tests.unit.job.serving.test_servers import Served, key
 
 MIB = 1 << 20

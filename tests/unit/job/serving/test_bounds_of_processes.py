@@ -19,10 +19,10 @@ from freshet.job.serving.bounds.budget import ALL_BYTES_MAX
 from freshet.job.serving.place import read_server
 from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
 from freshet.state.codec import Block, Header
-from tests.support.hand_job import WIDTH, HandJob
-from tests.support.jobs import ROOT
-from tests.support.serving import Server
-from tests.support.sunk import control
+from tests.support.runs.jobs import ROOT
+from tests.support.serving.hand_job import WIDTH, HandJob
+from tests.support.serving.server import Server
+from tests.support.stages.sunk import control
 from tests.unit.job.serving.test_bounds import EXHAUSTED, MIB, connected, until
 
 MANY = 1_500_000  # rows of 32 bytes: what each of 40 streams held before

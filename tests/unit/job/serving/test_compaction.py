@@ -16,8 +16,8 @@ from freshet.job.errors import EXIT_USAGE, UsageError
 from freshet.job.serving import columns, compaction
 from freshet.job.serving.change_log_rows import rows_between
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from tests.support.hand_job import WIDTH, HandJob
-from tests.support.jobs import ROOT
+from tests.support.runs.jobs import ROOT
+from tests.support.serving.hand_job import WIDTH, HandJob
 
 
 def test_string_ids_are_compacted_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

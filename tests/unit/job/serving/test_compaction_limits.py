@@ -8,7 +8,7 @@ from pathlib import Path
 from freshet.job.serving.change_log_rows import epochs_of, rows_between
 from freshet.job.serving.compaction import Compacted, compact_log
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from tests.support.hand_job import WIDTH, HandJob
+from tests.support.serving.hand_job import WIDTH, HandJob
 
 NOW_S = 4e9  # in 2096
 OLD_S, YOUNG_S = 3600.0, 60.0  # ages, on either side of what is kept in any case

@@ -21,7 +21,7 @@ from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
-from tests.support.hand_job import JOB_ID, WIDTH
+from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.unit.job.serving.test_servers import Served
 
 

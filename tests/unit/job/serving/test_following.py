@@ -24,8 +24,8 @@ from freshet.operators.sink.tail.reader import Beat
 from freshet.state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER, T_TAIL_FAILURES
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.writer import TableWriter
-from tests.support.hand_job import JOB_ID, HandJob
-from tests.support.jobs import ROOT
+from tests.support.runs.jobs import ROOT
+from tests.support.serving.hand_job import JOB_ID, HandJob
 
 
 @pytest.fixture

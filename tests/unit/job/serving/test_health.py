@@ -11,7 +11,7 @@ from freshet.job.serving.follower import Follower
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.served_job import ServedJob
-from tests.support.hand_job import HandJob
+from tests.support.serving.hand_job import HandJob
 
 
 @pytest.fixture

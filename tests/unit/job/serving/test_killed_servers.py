@@ -26,7 +26,7 @@ from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served import writer as table_writer
 from freshet.state.served.mapped import HistoryTooShortError
-from tests.support.hand_job import JOB_ID, WIDTH, HandJob
+from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 
 Rows = dict[int, tuple[int, float]]
 MANY = 320

@@ -22,8 +22,8 @@ from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_CHANGED, TailName
 from freshet.operators.sink.tail.reader import NotATailError, TailReader
-from tests.support.hand_job import JOB_ID, HandJob
-from tests.support.machines import Machines, begin
+from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.machines import Machines, begin
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from freshet.operators.sink.tail.reader import TailReader
 from freshet.state.served.layout import RUNS
 from freshet.state.served.mapped import HistoryTooShortError
 from freshet.state.served.writer import TableWriter
-from tests.support.hand_job import JOB_ID, WIDTH, HandJob
-from tests.support.machines import Machines, begin
+from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
+from tests.support.serving.machines import Machines, begin
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
 from freshet.job.serving.http_server import make_app
 from freshet.job.serving.lookup import IDS_MAX, BadRequestError, CurrentTable, Lookup, NotReadyError, NotYetError
 from freshet.job.serving.served_job import ServedJob
-from tests.support.hand_job import JOB_ID, WIDTH, HandJob
+from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 
 
 class Served:

@@ -31,7 +31,7 @@ from freshet.job.serving.lookup import ROW, BadRequestError, CurrentTable, Looku
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_lines import Lines
 from freshet.state.served.layout import T_BEAT_US
-from tests.support.kafka_records import split_epochs
+from tests.support.kafka.records import split_epochs
 
 WIDTH = 3
 JOB_ID = f"f{os.getpid():015x}"

@@ -15,8 +15,8 @@ from freshet.job.serving.lookup import CurrentTable, Lookup, Wanted
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import RECORD_WORDS, boot_word
 from freshet.operators.sink.tail.reader import NotATailError
-from tests.support.hand_job import JOB_ID, HandJob
-from tests.support.machines import Machines, begin
+from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.machines import Machines, begin
 from tests.unit.job.serving.test_following import catch_up, follower_of, seen
 from tests.unit.job.serving.test_merging_faults import job_of, record_of_part
 

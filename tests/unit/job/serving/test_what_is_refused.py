@@ -11,7 +11,7 @@ from freshet.job.serving import place
 from freshet.job.serving.feeds import topic_reader
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
 from freshet.job.serving.feeds.topic_records import Record, rows_of_records
-from tests.support.hand_job import HandJob
+from tests.support.serving.hand_job import HandJob
 from tests.unit.job.serving.test_following import catch_up, follower_of, hand, seen  # noqa: F401
 from tests.unit.job.serving.test_topic_feed import KIND, records
 

@@ -11,7 +11,7 @@ from freshet.job.machine.ports import server_port
 from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.job.serving.workers.worker import Work
-from tests.support.hand_job import JOB_ID, WIDTH
+from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.unit.job.serving.test_servers import Served
 
 

@@ -21,8 +21,8 @@ from freshet.operators.aggregates.attention.sides import FLIPS_AT_ONCE
 from freshet.operators.aggregates.exact_sums import LAST_SERIAL, LOSSY
 from freshet.operators.graph import row_kernels
 from freshet.state.table import TableSet
-from tests.support.models import Spec, conv
-from tests.support.twin import Edge, Twin, twin_of
+from tests.support.graphs.models import Spec, conv
+from tests.support.stages.twin import Edge, Twin, twin_of
 
 ROWS = 6
 KINDS: dict[str, Spec] = {

@@ -17,7 +17,7 @@ from freshet.operators.aggregates import exact_sums
 from freshet.operators.aggregates.sums.kernels import SCRUBBED_PER_EPOCH
 from freshet.operators.storage.layer import LayerShape, LayerStorage
 from freshet.state.task_parts import TaskParts
-from tests.support.blocks import sent, sync
+from tests.support.stages.blocks import sent, sync
 
 HUB = 0
 # Far apart, so that sums of them lose bits, cancel and overflow.

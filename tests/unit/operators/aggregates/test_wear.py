@@ -12,8 +12,8 @@ from freshet.operators.aggregates.exact_sums import LOSSY
 from freshet.operators.aggregates.sums.kernels import SCRUBBED_PER_EPOCH
 from freshet.operators.storage.layer import LayerShape, LayerStorage
 from freshet.state.task_parts import TaskParts
-from tests.support.blocks import sync
-from tests.support.twin import twin_of
+from tests.support.stages.blocks import sync
+from tests.support.stages.twin import twin_of
 from tests.unit.operators.aggregates.test_attention import KINDS, ROWS, assert_same, fold_of, gat_rows, star
 from tests.unit.operators.aggregates.test_exact_sums import HUB, Star
 

@@ -18,10 +18,10 @@ from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError, file_block_rows, layer_memory, shape_of
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.data import data_set
-from tests.support.embedded import SMALL, WIDE, embed, file_bytes, read_rows, write_graph
-from tests.support.graphs import Graph, random_graph
-from tests.support.models import IN_WIDTH, all_small_models, conv, make_model
+from tests.support.graphs.data import data_set
+from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, make_model
+from tests.support.graphs.random_graphs import Graph, random_graph
+from tests.support.stages.embedded import SMALL, WIDE, embed, file_bytes, read_rows, write_graph
 
 TOLERANCE = 1e-5
 VERTICES = 400

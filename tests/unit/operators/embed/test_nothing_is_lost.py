@@ -18,9 +18,9 @@ from freshet.operators.embed.files import DiskFile, EmbedError
 from freshet.operators.embed.hot_kernels import MIN_PENDING, Task
 from freshet.operators.embed.journal import Journal
 from freshet.operators.embed.orchestrator import Orchestrator, make_hot
-from tests.support.embedded import SMALL, embed, read_rows, write_graph
-from tests.support.graphs import random_graph
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.stages.embedded import SMALL, embed, read_rows, write_graph
 
 VERTICES = 120
 LAYERS = [conv("sage_conv", IN_WIDTH, 5), conv("gcn_conv", 5, 3), conv("gat_conv", 3, 4, heads=2)]

@@ -20,7 +20,7 @@ from freshet.operators.epochs.cut import Cut, LostCutError
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.cut_segments import FencedError, ForeignLogError, newest_attempt, segments_in
 from freshet.operators.epochs.retention import Commits
-from tests.support.cuts import CUTS, lines, newest_segment, reopened, written
+from tests.support.stages.cuts import CUTS, lines, newest_segment, reopened, written
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 

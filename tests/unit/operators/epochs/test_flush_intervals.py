@@ -13,7 +13,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.state.codec import Block
-from tests.support.dict_backend import DictBackend
+from tests.support.simulation.dict_backend import DictBackend
 
 WIDTH = 2
 

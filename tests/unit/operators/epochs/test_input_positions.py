@@ -15,7 +15,7 @@ from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.outcome import Outcome
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
-from tests.support.cuts import copied
+from tests.support.stages.cuts import copied
 from tests.unit.operators.epochs.test_waiting_events import TOPIC, block
 
 

@@ -2,7 +2,7 @@
 
 from freshet.operators.control import MARKER
 from freshet.operators.epochs.cut_log import CutLog
-from tests.support.sealed import Job, edges
+from tests.support.stages.sealed import Job, edges
 
 
 def test_markers_follow_the_clock() -> None:

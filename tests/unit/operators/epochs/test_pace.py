@@ -8,8 +8,8 @@ from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.pace import EPOCHS_UNDER_WAY, Pace
 from freshet.operators.epochs.under_way import UnderWay
-from tests.support.cuts import copied
-from tests.support.sealed import Job, ends
+from tests.support.stages.cuts import copied
+from tests.support.stages.sealed import Job, ends
 
 TARGET = {"epoch_events": 100, "latency_target_ms": 50.0, "marker_interval_ms": 10**9}
 

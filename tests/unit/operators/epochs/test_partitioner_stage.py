@@ -33,8 +33,8 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.state.codec import UnknownFormatError, encode
-from tests.support.cuts import lines
-from tests.support.sealed import WIDTH, Job, edges, ends, events
+from tests.support.stages.cuts import lines
+from tests.support.stages.sealed import WIDTH, Job, edges, ends, events
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
 

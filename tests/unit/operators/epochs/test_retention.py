@@ -12,7 +12,7 @@ from freshet.operators.epochs.cut import Cut, LostCutError, Share
 from freshet.operators.epochs.cut_log import CutLog, copy_log
 from freshet.operators.epochs.cut_segments import segments_in
 from freshet.operators.epochs.retention import CLOCKS_MS, TOLD_FILE, CheckpointFolder, Commits, ToldCheckpoints
-from tests.support.cuts import reopened
+from tests.support.stages.cuts import reopened
 
 
 def marched(log: CutLog, first: int, epochs: int, every: int, done: Callable[[], None] = lambda: None) -> None:

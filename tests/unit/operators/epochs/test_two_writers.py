@@ -10,7 +10,7 @@ import pytest
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.direct_file import DirectFile
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
-from tests.support.sunk import SOURCES, WIDTH, block, rows_in, sink_of
+from tests.support.stages.sunk import SOURCES, WIDTH, block, rows_in, sink_of
 
 
 def epochs(count: int) -> list[EpochRows]:

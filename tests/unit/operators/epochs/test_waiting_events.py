@@ -18,8 +18,8 @@ from freshet.operators.outcome import Outcome
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
-from tests.support.cuts import lines
-from tests.support.dict_backend import DictBackend
+from tests.support.simulation.dict_backend import DictBackend
+from tests.support.stages.cuts import lines
 
 TOPIC = 1  # the index of the topic among the sources; 0 is a file
 

@@ -17,7 +17,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
 from freshet.operators.telemetry.profile import read_profiles
 from freshet.partitioner.events import Events
-from tests.support.batches import batch_of
+from tests.support.kafka.batches import batch_of
 
 ORIGIN = Origin(0, "kafka://localhost:9092/events")
 

@@ -9,7 +9,7 @@ from freshet.operators.graph.part_rows import PartRows
 from freshet.state.adjacency import Lists, append
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
-from tests.support.blocks import topology
+from tests.support.stages.blocks import topology
 
 
 def two_of_five() -> tuple[PartRows, TableSet]:

@@ -9,7 +9,7 @@ from freshet.gnn.plan import Context, LayerPlan, compile_plan
 from freshet.operators.aggregates.finishing import finish
 from freshet.operators.graph import row_kernels
 from freshet.state.table import TableSet
-from tests.support.models import conv, make_model
+from tests.support.graphs.models import conv, make_model
 
 WIDTH, ROWS = 5, 40
 RELU = {"type": "relu"}

@@ -11,8 +11,8 @@ from freshet.operators.graph.topology import MASTER, SPLIT, Masters, Topology
 from freshet.operators.storage.layer import LayerShape, LayerStorage
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
-from tests.support.blocks import sync
-from tests.support.models import Spec, conv, make_model
+from tests.support.graphs.models import Spec, conv, make_model
+from tests.support.stages.blocks import sync
 
 ONE = TaskParts.dealt(1, 1)
 LISTS = tuple(f"{name}.{table}" for name in ("out", "in") for table in ("head", "pool", "free"))

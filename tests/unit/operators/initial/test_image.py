@@ -16,10 +16,10 @@ from freshet.operators.initial.image import InitialImage
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import SnapshotError
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.embedded import write_graph
-from tests.support.graphs import random_graph
-from tests.support.images import epoch_0, image_files, image_settings, in_memory, opened, out_of_core
-from tests.support.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.stages.embedded import write_graph
+from tests.support.stages.images import epoch_0, image_files, image_settings, in_memory, opened, out_of_core
 
 LAYERS = [
     conv("gcn_conv", IN_WIDTH, 8),

@@ -17,7 +17,7 @@ from freshet.operators.parser.arrow_bounds import Bounds, PastBoundError, messag
 from freshet.operators.parser.arrow_message import BYTES_MAX, ROWS_MAX, read_arrow
 from freshet.operators.parser.core import Parser, RawMessage
 from freshet.operators.parser.files import EventFileError, plan_chunks
-from tests.support.parsed import ORIGIN
+from tests.support.stages.parsed import ORIGIN
 
 MEGABYTE = 1 << 20
 TABLE = pa.table(

@@ -12,7 +12,7 @@ import pytest
 from freshet.operators.parser import arrow_message
 from freshet.operators.parser.arrow_message import ROWS_MAX, VALUES_MAX, read_arrow
 from freshet.operators.parser.core import Origin, Parser, RawMessage
-from tests.support.malformed_arrow import to_ipc
+from tests.support.malformed.arrow import to_ipc
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events", 2)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from freshet.operators.parser.core import Parser, RawMessage
 from freshet.partitioner.events import DEFAULT_TYPE, OP_NAMES
-from tests.support.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl
+from tests.support.stages.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl
 
 ACCEPTED: list[dict[str, Any]] = [
     {"op": "add_vertex", "id": 7, "x": [0.5, 1]},

@@ -21,7 +21,7 @@ from freshet.operators.parser.letter_box import (
 )
 from freshet.operators.record_lines import BLOCK_BYTES
 from freshet.operators.telemetry.status_file import await_last
-from tests.support.kafka_records import split
+from tests.support.kafka.records import split
 
 
 def letter(error="x: missing", raw=b"{}", offset=0, source="kafka://h:1/t", partition=2):

@@ -19,10 +19,10 @@ from freshet.partitioner.reference_graph import ReferenceGraph
 from tests.drills.bad_letters import REASON_LENGTH, Letters, judge
 from tests.drills.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
 from tests.drills.job_watch import states_in_log
-from tests.support.malformed import FLOOD, ROW, Way, all_ways, edge_event, vertex_event
-from tests.support.malformed_arrow import rows_to_ipc
-from tests.support.models import IN_WIDTH
-from tests.support.plain_graph import replay
+from tests.support.graphs.models import IN_WIDTH
+from tests.support.graphs.plain_graph import replay
+from tests.support.malformed.arrow import rows_to_ipc
+from tests.support.malformed.records import FLOOD, ROW, Way, all_ways, edge_event, vertex_event
 
 SOURCE = "kafka://localhost:9092/events"
 ORIGIN = Origin(1, SOURCE, 2)

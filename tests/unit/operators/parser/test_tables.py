@@ -15,7 +15,7 @@ import pytest
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from freshet.partitioner.events import Events
-from tests.support.parsed import ORIGIN, REJECTED, as_rows, jsonl, random_rows, table, the_same_as_jsonl
+from tests.support.stages.parsed import ORIGIN, REJECTED, as_rows, jsonl, random_rows, table, the_same_as_jsonl
 
 
 @pytest.mark.parametrize(("record", "reason"), [one for one in REJECTED[1:] if one[0].get("id") != 7.0])

@@ -11,7 +11,7 @@ from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, messages_of, read_positions
 from freshet.partitioner.events import Events
-from tests.support.batches import batch_of
+from tests.support.kafka.batches import batch_of
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events")
 

@@ -24,7 +24,7 @@ from freshet.operators.parser.file_stage import Originals, write_plan
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from freshet.operators.parser.skipping import plan_from
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
-from tests.support.parsed import ORIGIN, as_rows, jsonl, the_same_as_jsonl
+from tests.support.stages.parsed import ORIGIN, as_rows, jsonl, the_same_as_jsonl
 
 ROWS: list[dict[str, Any]] = [
     {"op": "add_vertex", "id": 1, "x": [0.5, 1.0]},

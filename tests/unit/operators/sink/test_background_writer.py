@@ -8,7 +8,7 @@ from freshet.operators.sink import background_writer
 from freshet.operators.sink.background_writer import BackgroundWriter
 from freshet.operators.sink.change_log import ChangeLogError
 from freshet.operators.sink.log_output import LogOutput
-from tests.support.sunk import block, control, files, sink_of
+from tests.support.stages.sunk import block, control, files, sink_of
 
 
 @pytest.fixture(autouse=True)

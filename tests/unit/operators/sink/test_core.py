@@ -11,7 +11,7 @@ from freshet.operators.control import LAST, REPLAY
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import BadEpochError
-from tests.support.sunk import SOURCES, WIDTH, block, control, digest, files, rows_in, sink_of
+from tests.support.stages.sunk import SOURCES, WIDTH, block, control, digest, files, rows_in, sink_of
 
 
 def test_rows_come_out_with_their_epoch_and_a_deleted_row_is_zero(tmp_path):

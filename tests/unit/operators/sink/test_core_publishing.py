@@ -9,7 +9,7 @@ import pytest
 
 from freshet.operators.control import LAST, PUBLISH, REPLAY
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
-from tests.support.sunk import block, control, files, rows_in, sink_of
+from tests.support.stages.sunk import block, control, files, rows_in, sink_of
 
 
 def until(seen, seconds=10.0):

@@ -17,7 +17,7 @@ from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.stage import Stage
 from freshet.state.codec import encode
-from tests.support.sunk import WIDTH, block, control, digest, sink_of
+from tests.support.stages.sunk import WIDTH, block, control, digest, sink_of
 
 EPOCHS = 60
 MARKER = 18  # within a file of epochs

@@ -6,7 +6,7 @@ import pytest
 from freshet.operators.record_lines import BLOCK_BYTES, records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_lines import Lines, record_bytes_max
-from tests.support.kafka_records import parse, split, split_epochs
+from tests.support.kafka.records import parse, split, split_epochs
 
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "日本", "😀 and é", "\x00\x1f\x7f", "x" * 300, " "]
 

@@ -9,7 +9,7 @@ import pytest
 from freshet.operators.control import EVENTS_IN_EPOCH, FLAGS, LAST, MARKER, PUBLISH
 from freshet.operators.epochs.cut import Cut, Share
 from freshet.operators.epochs.cut_log import CutLog
-from tests.support.sealed import Job, ends
+from tests.support.stages.sealed import Job, ends
 
 LARGE = {"publish_ms": 10_000, "marker_interval_ms": 10**9}  # a state whose markers are far apart
 

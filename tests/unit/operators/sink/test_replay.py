@@ -8,7 +8,7 @@ import pytest
 
 from freshet.operators.stage import Stage
 from freshet.state.codec import encode
-from tests.support.sunk import block, control, digest, rows_in, sink_of
+from tests.support.stages.sunk import block, control, digest, rows_in, sink_of
 
 
 def story(epochs, kind, seed=3):

@@ -9,7 +9,7 @@ from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.operators.sink.task import TaskSink, of_task
 from freshet.state.codec import Block, decode, encode
-from tests.support.sunk import WIDTH, block, control, digest, rows_in, sink_of
+from tests.support.stages.sunk import WIDTH, block, control, digest, rows_in, sink_of
 
 PARTS = 3
 

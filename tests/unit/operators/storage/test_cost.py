@@ -25,13 +25,13 @@ from freshet.operators.storage.layer import FeatureStorage, LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.config import STRATEGIES
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
-from tests.support.data import data_set
-from tests.support.frontier import frontier, moments, prunes
-from tests.support.models import IN_WIDTH, all_small_models, conv, exact_small_models, make_model
-from tests.support.oracle import NO_FAULTS, cuts_of, job_settings
-from tests.support.simulation import Simulation
-from tests.support.streams import random_records, to_events
-from tests.support.survivors import Id, RecordingSink
+from tests.support.graphs.data import data_set
+from tests.support.graphs.frontier import frontier, moments, prunes
+from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, exact_small_models, make_model
+from tests.support.graphs.streams import random_records, to_events
+from tests.support.simulation.oracle import NO_FAULTS, cuts_of, job_settings
+from tests.support.simulation.simulator import Simulation
+from tests.support.simulation.survivors import Id, RecordingSink
 
 EXACT, MODELS = exact_small_models(), all_small_models()
 

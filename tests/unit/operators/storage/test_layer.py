@@ -14,7 +14,7 @@ from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerSto
 from freshet.operators.storage.tail import LayerTail
 from freshet.state.table import DIRTY
 from freshet.state.task_parts import TaskParts
-from tests.support.blocks import partial, replica_sync, sent, sync, topology
+from tests.support.stages.blocks import partial, replica_sync, sent, sync, topology
 
 SUM = {"type": "graph_conv", "in_channels": 1, "out_channels": 1}
 

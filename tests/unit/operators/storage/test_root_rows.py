@@ -7,7 +7,7 @@ import pytest
 
 from freshet.gnn.plan import compile_plan
 from freshet.operators.storage.root_rows import RootRows
-from tests.support.models import conv, make_model
+from tests.support.graphs.models import conv, make_model
 
 SLOTS = np.array([3, 0, 2], np.int32)
 

@@ -14,7 +14,7 @@ from freshet.partitioner.events import Events
 from freshet.partitioner.live_graph import PartitionStats
 from freshet.partitioner.placement import whole_graph
 from freshet.partitioner.placement.whole_graph import whole_masters
-from tests.support.partition_reference import Receiver, ReferenceGraph, check_receivers
+from tests.support.graphs.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 GROUPS, MEMBERS, FOREIGN = 8, 40, 0.1
 VERTICES = GROUPS * MEMBERS

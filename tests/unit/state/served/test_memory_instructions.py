@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.instructions import ARM, PLAIN, X86
+from tests.support.serving.instructions import ARM, PLAIN, X86
 
 ROOT = Path(__file__).resolve().parents[4]
-# Target -> function -> what its accesses must look like (letters: see tests/support/instructions.py).
+# Target -> function -> what its accesses must look like (letters: see tests/support/serving/instructions.py).
 EXPECTED = {
     ARM: {
         "publish_word": r"^R",
@@ -58,7 +58,7 @@ NOTICED = {
 def accesses(folder: Path, *plain: str) -> dict[str, dict[str, str]]:
     """Of all kernels, compiled anew."""
     environ = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
-    command = [sys.executable, "-m", "tests.support.instructions", *plain]
+    command = [sys.executable, "-m", "tests.support.serving.instructions", *plain]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, str]] = json.loads(done.stdout)

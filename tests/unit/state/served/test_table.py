@@ -22,8 +22,8 @@ from freshet.state.served.mapped import HistoryTooShortError, NoTableError, Writ
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.reader import ChangeReader, TableReader
 from freshet.state.served.writer import TableFullError, TableWriter
-from tests.support.read_beside import read_beside, writer
-from tests.support.served import EPOCHS, IDS, histories, row_of, write_epoch
+from tests.support.serving.epochs import EPOCHS, IDS, histories, row_of, write_epoch
+from tests.support.serving.read_beside import read_beside, writer
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -148,7 +148,7 @@ def assert_few(reader, there, found, strings):
 
 
 def child(path: Path, until: int = EPOCHS) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.support.served", str(path), str(until)]
+    command = [sys.executable, "-m", "tests.support.serving.epochs", str(path), str(until)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

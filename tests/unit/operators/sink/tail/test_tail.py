@@ -20,7 +20,7 @@ from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.tail.reader import NotATailError, TailReader, read_beat
 from freshet.state.served.ids import Texts
-from tests.support.sunk import WIDTH, block, control, sink_of, vector
+from tests.support.stages.sunk import WIDTH, block, control, sink_of, vector
 
 JOB = "00000000000000ab"
 WORD = job_word(JOB)

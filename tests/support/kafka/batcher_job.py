@@ -1,0 +1,90 @@
+"""Messages through MessageBatcher.java in a real Flink job: `python -m tests.support.kafka.batcher_job OUT`.
+
+OUT/batches.json has the batches of each case, as lists of [partition, offset, value in base64 or null].
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyflink.datastream import DataStream
+from pyflink.table import DataTypes, StreamTableEnvironment
+
+from freshet.job.flink.gateway import start_gateway, stop_gateway
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.options import flink_options
+from freshet.job.flink.runtime import environment
+from freshet.job.kafka import flink_source
+from freshet.operators.parser.topic_stage import messages_of
+
+DAY_MS = 86_400_000
+LARGE = 5000  # bytes of one message
+SLOW_ROWS = 2000
+
+
+def many_messages() -> list[tuple[int, int, bytes | None]]:
+    """Of all kinds: without a value, empty, small, one larger than a batch."""
+    rng = random.Random(3)
+    values = [None if rng.random() < 0.1 else rng.randbytes(rng.choice([0, 1, 30, 90])) for _ in range(3000)]
+    values[1500] = rng.randbytes(LARGE)
+    return [(k % 3, 2**33 + k, value) for k, value in enumerate(values)]
+
+
+def run(messages: DataStream, limits: tuple[int, int, int]) -> list[list[Any]]:
+    """The batches of a job with these limits (bytes, messages, milliseconds)."""
+    flink_source.BATCH_BYTES, flink_source.BATCH_MESSAGES, flink_source.LINGER_MS = limits
+    rows = flink_source.in_batches(messages)._j_data_stream.executeAndCollect()
+    found = []
+    while rows.hasNext():
+        row = rows.next()
+        assert row.getField(0) == 0
+        found.append(
+            [
+                (partition, offset, None if value is None else base64.b64encode(value).decode())
+                for partition, offset, value in messages_of(bytes(row.getField(1)))
+            ]
+        )
+    return found
+
+
+def main(out: Path) -> None:
+    """Run the cases."""
+    spec = JobSpec(out=str(out), layers=1, parts=1, checkpoint_interval_ms=200, heap_mb=512)
+    for folder in (spec.checkpoints, out / "tmp"):
+        folder.mkdir(parents=True)
+    java = start_gateway(spec.logs, spec.tmp, spec.heap_mb)
+    results = {}
+    try:
+        env = environment(flink_options(spec))
+        env.set_parallelism(1)
+        tables = StreamTableEnvironment.create(env)
+        row = DataTypes.ROW(
+            [
+                DataTypes.FIELD("p", DataTypes.INT()),
+                DataTypes.FIELD("o", DataTypes.BIGINT()),
+                DataTypes.FIELD("v", DataTypes.BYTES()),
+            ]
+        )
+        # PyFlink takes bytes for text
+        rows = [(p, o, None if value is None else bytearray(value)) for p, o, value in many_messages()]
+        many = tables.to_data_stream(tables.from_elements(rows, row))
+        results["many"] = run(many, (1000, 50, DAY_MS))
+        tables.execute_sql(
+            f"CREATE TABLE slow (o BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', "
+            f"'fields.o.kind' = 'sequence', 'fields.o.start' = '0', 'fields.o.end' = '{SLOW_ROWS - 1}')"
+        )
+        slow = tables.sql_query("SELECT 0 AS p, o, CAST(NULL AS BYTES) AS v FROM slow")
+        results["by barriers"] = run(tables.to_data_stream(slow), (1 << 30, 1 << 30, DAY_MS))
+        results["by time"] = run(tables.to_data_stream(slow), (1 << 30, 1 << 30, 100))
+    finally:
+        stop_gateway(java)
+    (out / "batches.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

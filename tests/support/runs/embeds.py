@@ -1,0 +1,55 @@
+"""`freshet embed` in a process of its own, which ends with the test's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from freshet.job.machine.processes import die_with_parent
+from tests.support.runs.jobs import FRESHET, Input
+
+
+def start_embed(given: Input, out: Path, *options: str, **environ: str) -> subprocess.Popen[str]:
+    """Begin to embed the snapshot of the input into `out`; what it prints and says can be read."""
+    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
+    return subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environ,
+        preexec_fn=die_with_parent,
+    )
+
+
+@contextmanager
+def killing_steps() -> Iterator[list[str]]:
+    """Kill the process of the first step that is seen below this one, meanwhile; the list gets its name."""
+    done, killed = threading.Event(), list[str]()
+    killer = threading.Thread(target=_kill_a_step, args=(done, killed))
+    killer.start()
+    try:
+        yield killed
+    finally:
+        done.set()
+        killer.join()
+
+
+def _kill_a_step(done: threading.Event, killed: list[str]) -> None:
+    while not done.is_set() and not killed:
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if "freshet.job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
+                    process.kill()
+                    killed.append(process.name())
+                    break
+            except psutil.Error:
+                continue
+        time.sleep(0.02)

@@ -1,0 +1,325 @@
+"""Real jobs in processes of their own, through the command line: inputs, runs, kills, and what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from freshet.gnn.model import save_model
+from freshet.job.folder.run_file import read_run
+from freshet.job.machine.processes import die_with_parent
+from freshet.job.run.summary import progress
+from freshet.operators.snapshot.writer import write_snapshot
+from tests.support.graphs.jumping import join, keep
+from tests.support.graphs.models import IN_WIDTH, Spec, conv, make_model
+from tests.support.graphs.random_graphs import random_graph
+from tests.support.graphs.streams import random_records
+
+ROOT = Path(__file__).resolve().parents[3]
+FRESHET = Path(sys.executable).with_name("freshet")
+DEADLINE_S = 300.0  # the very first run compiles the kernels
+
+
+@dataclass(frozen=True)
+class Input:
+    """A model, a stream, and possibly a snapshot that it begins with."""
+
+    model: Path
+    events: Path
+    count: int
+    snapshot: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """As every command takes them."""
+        snapshot = ["--snapshot", str(self.snapshot)] if self.snapshot else []
+        return ["--model", str(self.model), "--events", str(self.events), *snapshot]
+
+
+@dataclass(frozen=True)
+class TopicInput(Input):
+    """A model, and the topic that its events come from."""
+
+    topic: str = ""
+    config: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        options = ["--model", str(self.model), "--events", self.topic]
+        options += ["--config", str(self.config)] if self.config else []
+        return options + (["--snapshot", str(self.snapshot)] if self.snapshot else [])
+
+
+SUMS = (conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4))
+# What is no sum: extrema, several aggregators, scores that are additive and others; with rows kept across convs.
+NO_SUMS = (
+    conv("gat_conv", IN_WIDTH, 8, heads=2),
+    {"type": "elu"},
+    keep("first"),
+    conv("sage_conv", 8, 6, aggr=["mean", "max"]),
+    {"type": "relu"},
+    keep("second"),
+    conv("gatv2_conv", 6, 6, heads=3),
+    join("sum", "second", "."),
+    conv("graph_conv", 6, 4, aggr="min"),
+    join("cat", "first", "."),
+)
+# And these: variances among others, gates, scores that read values, messages of a network.
+NO_SUMS_EITHER = (
+    conv("pna_conv", IN_WIDTH, 6, aggregators=["mean", "max", "std"], scalers=["identity", "linear"], towers=2),
+    {"type": "relu"},
+    conv("res_gated_graph_conv", 6, 5),
+    {"type": "elu"},
+    conv("edge_conv", 5, 5),
+    conv("super_gat_conv", 5, 4, heads=2),
+)
+
+
+def make_input(
+    folder: Path,
+    events: int,
+    *,
+    vertices: int = 300,
+    seed: int = 1,
+    snapshot: bool = False,
+    layers: Sequence[Spec] = SUMS,
+    **options: Any,
+) -> Input:
+    """A model, by default of two layers that read weights and degrees, and a stream of all five kinds of events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(make_model(seed, layers), folder / "model")
+    records = random_records(random.Random(seed), events, IN_WIDTH, vertices=vertices, **options)
+    path = folder / "events.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    if not snapshot:
+        return Input(folder / "model", path, events)
+    graph = random_graph(seed, vertices=vertices, edges=4 * vertices, width=IN_WIDTH)
+    ids = np.arange(vertices) * 7 - 5  # as in `random_records`
+    write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.weight)
+    return Input(folder / "model", path, events, folder / "snapshot")
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    result: dict[str, Any]
+    errors: str
+
+    @property
+    def last_line(self) -> str:
+        """Of stderr: the root cause where the command failed."""
+        return (self.errors.strip().splitlines() or [""])[-1]
+
+
+@dataclass
+class Job:
+    """An output folder and the commands that work on it; `end` leaves no process behind."""
+
+    given: Input
+    out: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *options: object, faults: dict[str, Any] | None = None) -> subprocess.Popen[bytes]:
+        """`freshet run` in a process group of its own, its stages faulty if asked."""
+        command = [str(FRESHET)] if faults is None else [sys.executable, "-m", "tests.support.runs.faulty"]
+        # all cuts, for `uninterrupted`
+        command += ["run", *self.given.options, "--out", str(self.out), "--keep-cuts", *map(str, options)]
+        faults = {"hurry": str(self._hurry), **(faults or {})}
+        environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults)}
+        self._hurry.unlink(missing_ok=True)
+        with self._log(len(self.processes)).open("wb") as errors:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # also a test run that is killed leaves no job behind
+            )
+        self.processes.append(process)
+        return process
+
+    def wait(self, timeout_s: float = DEADLINE_S) -> Ended:
+        """Wait until the newest process has ended."""
+        process = self.processes[-1]
+        stdout, _ = process.communicate(timeout=timeout_s)
+        lines = stdout.decode().splitlines()
+        return Ended(process.returncode, orjson.loads(lines[-1]) if lines else {}, self.log())
+
+    def log(self) -> str:
+        """What the newest process has said on stderr."""
+        return self._log(len(self.processes) - 1).read_text()
+
+    def run(self, *options: object, faults: dict[str, Any] | None = None) -> Ended:
+        """Run to the end."""
+        self.start(*options, faults=faults)
+        return self.wait()
+
+    def done(self, *options: object, faults: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run to the end, which must be a good one; the closing line."""
+        ended = self.run(*options, faults=faults)
+        assert ended.code == 0, ended.errors
+        return ended.result
+
+    def hurry(self) -> None:
+        """From now on the newest process is slow no more."""
+        self._hurry.touch()
+
+    def stop(self, *options: object) -> Ended:
+        """`freshet stop`, and the end of the run that it stops."""
+        command = [str(FRESHET), "stop", *map(str, options), str(self.out)]
+        stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        result = orjson.loads(stopped.stdout.splitlines()[-1]) if stopped.stdout else {}
+        return Ended(stopped.returncode, result, stopped.stderr)
+
+    def kill(self) -> None:
+        """kill -9 of the newest process and all that it started."""
+        os.killpg(self.processes[-1].pid, signal.SIGKILL)
+        self.processes[-1].wait()
+        java = read_run(self.out).get("pids", {}).get("java")
+        self.until(lambda: java is None or not Path(f"/proc/{java}").exists(), alive=False)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = DEADLINE_S, alive: bool = True) -> None:
+        """Wait for something, while the newest process lives."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            assert not alive or self.processes[-1].poll() is None, self.log()
+            time.sleep(0.05)
+
+    def until_epoch(self, epoch: int) -> None:
+        """Wait until all sink parts have passed it."""
+        self.until(lambda: progress(self.out)["epoch"] >= epoch)
+
+    def checked(self, *options: object, timeout_s: float | None = DEADLINE_S) -> Ended:
+        """`freshet check`, whatever it finds."""
+        command = [str(FRESHET), "check", "--oracle", "own", *self.given.options, "--out", str(self.out)]
+        command += map(str, options)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+        return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
+
+    def check(self, *options: object) -> dict[str, Any]:
+        """`freshet check`, which must find nothing; what it says."""
+        ended = self.checked(*options)
+        found = ended.result
+        assert ended.code == 0, f"{found}\n{ended.errors}"
+        assert found["missing"] == found["extra"] == found["duplicates"] == 0
+        assert found["vertices"] > 0
+        assert found["max_rel_error"] <= 1e-4
+        return found
+
+    def uninterrupted(self, *options: object) -> Job:
+        """A run of the local runtime, to the end, on the same input with the same cuts."""
+        twin = Job(self.given, self.out.with_name(f"{self.out.name}-uninterrupted"))
+        cuts = orjson.loads((self.out / "job" / "job.json").read_bytes())["settings"]["cuts"]["folder"]
+        if not Path(cuts).is_dir():  # the folder was moved after that
+            cuts = self.out / "checkpoints" / "cuts"
+        twin.done("--runtime", "local", *options, faults={"cuts": str(cuts)})
+        return twin
+
+    @property
+    def _hurry(self) -> Path:
+        return self.out.with_name(f"{self.out.name}.hurry")
+
+    def _log(self, number: int) -> Path:
+        return self.out.with_name(f"{self.out.name}-{number}.log")
+
+
+def flink_metrics(out: Path, names: Collection[str]) -> dict[str, int]:
+    """Metrics of the running job that writes to `out`, by OPERATOR.GROUP.NAME, summed over the subtasks.
+
+    They come from Flink's REST interface, which has not heard of all of them in the job's first seconds.
+    """
+    run = read_run(out)
+    found: dict[str, int] = {}
+    with httpx.Client(base_url=f"http://{run['rest']}/v1/jobs/{run['job_id']}", trust_env=False) as http:
+        for vertex in http.get("").json()["vertices"]:
+            base = f"/vertices/{vertex['id']}/subtasks/metrics"
+            known = [one["id"] for one in http.get(base).json() if one["id"] in names]
+            for one in http.get(base, params={"get": ",".join(known), "agg": "sum"}).json() if known else ():
+                found[one["id"]] = int(one["sum"])
+    return found
+
+
+@dataclass(frozen=True)
+class Log:
+    """A change log in order of epoch and id.
+
+    Shapes: epoch, id (n,) int64; deleted (n,) bool; vector (n, width) float32
+    """
+
+    epoch: np.ndarray
+    id: np.ndarray
+    deleted: np.ndarray
+    vector: np.ndarray
+
+    @property
+    def last(self) -> int:
+        """The last epoch."""
+        return int(self.epoch[-1])
+
+
+def read_log(out: Path) -> Log:
+    """All visible rows; no two may share epoch and id."""
+    files = sorted((out / "embeddings").glob("[!._]*.parquet"))
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    epoch, ids = table["epoch"].to_numpy(), table["id"].to_numpy()
+    order = np.lexsort((ids, epoch))
+    vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(ids), -1)
+    log = Log(epoch[order], ids[order], table["deleted"].to_numpy()[order], vectors[order])
+    twice = (np.diff(log.epoch) == 0) & (np.diff(log.id) == 0)
+    assert len(ids) > 0
+    assert not twice.any(), f"rows that share epoch and id: {log.id[1:][twice][:5]} of {log.epoch[1:][twice][:5]}"
+    return log
+
+
+def assert_same_rows(found: Log, expected: Log) -> None:
+    """Every epoch has the same ids with the same bits."""
+    assert found.last == expected.last
+    for name in ("epoch", "id", "deleted"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    assert np.array_equal(found.vector.view(np.uint32), expected.vector.view(np.uint32)), "embeddings differ in bits"
+
+
+def read_epochs(out: Path) -> list[tuple[int, str, int, int]]:
+    """`epochs/` in order: (epoch, source, next_offset, events); no epoch may come twice."""
+    tables = [pq.read_table(file) for file in sorted((out / "epochs").glob("[!._]*.parquet"))]
+    rows = [row for table in tables for row in table.to_pylist()]
+    found = sorted((row["epoch"], row["source"], row["next_offset"], row["events"]) for row in rows)
+    assert len({row[0] for row in found}) == len(found) > 0
+    return found
+
+
+def assert_as_uninterrupted(job: Job, *options: object) -> None:
+    """The final result is right, and every epoch is as in a run of the other runtime without a break, bit by bit."""
+    check = job.check()
+    twin = job.uninterrupted(*options)
+    assert_same_rows(read_log(job.out), read_log(twin.out))
+    assert read_epochs(job.out) == read_epochs(twin.out)
+    assert check["epoch"] == read_log(job.out).last

@@ -1,0 +1,124 @@
+"""Holds a simulated job against a full recompute, epoch by epoch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.gnn.plan import compile_plan
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.epochs.cut import Cut, Lane
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.settings import Settings
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.events import Events
+from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
+from tests.support.simulation.simulator import Faults, Simulation, lanes_of
+from tests.support.simulation.survivors import Id, Rows
+from tests.support.stages.cuts import ends_by_epoch
+
+TOLERANCE = 1e-5  # of a value's own scale: the magnitude of what was summed to get it
+NO_FAULTS = Faults(barrier=0.0, tick=0.0, crashes=0)
+
+
+def job_settings(model: Model, parts: int, epoch_events: int = 1000, **options: object) -> Settings:
+    """Settings of a job on this model; `options` go to the partitioner."""
+    plan = compile_plan(model)
+    given: dict[str, Any] = {"hybrid_threshold": 3, **options}
+    loops, types = any(layer.one_loop for layer in plan.layers), plan.edge_types or None
+    partitioning = PartitionerConfig(**given, forbid_typed_loops=loops, edge_types=types)
+    return Settings("", "", parts, partitioning, sealing=SealingConfig(epoch_events, marker_interval_ms=20))
+
+
+def sealed_by(settings: Settings, **changes: int) -> Settings:
+    """The settings with these changes of when epochs and markers come."""
+    return replace(settings, sealing=replace(settings.sealing, **changes))
+
+
+def cuts_of(sizes: list[int], total: int) -> CutLog:
+    """A log that cuts after these many events, again and again, to the end of the input."""
+    log, end = CutLog(), 0
+    while end < total:
+        end = min(end + sizes[len(log.cuts) % len(sizes)], total)
+        log.append(Cut(log.last + 1, end, log.last % 4 == 3))
+    return log
+
+
+def references(
+    events: Events, log: CutLog, settings: Settings, snapshot: Events | None = None
+) -> list[tuple[int, GraphArrays]]:
+    """The graph after each epoch; with a snapshot, also epoch 0."""
+    options = settings.partitioning
+    types = options.edge_types
+    graph = ReferenceGraph(
+        events.in_width,
+        undirected=options.undirected,
+        default_type=types[0] if types else None,
+        forbid_typed_loops=options.forbid_typed_loops,
+        types_max=options.types_max,
+    )
+    found, begin = list[tuple[int, GraphArrays]](), dict[Lane, int]()
+    if snapshot is not None:
+        graph.apply(snapshot)
+        found.append((0, graph.arrays()))
+    lanes = lanes_of(events, settings.topics)
+    for epoch, ends in ends_by_epoch(log, settings.topics).items():
+        if epoch == 0:
+            continue
+        for lane in sorted(lanes):  # files are source 0: they come first
+            graph.apply(lanes[lane].slice(begin.get(lane, 0), ends.get(lane, 0)))
+        begin = ends
+        found.append((epoch, graph.arrays()))
+    return found
+
+
+def assert_exact(
+    model: Model, events: Events, simulation: Simulation, *, bitwise: bool = False, snapshot: Events | None = None
+) -> tuple[int, float]:
+    """Every epoch's embeddings equal a float64 pass on that epoch's graph, each value at its own scale.
+
+    Returns how many rows were compared, and the largest error. `bitwise`: all sums are exact, and so must the rows be.
+    """
+    rows = simulation.rows()
+    state: Rows = {}
+    compared, worst = 0, 0.0
+    for epoch, graph in references(events, simulation.log, simulation.settings, snapshot):
+        state.update(rows[epoch])
+        live = {key: row for key, row in state.items() if row is not None}
+        assert set(live) == set(graph.ids), f"epoch {epoch}: ids {sorted(map(str, set(live) ^ set(graph.ids)))} differ"
+        if not graph.ids:
+            continue
+        want = own_scale.forward(model, graph.x, graph.src, graph.dst, graph.weight, tolerance=TOLERANCE)
+        got = np.stack([np.frombuffer(live[key], np.float32) for key in graph.ids])
+        worst = max(worst, _compare(got, want, graph.ids, epoch, bitwise=bitwise))
+        compared += len(graph.ids)
+    return compared, worst
+
+
+def _compare(got: np.ndarray, want: Scaled, ids: list[Id], epoch: int, *, bitwise: bool) -> float:
+    """The largest error, relative to the scale of its value; NaN and infinity are right where float32 ran over."""
+    if bitwise:
+        error = np.where(got == want.rows.astype(np.float32), 0.0, np.inf)
+    else:
+        over = ~np.isfinite(want.scale) & ~np.isfinite(got)
+        same = over | (got == want.rows) | (np.isnan(got) & np.isnan(want.rows))
+        with np.errstate(all="ignore"):
+            error = np.where(same, 0.0, np.nan_to_num(np.abs(got - want.rows) / want.scale, nan=np.inf))
+    wrong = (error > TOLERANCE).any(axis=1)
+    assert not wrong.any(), (
+        f"epoch {epoch}: vertices {[ids[k] for k in np.flatnonzero(wrong)]}, {error.max():.1e} of their scale:\n"
+        f"got {got[wrong]}\nwant {want.rows[wrong]}\nscale {want.scale[wrong]}"
+    )
+    return float(error.max())
+
+
+def run(settings: Settings, model: Model, events: Events, log: CutLog, seed: int, faults: Faults) -> Simulation:
+    """A finished simulation."""
+    simulation = Simulation(settings, compile_plan(model), events, log, seed, faults)
+    simulation.run()
+    return simulation
