@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from freshet.job.serving.columns import ids_of_column, numbers, vectors
+from freshet.job.serving.protocol.columns import ids_of_column, numbers, vectors
 
 
 class Constant(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.job.serving.columns import rows_of
+from freshet.job.serving.protocol.columns import rows_of
 
 _EPOCH_BITS = 32
 

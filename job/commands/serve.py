@@ -109,9 +109,9 @@ def serve(
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
     from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
+    from freshet.job.serving.protocol.tls import Certificate, read_roots
     from freshet.job.serving.serve_options import ServeOptions
     from freshet.job.serving.server import serve as serving
-    from freshet.job.serving.tls import Certificate, read_roots
 
     token = token or os.environ.get(TOKEN_VARIABLE) or None
     of_job = tables is not None and topic is None
@@ -168,7 +168,7 @@ def _sources(tables: Path | None, given: str | None, kafka: str | None) -> tuple
     if (sources or kafka is not None) and tables is not None and tables.name != "tables":
         msg = f"--tables {tables}: expected a folder of the name tables, such as C/tables"
         raise UsageError(msg)
-    from freshet.job.serving.tls import Address
+    from freshet.job.serving.protocol.tls import Address
 
     for one in sources:
         if Address.parse(one) is None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.job.folder import layout
-from freshet.job.serving.columns import ids_of_column, numbers, rows_of
+from freshet.job.serving.protocol.columns import ids_of_column, numbers, rows_of
 from freshet.operators.sink.change_log_reader import narrow_rows
 from freshet.operators.sink.log_proof import BASE_PREFIX, epoch_of_base, epochs_of, reading
 from freshet.state.served.ids import Ids, Texts, frozen

@@ -21,7 +21,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.lock import locked
 from freshet.job.serving.change_log_rows import POSITIONS, in_series, positions_at, rows_between
-from freshet.job.serving.columns import column_of_ids, numbers, spans_of, vectors
+from freshet.job.serving.protocol.columns import column_of_ids, numbers, spans_of, vectors
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.operators.sink.direct_file import DirectFile, replace_whole

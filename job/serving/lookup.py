@@ -17,8 +17,16 @@ from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.bounds.neighbours import METRICS, Neighbours
 from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.waiting import WaitingRoom
-from freshet.job.serving.columns import column_of_ids, numbers, row_columns, spans_of, taken, values_of, vectors
 from freshet.job.serving.place import read_table_file
+from freshet.job.serving.protocol.columns import (
+    column_of_ids,
+    numbers,
+    row_columns,
+    spans_of,
+    taken,
+    values_of,
+    vectors,
+)
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 from freshet.state.served.mapped import Found, NoTableError
 from freshet.state.served.plain import PlainReader

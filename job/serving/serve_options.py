@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from freshet.job.serving.health import STALE_AFTER_S
-from freshet.job.serving.tls import Certificate
+from freshet.job.serving.protocol.tls import Certificate
 from freshet.state.served.layout import HISTORY_BYTES
 
 if TYPE_CHECKING:

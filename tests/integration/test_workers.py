@@ -18,7 +18,7 @@ import pytest
 
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.place import SHM, read_server
-from freshet.job.serving.tls import Address
+from freshet.job.serving.protocol.tls import Address
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.server import Server
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from freshet.job.serving.columns import taken
+from freshet.job.serving.protocol.columns import taken
 from freshet.state.served.ids import Ids
 from freshet.state.served.layout import T_POSITION_SEQ
 

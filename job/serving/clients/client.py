@@ -19,7 +19,7 @@ from freshet.job.serving.clients.asked import AskedIds, Transport, ids_of
 from freshet.job.serving.clients.flight_client import FlightTransport
 from freshet.job.serving.clients.mapped_client import MappedTransport
 from freshet.job.serving.lookup import EPOCH, IDS_MAX, TIMEOUT_S, NotReadyError, Wanted
-from freshet.job.serving.tls import Address, read_roots
+from freshet.job.serving.protocol.tls import Address, read_roots
 from freshet.state.served.ids import Ids, Texts
 
 _RETRY_S = 0.05

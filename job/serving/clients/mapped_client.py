@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from freshet.job.serving.columns import numbers
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import EPOCH, FEW, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from freshet.job.serving.protocol.columns import numbers
 from freshet.job.serving.requests import nearest_of
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served.ids import Ids, Texts

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.job.console import say
-from freshet.job.serving.columns import ids_of_column, rows_of, values_of
 from freshet.job.serving.feeds.change_stream import ended_of, schema_of
 from freshet.job.serving.feeds.checked import change_head, check_rows
 from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
 from freshet.job.serving.follower import Follower
+from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served.ids import Ids, Texts, frozen, text_bytes
 from freshet.state.served.layout import HISTORY_BYTES

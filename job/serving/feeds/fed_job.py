@@ -20,8 +20,8 @@ from freshet.job.errors import UsageError
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
 from freshet.job.serving.lookup import EPOCH, ROW
+from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.served_job import ServedJob
-from freshet.job.serving.tls import Address
 from freshet.operators.output_folders import TAIL
 from freshet.operators.sink.tail.layout import VERSION
 from freshet.operators.sink.tail.note import TailNote

@@ -23,8 +23,8 @@ from freshet.job.serving.bounds.budget import (
     shared_memory,
 )
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES, parsed
-from freshet.job.serving.columns import taken
 from freshet.job.serving.http_front import Front
+from freshet.job.serving.protocol.columns import taken
 from freshet.state.served.ids import Texts
 
 MIB = 1 << 20
@@ -145,7 +145,7 @@ def test_what_json_becomes_is_counted():
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
 def test_texts_are_taken_piece_by_piece(monkeypatch, at_once):
-    monkeypatch.setattr("freshet.job.serving.columns._TEXT_AT_ONCE", at_once)
+    monkeypatch.setattr("freshet.job.serving.protocol.columns._TEXT_AT_ONCE", at_once)
     names = ["", "a", "longer than one piece", "", "b" * 20, "é", ""]
     at = np.array([6, 1, 2, 2, 5, 0, 4])
     assert taken(Texts.encode(names), at).decode() == [names[k] for k in at]

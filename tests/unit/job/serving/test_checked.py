@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshet.job.serving.columns import numbers, vectors
 from freshet.job.serving.feeds.change_stream import schema_of
 from freshet.job.serving.feeds.checked import change_head, check_rows, job_fields, whole_batches
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.feeds.peer_tails import _checked
+from freshet.job.serving.protocol.columns import numbers, vectors
 from freshet.operators.sink.tail.layout import R_ARRIVED_MS, R_EPOCH
 from freshet.operators.sink.tail.reader import NotATailError
 from tests.unit.job.serving.test_merging_faults import job_of, machines, record_of_part  # noqa: F401

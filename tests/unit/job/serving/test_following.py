@@ -163,7 +163,7 @@ import sys
 from pathlib import Path
 from freshet.job.serving import flight_server, server
 from freshet.job.serving.clients.asked import as_batch, ids_of
-from freshet.job.serving.columns import rows_of
+from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.place import left_behind

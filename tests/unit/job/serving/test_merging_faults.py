@@ -23,8 +23,8 @@ from freshet.job.serving.feeds.peer_tails import PeerTails
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.served_job import ServedJob
-from freshet.job.serving.tls import Address
 from freshet.operators.sink.tail.layout import TailName
 from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.reader import TailReader

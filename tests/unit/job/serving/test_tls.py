@@ -10,7 +10,7 @@ import pytest
 
 from freshet import EmbeddingClient
 from freshet.job.errors import UsageError
-from freshet.job.serving.tls import Address, Certificate, read_roots
+from freshet.job.serving.protocol.tls import Address, Certificate, read_roots
 
 TLS = Path(__file__).parents[3] / "data" / "tls"
 CERT, KEY, OTHER = (TLS / name for name in ("cert.pem", "key.pem", "other.pem"))

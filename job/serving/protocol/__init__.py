@@ -1,0 +1,1 @@
+"""What clients and servers share: requests, errors and columns of answers, addresses with TLS."""
