@@ -52,7 +52,7 @@ def query(
     """
     from freshet.job.serving.clients.asked import TOKEN_VARIABLE
     from freshet.job.serving.clients.client import EmbeddingClient
-    from freshet.job.serving.lookup import BadRequestError, NotReadyError, NotYetError
+    from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
 
     try:
         token = token or os.environ.get(TOKEN_VARIABLE)
@@ -72,7 +72,7 @@ def query(
 
 def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
     """Numbers as numbers where the job has such ids, else as they are."""
-    from freshet.job.serving.lookup import BadRequestError
+    from freshet.job.serving.protocol.errors import BadRequestError
 
     if all(one.removeprefix("-").isdecimal() for one in ids):
         try:

@@ -75,7 +75,7 @@ def _tables(at: str, tls_roots: Path | None) -> Path:
         return path.absolute()
     from freshet.job.serving.clients.asked import TOKEN_VARIABLE
     from freshet.job.serving.clients.client import EmbeddingClient
-    from freshet.job.serving.lookup import NotReadyError
+    from freshet.job.serving.protocol.errors import NotReadyError
 
     try:
         with EmbeddingClient(at, token=os.environ.get(TOKEN_VARIABLE), tls_roots=tls_roots) as client:

@@ -23,18 +23,11 @@ from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import (
-    FEW,
-    K_MAX,
-    NOTHING_SPECIAL,
-    ROW,
-    Answer,
-    BadRequestError,
-    Lookup,
-    NotReadyError,
-)
+from freshet.job.serving.lookup import FEW, K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.columns import ids_of_column, numbers, pieces_of, whole
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.tls import Certificate
+from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW
 from freshet.job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
 from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence

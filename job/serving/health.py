@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.lookup import ROW, Lookup, NotReadyError
+from freshet.job.serving.lookup import Lookup
+from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.protocol.wanted import ROW
 from freshet.state.served.layout import (
     ENDED,
     STOPPED,

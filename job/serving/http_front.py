@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from freshet.job.serving.bounds.budget import EXHAUSTED, RETRY_S, ExhaustedError, Held
+from freshet.job.serving.bounds.budget import RETRY_S, Held
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
+from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
 
 BODY_BYTES_MAX = 4 << 20
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from freshet.errors import FreshetError
-from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, EXHAUSTED, FREE_BYTES, ONE_BYTES_MAX, ExhaustedError, Held
+from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.feast import feast_bytes, feast_parts
 from freshet.job.serving.bounds.json_answers import (
     INLINE_BYTES,
@@ -29,7 +29,9 @@ from freshet.job.serving.bounds.json_answers import (
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES
 from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
-from freshet.job.serving.lookup import IDS_MAX, K_MAX, TIMEOUT_S, Answer, Lookup, Wanted
+from freshet.job.serving.lookup import K_MAX, Answer, Lookup
+from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
+from freshet.job.serving.protocol.wanted import IDS_MAX, TIMEOUT_S, Wanted
 from freshet.job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
 from freshet.job.serving.workers.one_sentence import logged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.bounds.neighbours import METRICS, Neighbours
 from freshet.job.serving.bounds.sizes import RowShape
@@ -27,6 +26,8 @@ from freshet.job.serving.protocol.columns import (
     values_of,
     vectors,
 )
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
+from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 from freshet.state.served.mapped import Found, NoTableError
 from freshet.state.served.plain import PlainReader
@@ -35,48 +36,14 @@ if TYPE_CHECKING:
     from freshet.gnn.plan import Plan
     from freshet.state.served.reader import TableReader
 
-IDS_MAX = 100_000
 FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns
 K_MAX = 10_000
-TIMEOUT_S = 5.0
 _NAMES = ("id", "epoch", "embedding")
 _POLL_S = 0.001
 _LOOK_S = 0.2
 _ROWS_AT_ONCE = 8192
 _DIGITS_MAX = 20  # of the number of a partition
 Metric = str
-# What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
-EPOCH, ROW = "epoch", "row"
-
-
-class BadRequestError(FreshetError):
-    """A request that can't be answered; the message says what was expected."""
-
-
-class NotReadyError(FreshetError):
-    """There is no table yet, or no more: try again later."""
-
-
-class NotYetError(FreshetError):
-    """What was asked for is not there in time."""
-
-
-class TooSlowError(FreshetError):
-    """The table no longer has the rows of an epoch that a client has not taken yet."""
-
-
-class Wanted(NamedTuple):
-    """From when on an answer will do, and how long to wait for it.
-
-    `min_position`: partition (or SOURCE:PARTITION) -> the offset of a record that must be covered.
-    """
-
-    min_epoch: int = 0
-    min_position: Mapping[str, int] | None = None
-    timeout_s: float = TIMEOUT_S
-
-
-NOTHING_SPECIAL = Wanted()
 
 
 class Answer(NamedTuple):

@@ -9,18 +9,16 @@ import numpy as np
 import orjson
 
 from freshet.errors import FreshetError
-from freshet.job.serving.bounds.budget import EXHAUSTED, ExhaustedError
-from freshet.job.serving.lookup import (
-    NOTHING_SPECIAL,
-    TIMEOUT_S,
-    Answer,
+from freshet.job.serving.lookup import Answer, Lookup
+from freshet.job.serving.protocol.errors import (
+    EXHAUSTED,
     BadRequestError,
-    Lookup,
+    ExhaustedError,
     NotReadyError,
     NotYetError,
     TooSlowError,
-    Wanted,
 )
+from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, TIMEOUT_S, Wanted
 from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
 
 _REQUEST_BYTES_MAX = 16 << 20

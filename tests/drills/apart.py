@@ -28,7 +28,7 @@ from freshet.job.dev.local_cluster import ClusterProcess, LocalCluster
 from freshet.job.machine.ports import server_port
 from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.lookup import NotReadyError
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.operators.output_folders import TABLES_VARIABLE, TAIL
 from freshet.operators.sink.tail.layout import TailName
 from tests.support.runs.jobs import ROOT, Job, make_input

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.lookup import NotReadyError
+from freshet.job.serving.protocol.errors import NotReadyError
 from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import WIDTH, HandJob
 from tests.support.serving.server import Server

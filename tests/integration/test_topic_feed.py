@@ -16,7 +16,7 @@ from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder import layout
 from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.lookup import BadRequestError, NotReadyError
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from tests.support.kafka.records import parse
 from tests.support.kafka.topics import broker_folder, make_topic, read_topic, require_jars, standing
 from tests.support.runs.jobs import ROOT, Job, make_input, read_log

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from freshet.errors import FreshetError
+from freshet.job.serving.protocol.errors import ExhaustedError
 
 ONE_BYTES_MAX = 256 << 20  # of one request, or of one answer
 ALL_BYTES_MAX = 1 << 30  # of all of them together
@@ -18,18 +18,9 @@ FREE_BYTES = 64 << 10  # what takes less is not counted: its thread or connectio
 SMALL_BYTES = 1 << 20
 KEPT_FOR_SMALL = ALL_BYTES_MAX // 8  # which larger ones can't take: who reads nothing must not stop single lookups
 RETRY_S = 1  # after which a client may ask again
-EXHAUSTED = "RESOURCE_EXHAUSTED"  # the kind of the refusal, by the name that gRPC has for it
 _UNPACKED_AT_ONCE = 2
 _WORD = 8
 _BYTES, _REFUSED, _WORDS = 0, 1, 2
-
-
-class ExhaustedError(FreshetError):
-    """A request or an answer that is too large for one, or beside those in flight; `again`: later it may do."""
-
-    def __init__(self, text: str, again: bool) -> None:
-        super().__init__(f"{EXHAUSTED}: {text}")
-        self.again = again
 
 
 class Budget:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.job.serving.bounds.budget import Budget, ExhaustedError, Held
+from freshet.job.serving.bounds.budget import Budget, Held
 from freshet.job.serving.bounds.sizes import RowShape
-from freshet.job.serving.lookup import TooSlowError
+from freshet.job.serving.protocol.errors import ExhaustedError, TooSlowError
 from freshet.state.served.ids import Ids, text_bytes
 from freshet.state.served.layout import T_RESERVED, T_RING, T_USED
 from freshet.state.served.mapped import HistoryTooShortError

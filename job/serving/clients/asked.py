@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from freshet.job.serving.bounds.budget import EXHAUSTED, ExhaustedError
-from freshet.job.serving.lookup import BadRequestError, NotReadyError, NotYetError, Wanted
 from freshet.job.serving.protocol.columns import column_of_ids, ids_of_column
+from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, NotReadyError, NotYetError
+from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.ids import Ids, Texts, frozen
 
 _ERRORS = {"bad-request": BadRequestError, "not-yet": NotYetError, "not-ready": NotReadyError}

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from freshet.job.serving.clients.asked import AskedIds
 from freshet.job.serving.clients.client import EmbeddingClient, Rows
-from freshet.job.serving.lookup import TIMEOUT_S
+from freshet.job.serving.protocol.wanted import TIMEOUT_S
 
 _T = TypeVar("_T")
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from freshet.job.errors import UsageError
 from freshet.job.serving.clients.asked import AskedIds, Transport, ids_of
 from freshet.job.serving.clients.flight_client import FlightTransport
-from freshet.job.serving.clients.mapped_client import MappedTransport
-from freshet.job.serving.lookup import EPOCH, IDS_MAX, TIMEOUT_S, NotReadyError, Wanted
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.tls import Address, read_roots
+from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, TIMEOUT_S, Wanted
 from freshet.state.served.ids import Ids, Texts
 
 _RETRY_S = 0.05
@@ -71,7 +71,7 @@ class EmbeddingClient:
         if found is not None:
             self._transport = FlightTransport(found, token, roots)
         else:
-            self._transport = MappedTransport(Path(address))
+            self._transport = _mapped(Path(address))
         self._timeout, self._seen = timeout, 0
 
     def get(
@@ -186,3 +186,21 @@ class EmbeddingClient:
         """No answer may be older from now on; where rows are of no one epoch, no answer has an age."""
         if epoch > self._seen and self._transport.consistency == EPOCH:
             self._seen = epoch
+
+
+def _mapped(tables: Path) -> Transport:
+    """The way to the table in shared memory, which freshet-client does not have.
+
+    Raises: UsageError there.
+    """
+    try:
+        from freshet.job.serving.clients.mapped_client import MappedTransport
+    except ModuleNotFoundError as error:
+        if error.name != "freshet.job.serving.clients.mapped_client":
+            raise
+        msg = (
+            f"address {tables}: expected HOST:PORT of a `freshet serve`; folders are read where freshet-gnn is "
+            "installed, and here is freshet-client"
+        )
+        raise UsageError(msg) from None
+    return MappedTransport(tables)

@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import EPOCH, FEW, ROW, Answer, CurrentTable, Lookup, NotReadyError, Wanted
+from freshet.job.serving.lookup import FEW, Answer, CurrentTable, Lookup
 from freshet.job.serving.protocol.columns import numbers
+from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.requests import nearest_of
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served.ids import Ids, Texts

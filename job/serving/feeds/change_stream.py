@@ -18,8 +18,9 @@ import pyarrow as pa
 from freshet.job.serving.bounds.budget import Held
 from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.whole_table import WholeTable
-from freshet.job.serving.lookup import Lookup, NotReadyError
+from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.columns import column_of_ids, numbers, pieces_of, vectors
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.state.served.ids import Ids, slice_of
 from freshet.state.served.layout import (
     ENDED,

@@ -13,8 +13,8 @@ from typing import Any, cast
 import orjson
 import pyarrow as pa
 
-from freshet.job.serving.lookup import EPOCH, ROW
 from freshet.job.serving.protocol.columns import whole
+from freshet.job.serving.protocol.wanted import EPOCH, ROW
 
 WIDTH_MAX = 1 << 16  # numbers of an embedding
 PARTS_MAX = 1 << 15  # Flink's largest parallelism

@@ -19,8 +19,8 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
-from freshet.job.serving.lookup import EPOCH, ROW
 from freshet.job.serving.protocol.tls import Address
+from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.output_folders import TAIL
 from freshet.operators.sink.tail.layout import VERSION

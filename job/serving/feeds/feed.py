@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from freshet.job.folder import layout
-from freshet.job.serving.lookup import EPOCH, ROW
+from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache

@@ -16,9 +16,10 @@ import orjson
 import pyarrow as pa
 
 from freshet.job.serving.feeds.change_stream import told_end
-from freshet.job.serving.lookup import BadRequestError, Lookup, NotReadyError
+from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.protocol.columns import PIECE_BYTES
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.served_job import TailsHere
 from freshet.operators.sink.tail.layout import VERSION, beat_name, job_word
 from freshet.operators.sink.tail.reader import TailEpoch, read_beat

@@ -16,7 +16,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
 from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
 from freshet.job.serving.feeds.topic_records import Kind
-from freshet.job.serving.lookup import ROW
+from freshet.job.serving.protocol.wanted import ROW
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pyarrow.flight as flight
 
 from freshet.errors import FreshetError
 from freshet.job.console import say
-from freshet.job.serving.bounds.budget import ExhaustedError
+from freshet.job.serving.protocol.errors import ExhaustedError
 from freshet.job.serving.requests import kind_of
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ from freshet.job.serving.feeds.fed_job import Sources
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 

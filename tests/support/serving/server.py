@@ -16,8 +16,8 @@ import numpy as np
 
 from freshet.job.serving import place
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.lookup import NotReadyError, NotYetError
 from freshet.job.serving.place import SHM, read_server
+from freshet.job.serving.protocol.errors import NotReadyError, NotYetError
 from tests.support.runs.jobs import ROOT, Log, read_log
 
 START_S = 60.0

@@ -14,10 +14,10 @@ import pyarrow.flight as flight
 import pytest
 
 from freshet.job.serving.bounds import json_answers, waiting, whole_table
-from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, KEPT_FOR_SMALL, ONE_BYTES_MAX, SMALL_BYTES, ExhaustedError
+from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, KEPT_FOR_SMALL, ONE_BYTES_MAX, SMALL_BYTES
 from freshet.job.serving.bounds.feast import feast_bytes
 from freshet.job.serving.bounds.whole_table import WholeTable
-from freshet.job.serving.lookup import TooSlowError
+from freshet.job.serving.protocol.errors import ExhaustedError, TooSlowError
 from tests.support.serving.hand_job import WIDTH
 from tests.unit.job.serving.test_servers import Served, key
 

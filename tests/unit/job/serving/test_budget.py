@@ -19,12 +19,12 @@ from freshet.job.serving.bounds.budget import (
     ONE_BYTES_MAX,
     SMALL_BYTES,
     Budget,
-    ExhaustedError,
     shared_memory,
 )
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES, parsed
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.protocol.columns import taken
+from freshet.job.serving.protocol.errors import ExhaustedError
 from freshet.state.served.ids import Texts
 
 MIB = 1 << 20

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.job.serving import columns
 from freshet.job.serving.feeds.change_stream import batches_of
+from freshet.job.serving.protocol import columns
 from freshet.job.serving.protocol.columns import PIECE_BYTES, column_of_ids, numbers, pieces_of, vectors
 from freshet.state.served.ids import Texts
 from freshet.state.served.reader import Change

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.job.errors import EXIT_USAGE, UsageError
-from freshet.job.serving import columns, compaction
+from freshet.job.serving import compaction
 from freshet.job.serving.change_log_rows import rows_between
+from freshet.job.serving.protocol import columns
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import WIDTH, HandJob

@@ -15,8 +15,9 @@ from freshet.job.errors import UsageError
 from freshet.job.serving import place
 from freshet.job.serving.compaction import KEEP_AT_LEAST_S, compact_log
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.served_job import ServedJob, await_job
 from freshet.job.serving.watching import Classes, Watch, changes
 from freshet.operators.sink.change_log_reader import ChangeLogReader

@@ -21,8 +21,9 @@ from freshet.job.serving.feeds.change_stream import schema_of
 from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol.columns import numbers, vectors
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served import writer as table_writer
 from freshet.state.served.mapped import HistoryTooShortError

@@ -17,7 +17,8 @@ from freshet.job.serving import place
 from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.feed import feed_of
 from freshet.job.serving.feeds.peer_tails import _checked
-from freshet.job.serving.lookup import CurrentTable, Lookup, NotReadyError
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_CHANGED, TailName

@@ -15,7 +15,8 @@ from fastapi.testclient import TestClient
 from freshet import EmbeddingClient
 from freshet.errors import FreshetError
 from freshet.job.serving.http_front import Front
-from freshet.job.serving.lookup import Lookup, NotReadyError
+from freshet.job.serving.lookup import Lookup
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.workers.one_sentence import logged
 from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
 from freshet.state.served.reader import TableReader

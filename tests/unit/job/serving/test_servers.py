@@ -23,13 +23,16 @@ from hypothesis import strategies as st
 from freshet import AsyncEmbeddingClient, EmbeddingClient
 from freshet.job.folder import run_file
 from freshet.job.machine.ports import server_port
-from freshet.job.serving import columns, place
+from freshet.job.serving import place
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import IDS_MAX, BadRequestError, CurrentTable, Lookup, NotReadyError, NotYetError
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.protocol import columns
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
+from freshet.job.serving.protocol.wanted import IDS_MAX
 from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 

@@ -27,7 +27,9 @@ from freshet.job.serving.feeds.topic_reader import OffsetsGoneError
 from freshet.job.serving.feeds.topic_records import Kind, Record, rows_of_records
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import ROW, BadRequestError, CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.protocol.errors import BadRequestError
+from freshet.job.serving.protocol.wanted import ROW
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_lines import Lines
 from freshet.state.served.layout import T_BEAT_US

@@ -11,7 +11,8 @@ import pytest
 
 from freshet.job.serving import place
 from freshet.job.serving.feeds.peer_tails import _checked
-from freshet.job.serving.lookup import CurrentTable, Lookup, Wanted
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import RECORD_WORDS, boot_word
 from freshet.operators.sink.tail.reader import NotATailError
