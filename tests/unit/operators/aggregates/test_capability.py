@@ -1,13 +1,13 @@
 from dataclasses import dataclass
 
 import pytest
-from tests.support.graphs.random_graphs.models import all_small_models
 
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.synopses.of_messages import InvertibleSynopsis, MonotonicSynopsis, Synopsis, synopsis_of
 from freshet.operators.aggregates.capability import capability_of
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.sums.store import SumStore
+from tests.support.graphs.models import all_small_models
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.graphs.random_graphs.models import conv, linear
 
 from freshet.gnn.synopses.edge_network import NetworkSynopsis
 from freshet.operators.aggregates.edge_networks import fold as edge_networks
 from freshet.operators.aggregates.edge_networks.fold import NetworkFold
+from tests.support.graphs.models import conv, linear
 from tests.support.stages.twin import Edge, Twin, twin_of
 
 ROWS, WIDTH = 6, 3

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.graphs.random_graphs.models import conv
 
 from freshet.gnn.synopses.of_messages import synopsis_of
 from freshet.operators.aggregates.extrema import kernels as extrema
 from freshet.operators.aggregates.extrema.fold import ExtremaFold
 from freshet.operators.aggregates.sums.fold import SumFold
 from freshet.operators.aggregates.sums.store import LostUpdateError
+from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
 WIDTH, ROWS = 3, 5

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.graphs.random_graphs.models import conv
 
 from freshet.operators.aggregates.gates import fold as gates
 from freshet.operators.aggregates.gates.fold import GatedFold
+from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
 ROWS, CHANNELS = 6, 2

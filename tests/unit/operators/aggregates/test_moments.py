@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.graphs.random_graphs.models import conv
 
 from freshet.gnn.synopses.of_messages import MomentsSynopsis, synopsis_of
 from freshet.operators.aggregates.fold_store import merger_of
 from freshet.operators.aggregates.moments.fold import MomentsFold
+from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
 WIDTH, ROWS = 2, 5

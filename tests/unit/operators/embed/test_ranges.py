@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.graphs.random_graphs.models import all_small_models
 
 from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.gnn.synopses.of_messages import MonotonicSynopsis
 from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets, state_bytes
 from freshet.operators.graph.edge_messages import Messages
+from tests.support.graphs.models import all_small_models
 
 ROWS, SOURCES, EDGES = 12, 30, 200
 FIRST_LAYERS = {
